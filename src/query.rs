@@ -124,7 +124,7 @@ pub struct QueryLimits {
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum QueryError {
     /// The query is empty.
-    #[error("there is nothing in it to read")]
+    #[error("the query is empty")]
     Empty,
     /// More than a query may have.
     #[error("{what}: {found}, at most {most}")]

@@ -18,35 +18,25 @@ pub type Verify = fn(PeerKey, &[u8], &[u8]) -> bool;
 /// Why a credential is not taken. For people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nothing was shown.
-    #[error("this run is by invitation, and you have shown none")]
+    #[error("this run is by invitation, and this peer has shown none")]
     None,
-    /// Somebody else's.
     #[error("the invitation is for peer {}", .0.short())]
     NotYours(PeerKey),
-    /// Longer than ranks allow, or ranks do not fall.
-    #[error("the invitation is one that {} had no right to give", .0.short())]
+    #[error("{} was not allowed to give this invitation", .0.short())]
     NoRight(PeerKey),
-    /// A peer stands in it twice.
-    #[error("the invitation leads in a circle")]
+    #[error("the chain of invitations contains a cycle")]
     Circle,
-    /// Not signed by whom it names.
     #[error("the invitation is not signed by {}", .0.short())]
     NotSigned(PeerKey),
-    /// Made in the future.
-    #[error("the invitation was made {0} s in the future: is a clock wrong?")]
+    #[error("the invitation is dated {0} s in the future: check both clocks")]
     TooEarly(u64),
-    /// Over.
-    #[error("the invitation has ended")]
+    #[error("the invitation has expired")]
     Ended,
-    /// Taken back.
-    #[error("the invitation was taken back by {}", .0.short())]
+    #[error("the invitation was revoked by {}", .0.short())]
     Revoked(PeerKey),
-    /// Too many were invited.
-    #[error("{} has invited more peers than are kept", .0.short())]
+    #[error("{} has invited more peers than the access list holds for it", .0.short())]
     TooMany(PeerKey),
-    /// No room at all.
-    #[error("more peers are invited than are kept")]
+    #[error("the access list is full")]
     Full,
 }
 

@@ -35,7 +35,6 @@ pub enum AuthenticationResponse {
 pub enum AccessNotice {
     /// Its author's credential.
     Present {
-        /// The credential.
         credential: Credential,
         /// Differs in each message: gossip does not forward the same bytes twice within a while.
         sequence: u64,

@@ -107,7 +107,6 @@ pub enum Grant {
 /// An invitation as a newcomer receives it, as text or in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvitationToken {
-    /// The run.
     pub run: RunId,
     /// Addresses of the peer that wrote it.
     pub addresses: Vec<String>,

@@ -41,12 +41,12 @@ pub struct Drill {
 }
 
 fn seeds(text: &str) -> Result<Range<u64>, String> {
-    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is no whole number"));
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number"));
     let range = match text.split_once("..") {
         Some((from, to)) => number(from)?..number(to)?,
         None => return Err("write it like 0..1000".to_owned()),
     };
-    if range.is_empty() { Err("there is no seed in it".to_owned()) } else { Ok(range) }
+    if range.is_empty() { Err("the range holds no seed".to_owned()) } else { Ok(range) }
 }
 
 impl Drill {
@@ -77,19 +77,21 @@ impl Drill {
 
     fn read(&self, file: &PathBuf) -> anyhow::Result<Scenario> {
         let name = file.display();
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| Mistake::new(format!("{name}: {error}")).hint("the drills are in configs/drills"))?;
-        let wrong = || "configs/drills has scenarios that work";
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            Mistake::new(format!("{name}: {error}")).hint("name a file; configs/drills has scenarios")
+        })?;
+        let wrong = || "correct the file; configs/drills has working scenarios";
         let mut scenario = Scenario::from_toml(&text).or_mistake(wrong()).with_context(|| name.to_string())?;
         scenario.swarm.peers = self.peers.unwrap_or(scenario.swarm.peers);
         scenario.swarm.phases = self.phases.unwrap_or(scenario.swarm.phases);
-        scenario.check().or_mistake("mind --peers and --phases")?;
+        scenario.check().or_mistake("check --peers and --phases")?;
         Ok(scenario)
     }
 
     fn trace(&self, file: &std::path::Path, scenario: &Arc<Scenario>) -> anyhow::Result<()> {
         if self.seeds.end - self.seeds.start != 1 {
-            let mistake = Mistake::new("a trace is of one seed").hint("give it like --seeds 17..18");
+            let mistake =
+                Mistake::new("--trace takes exactly one seed").hint("give a range of one seed, such as --seeds 17..18");
             return Err(mistake.into());
         }
         let out = std::io::BufWriter::new(std::io::stdout());
@@ -112,7 +114,7 @@ impl Drill {
         let phases = self.phases.map(|phases| format!(" --phases {phases}")).unwrap_or_default();
         let file = file.display();
         let replay = format!("pathswarm drill --scenario {file} --seeds {seed}..{}{peers}{phases} --trace", seed + 1);
-        anyhow::anyhow!("{failure}; see it again with: {replay}")
+        anyhow::anyhow!("{failure}; reproduce it with: {replay}")
     }
 }
 
@@ -131,16 +133,17 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
         seconds(takeover.0),
         seconds(takeover.1)
     ))?;
-    output.text(&format!("  chains given up   {}, and {} that went back", counts.switches, counts.went_back))?;
+    output.text(&format!("  chains given up   {}, and {} rolled back", counts.switches, counts.went_back))?;
     if let (1.., left) = counts.wrong_updates {
-        output.text(&format!("  wrong updates     {}, of which {left} are left", counts.wrong_updates.0))?;
+        output.text(&format!("  wrong updates     {}, of which {left} remain", counts.wrong_updates.0))?;
     }
     if !counts.named.is_empty() {
         let named: Vec<String> = counts.named.iter().map(|(name, times)| format!("{name} {times}")).collect();
-        output.text(&format!("  byzantine named       {}", named.join(", ")))?;
+        output.text(&format!("  quarantined       {}", named.join(", ")))?;
     }
     output.text(&format!(
-        "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too old, {} of chains given up long after, {} gone with their peer",
+        "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too \
+         old, {} of chains given up long before, {} lost with their peer",
         tally.counted, counts.late, tally.twice, tally.uncounted, tally.told, tally.given_up, tally.gone
     ))?;
     let (pace, loss) = (summary.pace(), summary.loss());

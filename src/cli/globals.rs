@@ -41,7 +41,7 @@ impl Globals {
             return Ok(filter.clone());
         }
         let found = LogFilter::from_environment()
-            .map_err(|error| Mistake::new(format!("RUST_LOG: {error}")).hint("mend RUST_LOG, or give --log info"))?;
+            .map_err(|error| Mistake::new(format!("RUST_LOG: {error}")).hint("correct RUST_LOG, or give --log info"))?;
         Ok(found.unwrap_or_default())
     }
 

@@ -21,7 +21,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// If the operating system does not let us listen.
-    #[expect(clippy::disallowed_methods, reason = "the user asked twice: at once, with nothing closed")]
+    #[expect(clippy::disallowed_methods, reason = "the user asked twice: exit at once, without closing anything")]
     pub fn listen() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
         let interrupt = Self::default();

@@ -15,7 +15,7 @@ pub const INTERRUPTED: u8 = 130;
 
 /// The command was interrupted, and has stopped in order.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped; the same command goes on where this one stopped")]
+#[error("stopped; run the same command again to resume")]
 pub struct Interrupted;
 
 /// Something that the user can mend. Anywhere in a chain of errors, it makes the exit status 2.
@@ -83,7 +83,7 @@ fn of_the_disk(error: &anyhow::Error) -> Option<&'static str> {
     let kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()));
     let hint = |kind| match kind {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            Some("make room on the disk and start again: nothing that was stored is lost")
+            Some("free some disk space and start again; no stored data is lost")
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             Some("make it readable and writable for this user, or choose another folder with --dir")
@@ -125,7 +125,7 @@ mod tests {
         #[error("the blob was not stored")]
         struct Deep(#[source] std::io::Error);
         let full = Deep(ErrorKind::StorageFull.into());
-        assert!(of_the_disk(&anyhow::Error::new(full).context("peer a")).unwrap().starts_with("make room"));
+        assert!(of_the_disk(&anyhow::Error::new(full).context("peer a")).unwrap().starts_with("free some disk space"));
         let other = Deep(ErrorKind::TimedOut.into());
         assert_eq!(of_the_disk(&anyhow::Error::new(other)), None);
     }

@@ -114,12 +114,12 @@ fn explain_key(error: IdentityError) -> anyhow::Error {
 
 fn say_where(output: Output, relay: &crate::network::Relay) -> anyhow::Result<()> {
     let addresses: Vec<String> = relay.addresses().iter().map(ToString::to_string).collect();
-    let first = addresses.first().context("this relay listens nowhere")?;
+    let first = addresses.first().context("this relay has no address to listen on")?;
     output.text(&format!("peers behind a router use this relay with:\n  --relay {first}"))?;
     if addresses.len() > 1 {
-        output.text(&format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")))?;
+        output.text(&format!("or, if that address cannot be reached:\n  {}", addresses[1..].join("\n  ")))?;
     }
-    output.text(&format!("or for good, in the machine's profile:\n  relays = [\"{first}\"]"))?;
+    output.text(&format!("or permanently, in the machine's profile:\n  relays = [\"{first}\"]"))?;
     output.json(&json!({ "event": "relay", "address": first, "addresses": addresses }))?;
     Ok(())
 }
@@ -127,7 +127,7 @@ fn say_where(output: Output, relay: &crate::network::Relay) -> anyhow::Result<()
 fn say(output: Output, event: &str, counts: RelayCounts) -> anyhow::Result<()> {
     let RelayCounts { reservations, circuits, circuits_ever, refused, bytes_in, bytes_out } = counts;
     output.text(&format!(
-        "{event}: {reservations} peers with a place, {circuits} circuits ({circuits_ever} since the start), {refused} \
+        "{event}: {reservations} reservations, {circuits} circuits ({circuits_ever} since the start), {refused} \
          refused; {bytes_in} bytes in, {bytes_out} out",
     ))?;
     output.json(&json!({ "event": event, "counts": counts }))?;

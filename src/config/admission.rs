@@ -2,19 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Who may take part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Admission {
-    /// Whoever knows an address.
+    /// Any peer that knows an address.
     #[default]
     Open,
-    /// Whom the creator, or somebody in its name, has invited.
+    /// Only peers with an invitation that leads back to the creator.
     Invite,
 }
 
 impl Admission {
-    /// What every run was before there were invitations.
+    /// The default, since older runs have no key `admission`.
     pub fn is_open(&self) -> bool {
         *self == Self::Open
     }

@@ -1,42 +1,38 @@
-//! `[training.augment]`: how images are changed by chance before each step, so that none is seen twice.
+//! `[training.augment]`: random changes of images before each step (data augmentation).
 
 use serde::{Deserialize, Serialize};
 
-/// What is done to an image, in this order. What is not named is not done.
+/// The changes, in the order in which they are applied. A change that is not set is not applied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augment {
-    /// Pixels of a black border, out of which an image of the old size is cut anywhere.
+    /// Pixels of black padding on each side. A crop of the original size is then taken at a random place.
     pub crop: usize,
-    /// Whether left and right are exchanged half of the time.
+    /// Whether images are mirrored with probability 1/2.
     pub flip: bool,
-    /// Brightness, contrast and saturation are each multiplied by something from 1 less to 1 more than this, in any order.
+    /// Brightness, contrast and saturation are each multiplied by a random factor between 1 - this and 1 + this, in
+    /// random order.
     pub jitter: f64,
-    /// How often a rectangle of 2 to 33% of the image is overwritten by chance (Zhong et al. 2017).
+    /// Probability that a rectangle of 2 to 33% of the image is overwritten (random erasing, Zhong et al. 2017).
     pub erase: f64,
-    /// `α` of the Beta distribution from which an image's share in the mean with its neighbour is drawn; its classes share
-    /// alike (MixUp, Zhang et al. 2018). 0 for never.
+    /// `α` of the Beta distribution from which the weight of an image in the mix with its neighbour is drawn. The
+    /// classes get the same weights (MixUp, Zhang et al. 2018). 0 turns it off.
     pub mixup: f64,
-    /// The same for the area that its neighbour does not cover (CutMix, Yun et al. 2019). Where both are set, it is one or the
-    /// other.
+    /// The same for the area that the neighbour does not cover (CutMix, Yun et al. 2019). If both are set, each batch
+    /// uses one of them.
     pub cutmix: f64,
 }
 
-/// Why images cannot be changed so.
+/// A parameter of augmentation that is out of range.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("training.augment.{key} = {found}: {expected}")]
 pub struct AugmentError {
-    /// The key.
     pub key: &'static str,
-    /// What stands there.
     pub found: String,
-    /// What may stand there.
     pub expected: &'static str,
 }
 
 impl Augment {
-    /// # Errors
-    /// The first number that is out of range for images of this side.
     pub fn check(&self, side: usize) -> Result<(), AugmentError> {
         let require = |holds, key, found: &dyn ToString, expected| {
             if holds { Ok(()) } else { Err(AugmentError { key, found: found.to_string(), expected }) }

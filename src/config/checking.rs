@@ -1,4 +1,4 @@
-//! What a run's configuration must fulfil beyond its types.
+//! Checks of a run's configuration that its types do not make.
 
 use super::outer::{Codec, Divide, OuterMode, Rescale};
 use super::routing::RoutingMethod;
@@ -7,21 +7,22 @@ use super::training::Decay;
 use crate::config::model::levels::{check_balance, check_levels};
 use crate::grid::{Grid, Sharing, halves};
 
-/// An update counts no more contributions, and a router that hears fewer paths than there are is a poor one.
+/// An update counts at most this many contributions, so a router with more paths would miss scores.
 const MOST_SCORED_PATHS: u32 = 64;
 
 impl RunConfig {
-    /// Checks what the types do not.
-    ///
-    /// # Errors
-    /// The first thing that is wrong.
     pub fn check(&self) -> Result<(), RunConfigError> {
         self.model.check()?;
         check_levels(&self.model, &self.levels)?;
         check_balance(&self.levels)?;
         let grid = self.grid()?;
         let declared = self.paths.unwrap_or_else(|| grid.path_count());
-        require(declared == grid.path_count(), "paths", declared, "the product of the levels' experts, or nothing")?;
+        require(
+            declared == grid.path_count(),
+            "paths",
+            declared,
+            "must be the product of the levels' experts, or unset",
+        )?;
         let sane_name = !self.name.is_empty()
             && self.name.len() <= 64
             && self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -51,8 +52,8 @@ impl RunConfig {
                 || self.training.early_stopping
                 || !self.routing.reshard.is_empty()
                 || self.training.inner_steps < self.levels.len() as u64;
-            let expected = "nothing where outer.mode is asynchronous, paths are sampled, text is shared out anew, paths stop \
-                            early, or a phase has fewer inner steps than levels";
+            let expected = "must be unset where outer.mode is asynchronous, paths are sampled, text is resharded, \
+                paths stop early, or a phase has fewer inner steps than levels";
             require(!excluded, "outer.streaming", format!("{streaming:?}"), expected)?;
         }
         let cap = outer.cap();
@@ -71,7 +72,7 @@ impl RunConfig {
             "false where outer.mode is asynchronous, outer.codec is top-k, outer.divide is \"senders\" or outer.rescale is \
              \"radial\"",
         )?;
-        // An update that closes with one contribution is its own direction, and its only sender.
+        // Such an update has one contribution, so its direction is its own and it has one sender.
         if outer.mode == OuterMode::Asynchronous {
             let expected = "not \"radial\" where outer.mode is asynchronous: contributions come one by one";
             require(outer.rescale != Rescale::Radial, "outer.rescale", "radial", expected)?;
@@ -96,21 +97,21 @@ impl RunConfig {
             !outer.keep_unsent || (alone && self.sample.is_none() && self.routing.reshard.is_empty()),
             "outer.keep_unsent",
             outer.keep_unsent,
-            "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are sampled, or \
-             text is shared out anew",
+            "false where outer.error_feedback is false, outer.residual_decay or outer.streaming is set, paths are \
+             sampled, or text is resharded",
         )
     }
 
     fn check_sample(&self, grid: &Grid) -> Result<(), RunConfigError> {
         let Some(sample) = self.sample else { return Ok(()) };
         let has_experts = self.levels.iter().any(|level| matches!(level.sharing, Sharing::Experts(_)));
-        require(has_experts, "sample.paths", sample.paths, "nothing where no level has experts to draw from")?;
-        require(sample.paths <= grid.path_count(), "sample.paths", sample.paths, "no more paths than the grid has")?;
+        require(has_experts, "sample.paths", sample.paths, "must be unset where no level has experts to draw from")?;
+        require(sample.paths <= grid.path_count(), "sample.paths", sample.paths, "at most the paths of the grid")?;
         require(
             !self.slots()?.are_drawn_anew() || self.outer.mode == OuterMode::Synchronous,
             "sample.hold_phases",
             sample.hold_phases,
-            "0 where outer.mode is asynchronous: only a synchronous run draws paths anew",
+            "must be 0 where outer.mode is asynchronous: only a synchronous run draws paths again",
         )
     }
 
@@ -131,7 +132,7 @@ impl RunConfig {
         )?;
         let (prefix, context) = (self.routing.prefix_tokens, self.model.context);
         let (fits, expected) = if self.model.reads_images() {
-            (prefix == context, "model.context, the whole image, where images are read")
+            (prefix == context, "must be model.context, the whole image, where images are read")
         } else {
             ((1..context).contains(&prefix), "at least 1 and below model.context")
         };
@@ -171,13 +172,14 @@ impl RunConfig {
             phases.is_empty() || !refused,
             "routing.reshard",
             format!("{phases:?}"),
-            "nothing where there are fewer than 2 or more than 64 paths, paths are sampled, or outer.mode is asynchronous",
+            "must be unset where there are fewer than 2 or more than 64 paths, paths are sampled, or outer.mode is \
+             asynchronous",
         )
     }
 
     fn check_augment(&self) -> Result<(), RunConfigError> {
         let Some(augment) = &self.training.augment else { return Ok(()) };
-        let expected = "left out where text is read: only images are changed";
+        let expected = "must be left out where text is read: only images are augmented";
         require(self.model.reads_images(), "training.augment", format!("{augment:?}"), expected)?;
         Ok(augment.check(self.model.side())?)
     }
@@ -217,7 +219,7 @@ impl RunConfig {
             shared == 0 || training.total_steps() <= 1 << 40,
             "training.shared_phases",
             shared,
-            "fewer: all steps together are at most 2^40",
+            "must be fewer: all steps together are at most 2^40",
         )?;
         check_phases("training.decay_restarts", &training.decay_restarts, training.phases)?;
         let rate = training.learning_rate;
@@ -253,7 +255,7 @@ impl RunConfig {
     }
 }
 
-/// Phases before which something happens.
+/// Checks a list of phases before which something happens.
 fn check_phases(key: &'static str, phases: &[u64], all: u64) -> Result<(), RunConfigError> {
     let fit = phases.iter().all(|phase| (1..all).contains(phase)) && phases.is_sorted_by(|a, b| a < b);
     require(fit, key, format!("{phases:?}"), "phases from 1 to the last but one, each after the one before")

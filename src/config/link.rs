@@ -1,31 +1,29 @@
-//! A link that a peer of `pathswarm simulate` is made to have.
+//! The emulated link of a peer of `pathswarm simulate`.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How fast, how far away and how good.
+/// Bandwidth, latency and loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// To others.
+    /// Upload.
     pub up_bytes_per_s: u64,
-    /// From others.
+    /// Download.
     pub down_bytes_per_s: u64,
-    /// To another peer with the same link and back: each delays what it sends by half of it.
+    /// To a peer with the same link. Each side delays what it sends by half of it.
     pub round_trip: Duration,
-    /// Share of packets that are lost, 0 to 1.
+    /// Share of lost packets, 0 to 1.
     pub loss: f64,
 }
 
-/// Why a text is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no link")]
+#[error("{0:?} is not a link")]
 pub struct LinkError(String);
 
-/// The slowest: 8 kbit/s.
+/// 8 kbit/s.
 const LEAST_BYTES_PER_S: u64 = 1_000;
 
-/// The furthest: to the moon and back, twice.
 const MOST_MS: u64 = 5_000;
 
 impl FromStr for Link {

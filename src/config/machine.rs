@@ -1,22 +1,21 @@
-//! What a machine brings: one TOML for a kind of machine. Never part of a run's identity.
+//! A machine's profile: one TOML file for a kind of machine. It is not part of a run's identity.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where tensors live.
+/// The device that computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceChoice {
-    /// CUDA if there is some, else the CPU.
+    /// CUDA if available, else the CPU.
     Auto,
-    /// The CPU.
     Cpu,
     /// The first CUDA device.
     Cuda,
 }
 
-/// What the inner steps compute in. Parameters stay in f32.
+/// Precision of the inner steps. Parameters stay in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Precision {
@@ -26,38 +25,35 @@ pub enum Precision {
     Bf16,
 }
 
-/// A machine's profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MachineConfig {
-    /// Where tensors live.
     pub device: DeviceChoice,
-    /// What inner steps compute in.
     pub precision: Precision,
     /// Threads that a tensor operation may use; 0 for all cores.
     pub threads: usize,
-    /// Sequences computed at once; a batch is gathered from several. 0 for the whole batch.
+    /// Sequences computed at once; gradients of a batch are accumulated over several. 0 for the whole batch.
     pub micro_batch_sequences: usize,
-    /// Tokens a second that a path is trained on at most, by each peer of this machine; 0 for as fast as it goes. A laptop
-    /// that shall stay cool, or a machine that stands for slower ones.
+    /// Limit of tokens a second for training, for each peer of this machine; 0 for none. Keeps a laptop cool, or
+    /// emulates a slower machine.
     pub train_tokens_per_s: u64,
-    /// What the blobs of a run may take on this machine's disk; 0 for all that there is.
+    /// Disk quota for the blobs of a run, in bytes; 0 for none.
     pub disk_bytes: u64,
-    /// Bytes a second that it sends at most; 0 for as fast as it goes. Shared evenly among the peers that fetch from it.
+    /// Limit of bytes sent a second; 0 for none. The peers that fetch from this one share it evenly.
     pub upload_bytes_per_s: u64,
-    /// Bytes a second that it receives at most; 0 for as fast as it comes.
+    /// Limit of bytes received a second; 0 for none.
     pub download_bytes_per_s: u64,
-    /// Addresses to listen on. Those of any IPv6 address are left out where there is no IPv6.
+    /// Addresses to listen on. Without IPv6, the IPv6 wildcard addresses are left out.
     pub listen: Vec<String>,
-    /// Addresses besides those at which others reach this machine: a port that a router forwards, a public name.
+    /// Further addresses at which other peers reach this machine: a forwarded port, or a public name.
     pub announce: Vec<String>,
-    /// Relays through which others reach this machine if its router lets nobody in: what `pathswarm relay` printed.
+    /// Relays for a machine that accepts no connections from outside: the addresses that `pathswarm relay` printed.
     pub relays: Vec<String>,
-    /// Whether peers on the same LAN are found there (mDNS). Only those of the same run are dialled.
+    /// Whether peers of the run are discovered on the LAN (mDNS).
     pub mdns: bool,
-    /// Whether the router is asked to open the ports that this machine listens on (UPnP).
+    /// Whether the router is asked to open the listening ports (UPnP).
     pub upnp: bool,
-    /// Where runs are kept.
+    /// The folder with one folder for each run.
     pub runs: PathBuf,
 }
 

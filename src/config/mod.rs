@@ -1,4 +1,4 @@
-//! What a run is and what a machine brings, from files to checked values.
+//! Configuration of a run and of a machine, from files to checked values.
 
 mod admission;
 pub mod augment;

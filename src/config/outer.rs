@@ -1,29 +1,30 @@
-//! How outer gradients travel, are averaged and are applied: `[outer]`.
+//! `[outer]`: compression, averaging and application of outer gradients.
 
 use serde::{Deserialize, Serialize};
 
 use super::streaming::{Streaming, read_streaming};
 
-/// How the average of outer gradients is scaled.
+/// Scaling of the averaged outer gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rescale {
-    /// Times the square root of the distinct paths in the update (DiPaCo, section 2.3).
+    /// Multiplied by the square root of the number of distinct paths in the update (DiPaCo, section 2.3).
     SqrtPaths,
-    /// As it is (DiLoCo).
+    /// Unscaled (DiLoCo).
     None,
-    /// To the mean length of the outer gradients (radial-directional averaging): their mean gives the direction alone.
+    /// Scaled to the mean norm of the outer gradients, so that their mean gives only the direction (radial-directional
+    /// averaging).
     Radial,
 }
 
-/// What the sum of outer gradients is divided by.
+/// Divisor of the sum of outer gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Divide {
     /// The weight of all contributions.
     #[default]
     All,
-    /// For each value the weight of those contributions in which it is not zero.
+    /// For each value, the weight of the contributions in which it is not zero.
     Senders,
 }
 
@@ -34,29 +35,28 @@ impl Divide {
     }
 }
 
-/// What becomes of what compression leaves out of an outer gradient.
+/// Treatment of the residual, the part of an outer gradient that compression drops.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Unsent {
-    /// It is lost.
     Lost,
-    /// This part of it is added to the next outer gradient (error feedback); meanwhile the path does without it.
+    /// This share of it is added to the next outer gradient (error feedback). Until then, the path trains without it.
     SentLater(f32),
-    /// It stays in the path's own copy until it is sent: the path trains on with it, and counts as what it is with it.
+    /// It stays in the path's own parameters until it is sent. The path trains with it, and is evaluated with it.
     Kept,
 }
 
 impl Unsent {
-    /// The part of it that is added to the next outer gradient, if any.
+    /// The share that is added to the next outer gradient, if any.
     pub fn added(self) -> Option<f32> {
         match self {
             Self::SentLater(part) => Some(part),
-            // What is kept is in the next outer gradient by itself.
+            // A kept residual is part of the next outer gradient anyway.
             Self::Lost | Self::Kept => None,
         }
     }
 }
 
-/// How outer gradients and their averages travel.
+/// Compression of outer gradients and averages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Codec {
@@ -68,9 +68,9 @@ pub enum Codec {
     Int8,
     /// 4 bits a value and a scale per group of 128.
     Int4,
-    /// 2 bits a value, which say its sign and whether it is large, and a scale per group of 128.
+    /// 2 bits a value, for the sign and one of two magnitudes, and a scale per group of 128.
     Int2,
-    /// What is not zero, at 4 bits.
+    /// Values that are not zero, at 4 bits.
     Sparse,
     /// The largest so many of each 4096 values, at 2 bits (SparseLoCo).
     TopK(u16),
@@ -80,10 +80,10 @@ pub enum Codec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OuterMode {
-    /// When all its paths have contributed to the version, or at a deadline: a path waits for its modules.
+    /// When all paths have contributed, or at a deadline. Paths wait for their modules.
     Synchronous,
-    /// As contributions come, with delayed momentum; a slower path makes fewer inner steps in a phase, and none waits
-    /// for another.
+    /// As contributions arrive, with delayed momentum. A slow path makes fewer inner steps in a phase, and no path
+    /// waits for another.
     Asynchronous,
 }
 
@@ -91,48 +91,41 @@ pub enum OuterMode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Written")]
 pub struct OuterConfig {
-    /// Whether paths wait for each other.
     pub mode: OuterMode,
-    /// Nesterov's learning rate.
     pub learning_rate: f32,
-    /// Nesterov's momentum.
     pub momentum: f32,
-    /// Scaling of the average.
     pub rescale: Rescale,
-    /// Compression up.
+    /// Compression of outer gradients.
     pub codec: Codec,
-    /// Compression down, where it is not [what follows from the way up](Self::average_codec).
+    /// Compression of averages, if it differs from [the default](Self::average_codec).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub average_codec: Option<Codec>,
-    /// Whether what compression lost is added to the next outer gradient.
+    /// Whether the residual is added to the next outer gradient.
     pub error_feedback: bool,
-    /// The part of what compression lost that is added (SparseLoCo's β), where it is not [what follows from the
-    /// codec](Self::unsent).
+    /// Share of the residual that is added (SparseLoCo's β), if it differs from [the default](Self::unsent).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub residual_decay: Option<f32>,
-    /// Whether what compression left out stays in the path's own copy until it is sent.
+    /// Whether the residual stays in the path's own parameters until it is sent.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_unsent: bool,
-    /// What a sum is divided by.
     #[serde(skip_serializing_if = "Divide::is_all")]
     pub divide: Divide,
-    /// Whether levels are brought in step at one time, between two phases, or each at its own.
+    /// Whether levels are synchronised one after the other during a phase, or all between two phases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<Streaming>,
-    /// How many times as long as the module's running norm an outer gradient may be and count in full, where it is not [what
-    /// follows from the mode](Self::cap); with 0, any.
+    /// Cap on the norm of an outer gradient, as a multiple of the module's running norm. Larger ones are scaled down. 0
+    /// for none; if absent, [the mode decides](Self::cap).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_cap: Option<f32>,
-    /// How many members count an update again, on average: with 0.1, every tenth update is.
+    /// Expected number of members that audit an update. With 0.1, every tenth update is audited.
     #[serde(skip_serializing_if = "is_usual_share")]
     pub audit_share: f64,
-    /// Whether contributions are [clipped around their centre](crate::outer::centred_clipping) where there are five or
-    /// more.
+    /// Whether updates of five or more contributions use [centred clipping](crate::outer::centred_clipping).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub centred_clipping: bool,
 }
 
-/// Of so many paths in an update one can tell the middle from the far ends, and two that lie are fewer than half.
+/// The smallest number of paths at which two Byzantine ones are a minority.
 const CLIPPED_FROM: usize = 5;
 
 const USUAL_SHARE: f64 = 0.1;
@@ -142,7 +135,7 @@ fn is_usual_share(share: &f64) -> bool {
     *share == USUAL_SHARE
 }
 
-/// What a file says: a key that is left out follows from the codec.
+/// The TOML form. Keys that are left out follow from the codec.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Written {
@@ -166,7 +159,7 @@ struct Written {
 impl From<Written> for OuterConfig {
     fn from(written: Written) -> Self {
         let codec = written.codec.unwrap_or(Codec::Int4);
-        // SparseLoCo: what is sent late would be old momentum, and what is kept back is momentum enough.
+        // SparseLoCo: late residuals act like momentum, so explicit momentum would be applied twice.
         let (learning_rate, momentum) = match codec {
             Codec::TopK(_) => (1.0, 0.0),
             _ => (0.7, 0.9),
@@ -197,7 +190,7 @@ impl Default for OuterConfig {
 }
 
 impl OuterConfig {
-    /// For what is not learnt but only agreed on: members take the mean of what they have, as it is.
+    /// For state that is averaged instead of learnt: members take the plain mean.
     pub(super) fn plain_mean(&self) -> Self {
         Self {
             learning_rate: 1.0,
@@ -213,8 +206,8 @@ impl OuterConfig {
         }
     }
 
-    /// How averages travel: as outer gradients do, but an average of some largest values is not cut to so many again, as
-    /// nothing would ever bring what it lost.
+    /// Averages use the codec of outer gradients, except after top-k: cutting an average to k values again would lose
+    /// the rest for good.
     pub fn average_codec(&self) -> Codec {
         let follows = match self.codec {
             Codec::TopK(_) => Codec::Sparse,
@@ -223,26 +216,26 @@ impl OuterConfig {
         self.average_codec.unwrap_or(follows)
     }
 
-    /// How many times as long as the running norm an outer gradient may be and count in full; 0 for any. Where paths do not
-    /// wait for each other, fast ones contribute several times as much as slow ones, by their right.
+    /// The norm cap in use, as a multiple of the running norm; 0 for none. Asynchronous runs have none, since fast
+    /// paths rightly contribute several times as much as slow ones.
     pub fn cap(&self) -> f32 {
         let follows = if self.mode == OuterMode::Asynchronous { 0.0 } else { 2.0 };
         self.norm_cap.unwrap_or(follows)
     }
 
-    /// Whether the contributions to an update of so many paths are clipped around their centre.
+    /// Whether an update of so many paths uses centred clipping.
     pub fn clips(&self, paths: usize) -> bool {
         self.centred_clipping && paths >= CLIPPED_FROM
     }
 
-    /// Whether they can be at all: they have to come together, and all that is not sent of a few largest values would be
-    /// taken for a contribution of zero.
+    /// Whether centred clipping is possible at all. It needs the contributions together, and with top-k, values that
+    /// were not sent would count as zero.
     pub fn can_clip(&self) -> bool {
         let plain = self.divide == Divide::All && self.rescale != Rescale::Radial;
         plain && self.mode == OuterMode::Synchronous && !matches!(self.codec, Codec::TopK(_))
     }
 
-    /// What becomes of what compression leaves out.
+    /// Treatment of the residual.
     pub fn unsent(&self) -> Unsent {
         let follows = if matches!(self.codec, Codec::TopK(_)) { 0.95 } else { 1.0 };
         match (self.error_feedback, self.keep_unsent) {

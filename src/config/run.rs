@@ -1,4 +1,4 @@
-//! What a swarm trains: one TOML for a run, the same for every peer, part of the run's identity.
+//! Configuration of a run: one TOML file, the same for every peer, and part of the run's identity.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,33 +20,27 @@ use crate::seed::Seed;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
-    /// For people; names the run's folder.
+    /// Name for people, and of the run's folder.
     pub name: String,
-    /// Root of all chance in the run.
+    /// Seed of all random numbers of the run.
     #[serde(default = "one")]
     pub seed: u64,
-    /// Who may take part. Open to all, if nothing is said.
     #[serde(default, skip_serializing_if = "Admission::is_open")]
     pub admission: Admission,
-    /// How many paths, where no level has `experts` (they give it otherwise).
+    /// Number of paths if no level has `experts`, which otherwise determine it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<u32>,
-    /// How text becomes sequences.
     #[serde(default)]
     pub text: TextConfig,
-    /// The network of a path.
     pub model: ModelConfig,
-    /// Which parameters make up each level, bottom first.
+    /// Which parameters each level has, bottom first.
     pub levels: Vec<LevelConfig>,
-    /// How many of the grid's paths are trained at a time, and for how long; all of them, if nothing is said.
+    /// How many paths are trained at a time, and for how long. If absent, all paths are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleConfig>,
-    /// Which sequence goes to which path.
     #[serde(default)]
     pub routing: RoutingConfig,
-    /// The inner steps.
     pub training: TrainingConfig,
-    /// The outer steps.
     #[serde(default)]
     pub outer: OuterConfig,
 }
@@ -55,17 +49,17 @@ pub struct RunConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextConfig {
-    /// The default corpus takes at most this much of each kind of text, so that kinds balance.
+    /// The default corpus takes at most this much of each kind of text, to balance the kinds.
     pub kind_cap_bytes: u64,
-    /// Plain files are cut into documents of about this size, at line ends.
+    /// Plain files are cut at line ends into documents of about this size.
     pub document_bytes: usize,
-    /// The field of JSON lines, and the column of Parquet, that holds a document's text. What is as it always was is not
-    /// written into a manifest: who does not know the key can join.
+    /// The field of JSON lines, or column of Parquet, with a document's text. The default is not written into a
+    /// manifest, so that older programs can join.
     #[serde(skip_serializing_if = "is_text")]
     pub column: String,
-    /// Share of the documents kept for the test table (by hash of the document).
+    /// Share of the documents in the test set, chosen by the hash of the document.
     pub test_share: f64,
-    /// Share of each shard held out from training, to evaluate its path.
+    /// Share of each shard that is held out to evaluate its path.
     pub held_out_share: f64,
 }
 
@@ -86,7 +80,7 @@ impl Default for TextConfig {
 }
 
 impl RunConfig {
-    /// How a level's outer gradients travel and are applied. What keeps choices in balance is not learnt, but agreed on.
+    /// The outer configuration of a level. Balance is averaged instead of learnt.
     pub fn outer_of(&self, level: usize) -> OuterConfig {
         match self.levels.get(level) {
             Some(config) if config.is_balance() => self.outer.plain_mean(),
@@ -94,72 +88,53 @@ impl RunConfig {
         }
     }
 
-    /// Whether a path may count as other parameters than its modules have when the run is over: as what it was best with, or
-    /// as what it has not sent makes of them.
+    /// Whether the final parameters of a path can differ from those of its modules, because of early stopping or unsent
+    /// residuals.
     pub fn paths_end_apart(&self) -> bool {
         self.training.early_stopping || self.outer.keep_unsent
     }
 }
 
-/// Why a run's configuration makes no sense.
 #[derive(Debug, thiserror::Error)]
 pub enum RunConfigError {
-    /// Not TOML, an unknown key, a wrong type.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// The levels do not cover the model.
     #[error("levels: {0}")]
     Levels(#[from] LevelError),
-    /// The levels make no grid.
     #[error("levels: {0}")]
     Grid(#[from] GridError),
-    /// The grid cannot be sampled so.
     #[error("sample: {0}")]
     Sample(#[from] SampleError),
-    /// The model's sizes do not fit each other.
     #[error("model: {0}")]
     Model(#[from] ModelError),
-    /// Images cannot be changed so.
     #[error(transparent)]
     Augment(#[from] AugmentError),
-    /// A value outside its range.
     #[error("{key} = {found}: {expected}")]
-    Range {
-        /// Dotted key.
-        key: &'static str,
-        /// What stands there.
-        found: String,
-        /// What may stand there.
-        expected: &'static str,
-    },
+    Range { key: &'static str, found: String, expected: &'static str },
 }
 
 impl RunConfig {
     /// Reads and checks a run.
     ///
     /// # Errors
-    /// Says which key is wrong, why, and what may stand there.
+    /// Names the wrong key and its allowed values.
     pub fn from_toml(text: &str) -> Result<Self, RunConfigError> {
         let run: Self = toml::from_str(text)?;
         run.check()?;
         Ok(run)
     }
 
-    /// What documents are, and what the network reads of them.
+    /// The form of documents, and the input of the network.
     pub fn reading(&self) -> (&TextConfig, Reads) {
         (&self.text, self.model.reads())
     }
 
-    /// The grid that the levels span.
-    ///
-    /// # Errors
-    /// If they span none.
     pub fn grid(&self) -> Result<Grid, GridError> {
         let levels = self.levels.iter().map(|level| level.sharing).collect();
         Grid::with_paths(levels, self.paths.unwrap_or(1))
     }
 
-    /// The same with one level that holds all parameters, in the order of the model's parts.
+    /// The same run with all parameters in one level, in the order of the model's parts.
     pub fn undivided(&self) -> Self {
         let parts = self.model.parts().iter().map(ToString::to_string).collect();
         let levels = vec![LevelConfig { parts, sharing: Sharing::Shared }];
@@ -171,17 +146,14 @@ impl RunConfig {
         }
     }
 
-    /// The router that all paths share, as a module above the model's levels, where the text is shared out anew.
+    /// The shared router as a module above the model's levels, in a run that reshards.
     pub fn router_module(&self) -> Option<ModuleId> {
         let level = u16::try_from(self.levels.len()).ok()?;
         (!self.routing.reshard.is_empty()).then_some(ModuleId { level, expert: 0 })
     }
 
-    /// Which of the grid's paths are trained when. Everybody draws the same, from the run's seed. Where the text is shared
-    /// out anew, the grid has a level more: the router.
-    ///
-    /// # Errors
-    /// If the levels span no grid, or it cannot be sampled so.
+    /// Which paths are trained in which phase. All peers draw the same from the run's seed. In a run that reshards, the
+    /// grid has one more level for the router.
     pub fn slots(&self) -> Result<WorkerSlots, RunConfigError> {
         let mut grid = self.grid()?;
         if self.router_module().is_some() {
@@ -201,7 +173,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::names::{PathId, Phase};
 
-    /// A run of two paths, as its file: two blocks of width 16 in two levels.
+    /// A run of two paths with two blocks of width 16 in two levels.
     pub(crate) const SMALL: &str = r#"
         name = "small"
         [model]
@@ -290,7 +262,7 @@ pub(crate) mod tests {
             ("reshard = [0]", "", "routing.reshard = [0]: phases from 1"),
             ("reshard = [3]", "", "phases from 1 to the last but one"),
             ("reshard = [2, 2]", "", "each after the one before"),
-            ("reshard = [2]", "mode = \"asynchronous\"", "nothing where"),
+            ("reshard = [2]", "mode = \"asynchronous\"", "must be unset where"),
             ("reshard = [2]\nslice_share = 0.5", "", "routing.slice_share = 0.5: from 0 to below 0.5"),
         ] {
             let error = with(routing, outer).unwrap_err();
@@ -300,7 +272,7 @@ pub(crate) mod tests {
         assert!(RunConfig::from_toml(&format!("{alone}\n[routing]\nreshard = [1]")).is_err());
     }
 
-    /// A 3×3 grid, of which this is sampled.
+    /// A 3×3 grid with this sample.
     fn sampled(sample: &str, outer: &str) -> Result<RunConfig, RunConfigError> {
         let grid = SMALL.replace("experts = 2", "experts = 3").replace("\"shared\"", "{ experts = 3 }");
         RunConfig::from_toml(&format!("{grid}\n[outer]\n{outer}\n[sample]\n{sample}"))
@@ -333,9 +305,11 @@ pub(crate) mod tests {
     fn a_sample_that_cannot_be_is_refused_in_words() {
         let refused = |sample, outer| sampled(sample, outer).unwrap_err().to_string();
         assert!(refused("paths = 2", "").starts_with("sample: 2 paths at a time leave modules of level 0 out"));
-        assert!(refused("paths = 10", "").starts_with("sample.paths = 10: no more paths than the grid has"));
+        assert!(refused("paths = 10", "").starts_with("sample.paths = 10: at most the paths of the grid"));
         let asynchronous = "mode = \"asynchronous\"";
-        assert!(refused("paths = 4\nhold_phases = 2", asynchronous).starts_with("sample.hold_phases = 2: 0 where"));
+        assert!(
+            refused("paths = 4\nhold_phases = 2", asynchronous).starts_with("sample.hold_phases = 2: must be 0 where")
+        );
         assert!(sampled("paths = 4", asynchronous).is_ok());
         assert!(refused("slots = 4", "").contains("unknown field `slots`"));
         let own = SMALL.replace("\"shared\"", "\"path\"") + "[sample]\npaths = 2";
@@ -343,6 +317,6 @@ pub(crate) mod tests {
         assert!(error.starts_with("sample: level 1 has a module for each path"), "{error}");
         let diloco = SMALL.replace("{ experts = 2 }", "\"shared\"").replace("[model]", "paths = 4\n[model]");
         let error = RunConfig::from_toml(&format!("{diloco}[sample]\npaths = 2")).unwrap_err().to_string();
-        assert!(error.starts_with("sample.paths = 2: nothing where no level has experts"), "{error}");
+        assert!(error.starts_with("sample.paths = 2: must be unset where no level has experts"), "{error}");
     }
 }

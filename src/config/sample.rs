@@ -1,4 +1,4 @@
-//! `[sample]`: which of a grid's paths are trained, where it has more than a swarm has peers.
+//! `[sample]`: which paths of a grid are trained, if it has more than the swarm has peers.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +9,15 @@ use crate::sampling::{Sample, SampleError, WorkerSlots};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SampleConfig {
-    /// So many of the grid's paths are trained at a time.
+    /// Number of paths that are trained at a time.
     pub paths: u32,
-    /// Each for so many phases; then others are drawn. For good, if nothing is said.
+    /// Phases until other paths are drawn; 0 for never.
     #[serde(default)]
     pub hold_phases: u64,
 }
 
 impl SampleConfig {
-    /// What is drawn of a grid with this seed.
-    ///
-    /// # Errors
-    /// If the grid cannot be sampled so.
+    /// The draw for a grid and a seed.
     pub fn of(self, grid: Grid, seed: u64) -> Result<WorkerSlots, SampleError> {
         WorkerSlots::sampled(grid, Sample { slots: self.paths, hold_phases: self.hold_phases, seed })
     }

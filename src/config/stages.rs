@@ -1,5 +1,5 @@
-//! A run in two stages: first all levels are shared, so that the swarm grows its own ancestor (DiLoCo), then each document
-//! is routed to a path (DiPaCo, section 3.1).
+//! Runs in two stages. In the first, all levels are shared and the swarm trains its own ancestor (DiLoCo). In the
+//! second, each document is routed to a path (DiPaCo, section 3.1).
 
 use super::routing::{RoutingConfig, RoutingMethod};
 use super::run::{RunConfig, RunConfigError};
@@ -8,11 +8,8 @@ use crate::config::model::levels::LevelConfig;
 use crate::grid::Sharing;
 
 impl RunConfig {
-    /// The stage before the paths, if there is one: every level is one module that all paths share, and documents go to
-    /// paths by chance. It has as many paths as are trained at a time afterwards.
-    ///
-    /// # Errors
-    /// If the levels span no grid, or it cannot be sampled.
+    /// The first stage, if there is one: every level is one shared module, and documents go to paths at random. It has
+    /// as many paths as the second stage trains at a time.
     pub fn shared_stage(&self) -> Result<Option<Self>, RunConfigError> {
         let training = &self.training;
         if training.shared_phases == 0 {
@@ -40,8 +37,8 @@ impl RunConfig {
         }))
     }
 
-    /// The stage of the paths. What was trained before counts as the ancestor's steps, so that the learning rate goes on
-    /// where it was.
+    /// The second stage. The phases of the first count as ancestor steps, so that the learning rate continues its
+    /// schedule.
     pub fn path_stage(&self) -> Self {
         let training = &self.training;
         let before = training.shared_phases * training.inner_steps;

@@ -8,73 +8,69 @@ use super::augment::Augment;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainingConfig {
-    /// Sequences per inner step, whatever the machine's micro-batch.
+    /// Sequences per inner step, for any micro-batch of the machine.
     pub batch_sequences: usize,
     /// `H`: inner steps per phase.
     pub inner_steps: u64,
-    /// Outer steps.
+    /// Number of outer steps.
     pub phases: u64,
-    /// Outer steps before these in which all levels are shared, and text goes to paths by chance: the swarm grows its own
-    /// ancestor, from which routing and paths then begin.
+    /// Phases of a first stage in which all levels are shared and text goes to paths at random, so that the swarm
+    /// trains its own ancestor.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub shared_phases: u64,
-    /// Inner steps that another run makes from where this one ends; they count in the learning rate's schedule.
+    /// Inner steps of a later run that continues this one. They count in the learning rate's schedule.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub later_steps: u64,
-    /// Steps of the dense ancestor that every path starts from; they count in the learning rate's schedule.
+    /// Steps of the dense ancestor from which every path starts. They count in the learning rate's schedule.
     pub ancestor_steps: u64,
     /// Peak of the inner learning rate.
     pub learning_rate: f64,
-    /// How the learning rate falls after the warm-up.
     #[serde(default, skip_serializing_if = "Decay::is_cosine")]
     pub decay: Decay,
-    /// In the end the learning rate is this share of the peak.
+    /// Final learning rate, as a share of the peak.
     #[serde(default = "tenth")]
     pub final_learning_rate_share: f64,
-    /// From the beginning of each of these phases the cosine falls anew, from the peak: as where the text is shared out anew
-    /// (DiPaCo, figure 10).
+    /// Phases at whose beginning the cosine restarts from the peak, for instance after resharding (DiPaCo, figure 10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub decay_restarts: Vec<u64>,
-    /// Steps of linear warm-up, at the start of the ancestor.
+    /// Steps of linear warm-up, at the beginning of the ancestor.
     #[serde(default)]
     pub warmup_steps: u64,
     /// AdamW's decoupled weight decay.
     #[serde(default = "tenth")]
     pub weight_decay: f64,
-    /// AdamW's beta1 and beta2.
     #[serde(default = "betas")]
     pub betas: [f64; 2],
-    /// Added by AdamW to the root of the second moment.
+    /// AdamW's ε, added to the square root of the second moment.
     #[serde(default = "epsilon", skip_serializing_if = "is_usual_epsilon")]
     pub epsilon: f64,
-    /// Gradients are scaled down to this norm.
+    /// Norm to which gradients are clipped.
     #[serde(default = "one_f64")]
     pub clip_norm: f64,
-    /// Each path is scored on its held-out text before each phase but the first and in the end, and what it was best with is
-    /// what it counts as when it is done: evaluated, asked and collected (DiPaCo, section 2.4.4).
+    /// Whether each path is scored on its held-out text before each phase but the first, and at the end. Its best
+    /// parameters are then its result (DiPaCo, section 2.4.4).
     #[serde(default, skip_serializing_if = "is_false")]
     pub early_stopping: bool,
-    /// Whether paths and ancestor also learn to predict a document's first tokens, which choose its path and do not count in
-    /// evaluation. Those of a batch that has no others count always.
+    /// Whether paths and ancestor also learn to predict the first tokens of a document, which choose its path and are
+    /// not scored. In a batch with no other tokens, these always count.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub predict_prefix: bool,
-    /// So many tokens at the beginning of each sequence are not learnt, whatever it begins with: a control for networks that
-    /// see them before they predict them.
+    /// Number of tokens at the beginning of each sequence that are not learnt. A control for networks that see them
+    /// before they predict them.
     #[serde(default, skip_serializing_if = "is_none_at_all")]
     pub unscored_tokens: usize,
-    /// How images are changed by chance before each step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub augment: Option<Augment>,
 }
 
-/// How the inner learning rate falls.
+/// Decay of the inner learning rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Decay {
-    /// As a cosine, all the way.
+    /// A cosine over all steps.
     #[default]
     Cosine,
-    /// It stays at the peak, and falls in a line over the last so many steps (warm-up, stable, decay).
+    /// Constant at the peak, then linear over the last so many steps (warm-up, stable, decay).
     Last(u64),
 }
 
@@ -85,7 +81,7 @@ impl Decay {
 }
 
 impl TrainingConfig {
-    /// Inner steps from the ancestor's first to the last of a path, in whichever stage or run it is made.
+    /// Inner steps from the first of the ancestor to the last of a path, over all stages and runs.
     pub fn total_steps(&self) -> u64 {
         self.ancestor_steps + (self.shared_phases + self.phases) * self.inner_steps + self.later_steps
     }
@@ -119,7 +115,7 @@ fn tenth() -> f64 {
     0.1
 }
 
-/// PyTorch's.
+/// The default of PyTorch.
 fn epsilon() -> f64 {
     1e-8
 }

@@ -65,8 +65,6 @@ impl State<'_> {
 }
 
 impl<'a> Trial<'a> {
-    /// # Errors
-    /// If it cannot be named.
     pub fn new(identity: Identity<'a>) -> anyhow::Result<Self> {
         let Identity { context, experiment, arm, seed, tokens } = identity;
         let mut run = arm.seeded(seed);
@@ -82,7 +80,7 @@ impl<'a> Trial<'a> {
     /// Trains the arm, or goes on with it, and scores it.
     ///
     /// # Errors
-    /// If a step fails, the disk does, or the user asks to stop: the same call goes on.
+    /// If a step or the disk fails, or the user asks to stop. The same call then resumes.
     pub fn run(&self) -> anyhow::Result<Outcome> {
         let ancestor = self.context.ancestor(&self.run, self.tokens, &self.dataset.train.set)?;
         let (mut state, done) = self.begin(&ancestor)?;

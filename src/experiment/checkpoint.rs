@@ -19,7 +19,6 @@ const HASH_BYTES: usize = 32;
 /// The checkpoint file of an arm.
 #[derive(Clone, Debug)]
 pub struct ArmCheckpoint {
-    /// The file.
     pub file: PathBuf,
     /// Tells trainings apart: the file of another one is passed over.
     pub of: BlobHash,
@@ -83,7 +82,7 @@ impl ArmCheckpoint {
     /// Replaces the checkpoint.
     ///
     /// # Errors
-    /// If the disk fails; the old checkpoint is still there then.
+    /// If the disk fails. The old checkpoint is then still there.
     pub fn write(&self, arm: &ArmState) -> Result<(), DiskError> {
         let sizes = |best: &Best| best.levels.iter().map(Vec::len).collect();
         let head = Head {
@@ -118,7 +117,8 @@ impl ArmCheckpoint {
         let bytes = std::fs::read(&self.file).ok()?;
         let checkpoint = self.decode(&bytes);
         if checkpoint.is_none() {
-            tracing::warn!(file = %self.file.display(), "the checkpoint is damaged or belongs to another training: training starts anew");
+            tracing::warn!(file = %self.file.display(), "the checkpoint is damaged or belongs to another training: \
+                training starts again");
         }
         checkpoint
     }

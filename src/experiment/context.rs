@@ -46,7 +46,6 @@ pub struct Source {
 
 /// Where arms are trained.
 pub struct ExperimentContext<'a> {
-    /// This machine.
     pub machine: &'a MachineConfig,
     /// Where unfinished work and ancestors are kept.
     pub folder: PathBuf,
@@ -82,9 +81,6 @@ pub struct CommonAncestor {
 
 impl CommonAncestor {
     /// Its parameters in the levels of an arm.
-    ///
-    /// # Errors
-    /// If the arm has another model.
     pub fn levels(&self, run: &RunConfig) -> anyhow::Result<Vec<Vec<f32>>> {
         let level = |level| exchange::decode_level(&self.file, &run.model, level);
         Ok(run.levels.iter().map(level).collect::<Result<_, _>>()?)
@@ -92,9 +88,6 @@ impl CommonAncestor {
 }
 
 /// Names a value by what it is as JSON.
-///
-/// # Errors
-/// If it cannot be written down.
 pub(super) fn hash_of(value: &impl serde::Serialize) -> serde_json::Result<BlobHash> {
     Ok(BlobHash::of(&serde_json::to_vec(value)?))
 }
@@ -117,9 +110,6 @@ impl<'a> ExperimentContext<'a> {
     }
 
     /// The text as tokens of an arm's model.
-    ///
-    /// # Errors
-    /// If it cannot be read, or the tokenizer does not fit.
     pub fn tokens(&mut self, run: &RunConfig) -> anyhow::Result<Arc<Tokens>> {
         let key = hash_of(&(&run.text, run.model.vocabulary, run.model.context))?;
         if let Some(known) = self.texts.get(&key) {
@@ -187,9 +177,6 @@ impl<'a> ExperimentContext<'a> {
     }
 
     /// The ancestor of an arm, trained on its training documents, or read if it was trained before.
-    ///
-    /// # Errors
-    /// If training fails, the disk does, or the user asks to stop.
     pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
         let run = run.undivided();
         let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;

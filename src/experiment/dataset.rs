@@ -42,7 +42,6 @@ impl Documents {
         self.ranges.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

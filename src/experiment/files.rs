@@ -14,50 +14,24 @@ const DEEPEST: usize = 8;
 /// Why there is no experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// Not to be read.
     #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// Not TOML.
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{}: {source}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where and what.
-        source: toml::de::Error,
-    },
-    /// Something that names no files.
+    Syntax { path: PathBuf, source: toml::de::Error },
     #[error("{}: extends must be a file's name, or a list of some", .0.display())]
     Extends(PathBuf),
-    /// Two arms of one name in one file.
-    #[error("{}: arm {arm:?} stands there twice", path.display())]
-    Twice {
-        /// The file.
-        path: PathBuf,
-        /// The arm.
-        arm: String,
-    },
-    /// It comes to itself.
-    #[error("{}: what it extends extends it again", .0.display())]
+    #[error("{}: arm {arm:?} occurs twice", path.display())]
+    Twice { path: PathBuf, arm: String },
+    #[error("{}: extends forms a cycle", .0.display())]
     Circle(PathBuf),
-    /// No experiment.
     #[error("{}: {source}", path.display())]
-    Plan {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: Box<PlanError>,
-    },
+    Plan { path: PathBuf, source: Box<PlanError> },
 }
 
 /// Reads an experiment.
 ///
 /// # Errors
-/// Which file is wrong, and where.
+/// Names the wrong file and the place in it.
 pub fn read(path: &Path) -> Result<Experiment, FileError> {
     let (text, own) = parsed(path)?;
     // A file that stands alone has lines to point at.
@@ -197,11 +171,11 @@ mod tests {
             ("twice.toml", "extends = \"size.toml\"\n[[arms]]\nname = \"a\"\n[[arms]]\nname = \"a\""),
         ]);
         let refused = |name: &str| read(&folder.path().join(name)).unwrap_err().to_string();
-        assert!(refused("circle.toml").contains("extends it again"));
+        assert!(refused("circle.toml").contains("extends forms a cycle"));
         assert!(refused("number.toml").contains("must be a file's name"));
         assert!(refused("lost.toml").contains("nowhere.toml"));
         assert!(refused("broken.toml").contains("broken.toml"));
-        assert!(refused("twice.toml").contains("arm \"a\" stands there twice"));
+        assert!(refused("twice.toml").contains("arm \"a\" occurs twice"));
         assert!(refused("size.toml").contains("missing field"));
     }
 }

@@ -22,9 +22,7 @@ pub struct Identity<'a> {
     pub context: &'a ExperimentContext<'a>,
     /// What the arm stands in.
     pub experiment: &'a Experiment,
-    /// Which.
     pub arm: &'a Arm,
-    /// Which.
     pub seed: u64,
     /// The text.
     pub tokens: &'a Tokens,
@@ -32,9 +30,6 @@ pub struct Identity<'a> {
 
 impl Identity<'_> {
     /// Names its training up to a phase, with what is done to share out the text before it.
-    ///
-    /// # Errors
-    /// If it cannot be written down.
     fn until(&self, phase: u64) -> serde_json::Result<BlobHash> {
         let Self { context, experiment, arm, seed, tokens } = self;
         let run = RunConfig { name: String::new(), ..arm.seeded(*seed) };
@@ -53,17 +48,11 @@ impl Identity<'_> {
     }
 
     /// Names its training.
-    ///
-    /// # Errors
-    /// If it cannot be written down.
     pub fn training(&self) -> serde_json::Result<BlobHash> {
         self.until(u64::MAX)
     }
 
     /// Names its training and how it is scored.
-    ///
-    /// # Errors
-    /// If it cannot be written down.
     pub fn outcome(&self) -> serde_json::Result<BlobHash> {
         let scored = (self.training()?, &self.arm.route_every);
         let known = match self.experiment.honest_tokens {
@@ -74,18 +63,12 @@ impl Identity<'_> {
     }
 
     /// Names what it is before a phase, as long as it has done what any arm of the same name has.
-    ///
-    /// # Errors
-    /// If it cannot be written down.
     pub fn before(&self, phase: u64) -> serde_json::Result<BlobHash> {
         hash_of(&(self.until(phase)?, phase))
     }
 
     /// Where it is kept for other arms of the experiment, and before which phases they part: up to there they are the same
     /// training.
-    ///
-    /// # Errors
-    /// If a training cannot be written down.
     pub fn branch_points(&self) -> serde_json::Result<Vec<(u64, ArmCheckpoint)>> {
         let mut phases = BTreeSet::new();
         for arm in self.experiment.arms.iter().filter(|arm| arm.seeds.contains(&self.seed)) {

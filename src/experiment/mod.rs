@@ -43,7 +43,6 @@ const RESULTS: &str = "results.json";
 
 /// Where results go, and what makes them again.
 pub struct Results<'a> {
-    /// The folder.
     pub folder: &'a Path,
     /// The command line.
     pub command: &'a str,
@@ -53,7 +52,7 @@ pub struct Results<'a> {
 /// what was trained or in the results themselves; after each of them the results are written anew.
 ///
 /// # Errors
-/// If an arm fails, the disk does, or the user asks to stop: the same call goes on.
+/// If an arm or the disk fails, or the user asks to stop. The same call then resumes.
 pub fn run(
     experiment: &Experiment,
     context: &mut ExperimentContext<'_>,
@@ -108,7 +107,7 @@ fn known<T: DeserializeOwned>(file: &Path) -> anyhow::Result<Option<T>> {
         return Ok(None);
     }
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let read = serde_json::from_slice(&bytes).with_context(|| format!("{} is broken; remove it", file.display()))?;
+    let read = serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged; remove it", file.display()))?;
     Ok(Some(read))
 }
 

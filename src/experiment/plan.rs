@@ -122,25 +122,12 @@ const MAX_NAME_LENGTH: usize = 64;
 /// Why a file is no experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// Not TOML, an unknown key, a wrong type.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// An arm makes no run.
     #[error("arm {arm:?}: {reason}")]
-    Run {
-        /// Which.
-        arm: String,
-        /// Why.
-        reason: RunConfigError,
-    },
-    /// A value that makes no sense.
+    Run { arm: String, reason: RunConfigError },
     #[error("{what}: {expected}")]
-    Wrong {
-        /// Where.
-        what: String,
-        /// What should stand there.
-        expected: &'static str,
-    },
+    Wrong { what: String, expected: &'static str },
 }
 
 fn one_seed() -> Vec<u64> {
@@ -155,7 +142,7 @@ impl Experiment {
     /// Reads and checks an experiment.
     ///
     /// # Errors
-    /// Says which key or arm is wrong, and why.
+    /// Names the wrong key or arm.
     pub fn from_toml(text: &str) -> Result<Self, PlanError> {
         Self::of(toml::from_str(text)?)
     }
@@ -163,7 +150,7 @@ impl Experiment {
     /// The same of a table, which has no lines to point at.
     ///
     /// # Errors
-    /// Says which key or arm is wrong, and why.
+    /// Names the wrong key or arm.
     pub fn from_table(table: toml::Table) -> Result<Self, PlanError> {
         Self::of(table.try_into()?)
     }
@@ -173,7 +160,7 @@ impl Experiment {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         };
         if !plain(&file.name) {
-            return Err(wrong("name", "it names a folder: letters, digits, - and _"));
+            return Err(wrong("name", "must consist of letters, digits, - and _, since it names a folder"));
         }
         if file.slice_share.is_some_and(|share| !(0.0..0.5).contains(&share)) {
             return Err(wrong("slice_share", "a share from 0 to 0.5"));
@@ -181,22 +168,22 @@ impl Experiment {
         let mut arms: Vec<Arm> = Vec::with_capacity(file.arms.len());
         for arm in &file.arms {
             if arms.iter().any(|other| other.name == arm.name) {
-                return Err(wrong(format!("arm {:?}", arm.name), "each name stands once"));
+                return Err(wrong(format!("arm {:?}", arm.name), "the name is used twice"));
             }
             arms.push(file.arm(arm)?);
         }
         if arms.is_empty() {
-            return Err(wrong("arms", "there must be one at least"));
+            return Err(wrong("arms", "at least one is needed"));
         }
         for claim in &file.claims {
             claim.check(&arms)?;
         }
         let ExperimentFile { name, title, claims, slice_share, score_from, honest_tokens, wall_clock, .. } = file;
         if arms.iter().any(|arm| score_from >= arm.run.model.context) {
-            return Err(wrong("score_from", "below every arm's model.context"));
+            return Err(wrong("score_from", "must be below every arm's model.context"));
         }
         if honest_tokens > 0 && arms.iter().any(|arm| arm.run.model.reads_images()) {
-            return Err(wrong("honest_tokens", "0 where images are read: nothing follows on a class"));
+            return Err(wrong("honest_tokens", "must be 0 where images are read: no token follows the class"));
         }
         Ok(Self { name, title, arms, claims, slice_share, score_from, honest_tokens, wall_clock })
     }
@@ -244,39 +231,46 @@ impl Arm {
     fn check(mut self) -> Result<Self, PlanError> {
         let of = |key: &str| format!("arm {:?}: {key}", self.name);
         if self.seeds.is_empty() {
-            return Err(wrong(of("seeds"), "there must be one at least"));
+            return Err(wrong(of("seeds"), "at least one is needed"));
         }
         if self.run.sample.is_some() {
             return Err(wrong(of("run.sample"), "an experiment trains all paths of its grids; use a smaller grid"));
         }
         if self.run.training.early_stopping {
-            return Err(wrong(of("run.training.early_stopping"), "false: an experiment scores every arm both ways"));
+            return Err(wrong(
+                of("run.training.early_stopping"),
+                "must be false: an experiment scores every arm both ways",
+            ));
         }
         if self.run.training.shared_phases > 0 {
             return Err(wrong(of("run.training.shared_phases"), "an experiment trains one stage; see ancestor_steps"));
         }
         if !self.run.routing.reshard.is_empty() {
-            return Err(wrong(of("run.routing.reshard"), "an arm says reshard itself, and the experiment slice_share"));
+            return Err(wrong(
+                of("run.routing.reshard"),
+                "not here: set reshard in the arm and slice_share in the experiment",
+            ));
         }
         if self.run.outer.mode != OuterMode::Synchronous {
-            return Err(wrong(of("run.outer.mode"), "synchronous: in one process nobody is late"));
+            return Err(wrong(of("run.outer.mode"), "must be synchronous: in one process no contribution is late"));
         }
         if self.kind == Kind::Dense && (self.paths() != 1 || !self.reshard.is_empty()) {
-            return Err(wrong(of("kind"), "a dense network is one path, and its text is not shared out"));
+            return Err(wrong(of("kind"), "a dense network has one path, and its text is not resharded"));
         }
         if self.reshard.iter().any(|phase| *phase == 0 || *phase >= self.run.training.phases) {
-            return Err(wrong(of("reshard"), "phases from 1 to the last but one: before the first nobody has scores"));
+            return Err(wrong(of("reshard"), "phases from 1 to the last but one: before phase 1 there are no scores"));
         }
         if self.route_every.iter().any(|every| *every == 0 || *every > self.run.model.context) {
             return Err(wrong(of("route_every"), "1 to the context's tokens"));
         }
         if self.run.model.reads_images() && !self.route_every.is_empty() {
-            return Err(wrong(of("route_every"), "none where images are read: each is routed once"));
+            return Err(wrong(of("route_every"), "must be empty where images are read: each image is routed once"));
         }
         if self.run.model.looks_ahead() && !self.route_every.is_empty() {
             return Err(wrong(
                 of("route_every"),
-                "none with pooling = \"sequence\": it has seen what is to be chosen for",
+                "must be empty with pooling = \"sequence\": its features include the tokens that the path is to be \
+                 chosen for",
             ));
         }
         if self.text_share.is_some_and(|share| !(share > 0.0 && share <= 1.0)) {
@@ -294,13 +288,16 @@ impl Claim {
     fn check(&self, arms: &[Arm]) -> Result<(), PlanError> {
         for name in [&self.better, &self.than] {
             if !arms.iter().any(|arm| arm.name == *name) {
-                return Err(wrong(format!("claims: {name:?}"), "the name of an arm"));
+                return Err(wrong(format!("claims: {name:?}"), "must be the name of an arm"));
             }
         }
         let every =
             |arm: &Arm| arm.name == self.better && self.better_every.is_none_or(|w| arm.route_every.contains(&w));
         if !arms.iter().any(every) {
-            return Err(wrong(format!("claims: {:?}", self.better), "better_every is one of the arm's route_every"));
+            return Err(wrong(
+                format!("claims: {:?}", self.better),
+                "better_every must be one of the arm's route_every",
+            ));
         }
         Ok(())
     }
@@ -373,16 +370,16 @@ mod tests {
         };
         let cases = [
             ("\"small\"", "\"../small\"", "names a folder"),
-            ("name = \"dense\"", "name = \"mixture, 2 paths\"", "each name stands once"),
-            ("seeds = [7]", "seeds = []", "one at least"),
+            ("name = \"dense\"", "name = \"mixture, 2 paths\"", "the name is used twice"),
+            ("seeds = [7]", "seeds = []", "at least one is needed"),
             ("reshard = [3, 1]", "reshard = [4]", "last but one"),
-            ("reshard = [3, 1]", "kind = \"dense\"", "a dense network is one path"),
+            ("reshard = [3, 1]", "kind = \"dense\"", "a dense network has one path"),
             ("route_every = [16]", "route_every = [33]", "the context's tokens"),
             ("better_every = 16", "better_every = 8", "one of the arm's route_every"),
             ("than = \"dense\"", "than = \"sparse\"", "\"sparse\""),
             ("reshard = [3, 1]", "text_share = 0.0", "a share above 0"),
-            ("reshard = [3, 1]", "run.outer.mode = \"asynchronous\"", "nobody is late"),
-            ("reshard = [3, 1]", "run.routing.reshard = [1]", "an arm says reshard itself"),
+            ("reshard = [3, 1]", "run.outer.mode = \"asynchronous\"", "no contribution is late"),
+            ("reshard = [3, 1]", "run.routing.reshard = [1]", "set reshard in the arm"),
             ("reshard = [3, 1]", "run.routing.overlap = 3", "the number of paths"),
             ("heads = 2", "heads = 3", "arm \"mixture, 2 paths\""),
             ("title", "titel", "titel"),

@@ -53,7 +53,7 @@ fn decode(path: &Path) -> Result<DynamicImage, String> {
         return Err(format!("it is larger than {} MiB", MOST_FILE_BYTES >> 20));
     }
     if bytes.starts_with(&JPEG_BEGINS) && !ends(&bytes) {
-        return Err("it is cut off".to_owned());
+        return Err("it is truncated".to_owned());
     }
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| error.to_string())?;
     let mut limits = Limits::default();

@@ -16,30 +16,14 @@ const CHUNK_BYTES: usize = 64 << 20;
 /// Why images were not prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    /// What is wrong with the sources.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// What is wrong with the file to be written.
     #[error(transparent)]
     Prepared(#[from] PreparedError),
-    /// Not a single image.
-    #[error("none of {offered} images can be read; the first is {}: {reason}", path.display())]
-    NothingReadable {
-        /// How many there are.
-        offered: u64,
-        /// The first.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A class of which nothing is left.
-    #[error("class {name:?} has no image that can be read, of {offered} that there are; mend them or remove the class")]
-    NothingOfClass {
-        /// The class.
-        name: String,
-        /// How many images it has.
-        offered: u64,
-    },
+    #[error("none of {offered} images can be read; the first failure is {}: {reason}", path.display())]
+    NothingReadable { offered: u64, path: PathBuf, reason: String },
+    #[error("class {name:?} has no readable image among {offered}; repair them or remove the class")]
+    NothingOfClass { name: String, offered: u64 },
 }
 
 /// What became of images.
@@ -66,7 +50,7 @@ pub struct Prepared {
 /// file.
 ///
 /// # Errors
-/// If a source is none, a class or all of them have no readable image, or the disk fails. No file is left then.
+/// On failure no file is left.
 pub fn prepare(
     sources: &[PathBuf],
     side: usize,

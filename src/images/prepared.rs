@@ -20,79 +20,23 @@ pub(super) const NAME_BYTES: RangeInclusive<usize> = 1..=255;
 /// Why a prepared file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PreparedError {
-    /// Another kind of file.
-    #[error("{} is no prepared file of images; make one with pathswarm prepare", path.display())]
-    Kind {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Another version of the format.
+    #[error("{} is not a prepared file of images; make one with pathswarm prepare", path.display())]
+    Kind { path: PathBuf },
     #[error(
-        "{} is a prepared file of version {found}, and this program reads version {VERSION}; prepare its images anew",
+        "{} is a prepared file of version {found}, but this program reads version {VERSION}; prepare its images again",
         path.display()
     )]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: u16,
-    },
-    /// A header that makes no sense.
+    Version { path: PathBuf, found: u16 },
     #[error("{}: the {field} is {found}; it must be {expected}", path.display())]
-    Header {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong in it.
-        field: &'static str,
-        /// What stands there.
-        found: String,
-        /// What may stand there.
-        expected: &'static str,
-    },
-    /// Cut short, or longer than it should be.
-    #[error("{} has {found} bytes, where its header asks for {expected}; prepare its images anew", path.display())]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// By the header.
-        expected: u128,
-        /// In fact.
-        found: u64,
-    },
-    /// An image of a class that there is not.
-    #[error("{}: image {image} is of class {class}, but there are {classes} classes", path.display())]
-    Class {
-        /// The file.
-        path: PathBuf,
-        /// Which image, from 0.
-        image: u64,
-        /// Its class.
-        class: u16,
-        /// How many there are.
-        classes: usize,
-    },
-    /// An image of another size, to be written.
-    #[error("{}: image {image} has {found} bytes, where its size asks for {expected}", path.display())]
-    Pixels {
-        /// The file.
-        path: PathBuf,
-        /// Which image, from 0.
-        image: u64,
-        /// By the side of the images.
-        expected: usize,
-        /// In fact.
-        found: usize,
-    },
-    /// The disk.
+    Header { path: PathBuf, field: &'static str, found: String, expected: &'static str },
+    #[error("{} has {found} bytes, but its header says {expected}; prepare its images again", path.display())]
+    Size { path: PathBuf, expected: u128, found: u64 },
+    #[error("{}: image {image} has class {class}, but there are {classes} classes", path.display())]
+    Class { path: PathBuf, image: u64, class: u16, classes: usize },
+    #[error("{}: image {image} has {found} bytes, but its size requires {expected}", path.display())]
+    Pixels { path: PathBuf, image: u64, expected: usize, found: usize },
     #[error("cannot {doing} {}", path.display())]
-    Disk {
-        /// For instance `read`.
-        doing: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
+    Disk { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl PreparedError {

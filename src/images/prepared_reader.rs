@@ -25,9 +25,6 @@ pub struct PreparedReader {
 
 impl PreparedReader {
     /// Opens a file, which must be exactly as long as its header says.
-    ///
-    /// # Errors
-    /// If it is no such file, or cannot be read.
     pub fn open(path: &Path) -> Result<Self, PreparedError> {
         let disk = || PreparedError::disk("read", path);
         let file = File::open(path).map_err(disk())?;
@@ -99,9 +96,6 @@ impl PreparedReader {
     }
 
     /// Reads the next image into `record`: its pixels, and behind them its class. Whether there was one.
-    ///
-    /// # Errors
-    /// If its class is none of the file's, or the disk fails.
     pub fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, PreparedError> {
         record.clear();
         if self.taken == self.images {

@@ -25,9 +25,6 @@ pub struct PreparedWriter {
 
 impl PreparedWriter {
     /// Begins a file for images of this side and these classes. What is there stays until the new one is finished.
-    ///
-    /// # Errors
-    /// If the side or the names are none that a file can have, or the disk fails.
     pub fn begin(out: &Path, side: usize, classes: &[String]) -> Result<Self, PreparedError> {
         check_side(out, side)?;
         check_names(out, classes)?;
@@ -66,9 +63,6 @@ impl PreparedWriter {
     }
 
     /// Adds an image, planar.
-    ///
-    /// # Errors
-    /// If it has another size or a class that the file does not have, or the disk fails.
     pub fn push(&mut self, pixels: &[u8], class: u16) -> Result<(), PreparedError> {
         let (path, image, classes) = (|| self.out.clone(), self.images, self.classes);
         let (expected, found) = (pixel_bytes(self.side), pixels.len());
@@ -87,7 +81,7 @@ impl PreparedWriter {
     /// Puts the file in its place, and gives the number of its images. It outlasts a loss of power from here on.
     ///
     /// # Errors
-    /// If the disk fails; what was there before stays.
+    /// If the disk fails. The earlier file is then still there.
     pub fn finish(self) -> Result<u64, PreparedError> {
         let Self { out, folder, file, images, .. } = self;
         put_in_place(file, images, &folder, &out).map_err(PreparedError::disk("write", &out))?;

@@ -15,54 +15,24 @@ use crate::training::inner::loss::row_losses;
 /// Why a path cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// Its attention is plain.
-    #[error("this run's attention is not directional: it has no [model.directional], so there is nothing to look at")]
+    #[error("this run has no [model.directional], so it has no directional attention to inspect")]
     Plain,
-    /// Its tokens have no choice.
-    #[error(
-        "in this run's network every token goes through every block: it has no [model.dna], so there is nothing to look at"
-    )]
+    #[error("this run has no [model.dna]: every token goes through every block, so it has no routes to inspect")]
     NoPool,
-    /// There is nothing to read.
-    #[error("the text has no sequence of more than {0} tokens, so none that counts")]
+    #[error("the text has no sequence of more than {0} tokens, so no token is scored")]
     TooShort(usize),
-    /// Not a part of this network.
     #[error("there is no {what} {found}; this model has {count}, from 0")]
-    Unknown {
-        /// `layer`, `head` or `direction`.
-        what: &'static str,
-        /// Which was named.
-        found: usize,
-        /// How many there are.
-        count: usize,
-    },
-    /// Not an intervention.
-    #[error("{found:?} is no intervention: {expected}")]
-    Syntax {
-        /// What was given.
-        found: String,
-        /// What would be one.
-        expected: &'static str,
-    },
-    /// No way through the pool.
+    Unknown { what: &'static str, found: usize, count: usize },
+    #[error("{found:?} is not an intervention: {expected}")]
+    Syntax { found: String, expected: &'static str },
     #[error(
-        "{found:?} is no route: it has a word for each of {steps} steps or fewer: skip, *, or modules of {modules}"
+        "{found:?} is not a route: give one word for each of up to {steps} steps: skip, *, or modules of {modules}"
     )]
-    Route {
-        /// What was given.
-        found: String,
-        /// Steps of the network.
-        steps: usize,
-        /// Modules, as they are named.
-        modules: String,
-    },
-    /// Two checkpoints that cannot be compared.
+    Route { found: String, steps: usize, modules: String },
     #[error("the two networks differ in {0}; compare two of one run, or of one configuration")]
     Differ(&'static str),
-    /// The network.
     #[error(transparent)]
     Forward(#[from] ForwardError),
-    /// libtorch refused.
     #[error("the network: {0}")]
     Tensor(#[from] tch::TchError),
 }
@@ -71,7 +41,6 @@ pub enum InspectError {
 pub struct Subject {
     /// The network.
     pub model: PathModel,
-    /// Its tokens.
     pub tokenizer: Tokenizer,
 }
 
@@ -91,9 +60,6 @@ pub struct Passages {
 
 impl Passages {
     /// Sequences of a set, at most so many of each domain, in order: the longest of each document first.
-    ///
-    /// # Errors
-    /// If none has a token that counts.
     pub fn of(set: &TokenSet, domains: &Domains, starts: Starts, most: usize) -> Result<Self, InspectError> {
         let first = starts.of_document.max(starts.of_sequence).max(1);
         let mut names: Vec<String> = Vec::new();
@@ -132,7 +98,6 @@ impl Passages {
         self.sequences.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.sequences.is_empty()
     }
@@ -157,9 +122,6 @@ impl Subject {
     }
 
     /// The loss of each token of a sequence from `first` on, in nats, while somebody looks on.
-    ///
-    /// # Errors
-    /// If the sequence does not fit.
     pub fn losses(&self, tokens: &[u32], first: usize, watch: &dyn Watch) -> Result<Vec<f64>, InspectError> {
         let (Some((_, inner)), true) = (tokens.split_last(), tokens.len() > first.max(1)) else {
             return Ok(Vec::new());
@@ -172,9 +134,6 @@ impl Subject {
     }
 
     /// Nats and tokens of all passages, while somebody looks on.
-    ///
-    /// # Errors
-    /// If a sequence does not fit.
     pub fn score(&self, passages: &Passages, watch: &dyn Watch) -> Result<(f64, u64), InspectError> {
         let mut sum = (0.0, 0);
         for tokens in &passages.sequences {

@@ -1,29 +1,26 @@
-//! Where tensors live, and how the process is set up for them: CUDA's library, threads, freed memory.
+//! Devices, and the setup of the process for them: CUDA's library, threads, freed memory.
 //!
-//! The program links no CUDA, so that one binary serves machines with and without it: the library is loaded when a
+//! The program does not link CUDA, so that one binary serves machines with and without it. The library is loaded when a
 //! device is opened.
 
 use tch::Device;
 
 use crate::config::DeviceChoice;
 
-/// Why a device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// The library, or one that it needs, is not there.
     #[error(
         "device = \"cuda\": cannot load libtorch's CUDA library: {0}; install the full torch 2.11.0 wheel or use device = \"cpu\""
     )]
     Library(String),
-    /// The library is there, but no device that it can use.
     #[error("device = \"cuda\": libtorch finds no CUDA device; check the driver (nvidia-smi) or use device = \"cpu\"")]
     NoDevice,
 }
 
-/// Opens the device that a machine's configuration asks for; `auto` takes CUDA where it works and else the CPU.
+/// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else the CPU.
 ///
 /// # Errors
-/// If `cuda` is asked for and there is none.
+/// If `cuda` is requested but not available.
 pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     keep_freed_memory();
     match choice {
@@ -36,17 +33,17 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     }
 }
 
-/// What a machine's profile calls a device.
+/// The name of a device in a machine's profile.
 pub fn device_name(device: Device) -> &'static str {
     if device == Device::Cpu { "cpu" } else { "cuda" }
 }
 
-/// Starts the program again, in the same process, with OpenMP's threads told to wait asleep; call it first in `main`.
+/// Restarts the program in the same process with OpenMP threads that sleep while they wait. Must be the first call in
+/// `main`.
 ///
-/// By default they spin for milliseconds after each operation, which is fine for who has the machine alone. Where two
-/// programs share its cores, each spins away the other's time: measured with a compiler beside it, training fell
-/// from 7000 to 1000 tokens a second. The setting is read before `main`, so it has to be in the environment. A
-/// `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` that is already there is kept.
+/// By default these threads spin for milliseconds after each operation. If two programs share the cores, spinning takes
+/// the other's time: next to a compiler, training fell from 7000 to 1000 tokens a second. The setting is read before
+/// `main`, so it must be in the environment. An existing `GOMP_SPINCOUNT` or `OMP_WAIT_POLICY` is kept.
 #[cfg(unix)]
 pub fn spin_briefly() {
     use std::os::unix::process::CommandExt;
@@ -57,22 +54,22 @@ pub fn spin_briefly() {
     let (Some(name), Ok(program)) = (arguments.next(), std::env::current_exe()) else {
         return;
     };
-    // Returns only if it failed; the program then goes on as it is.
+    // Returns only on failure; the program then continues unchanged.
     let reason = std::process::Command::new(program).arg0(name).args(arguments).env("GOMP_SPINCOUNT", "1000").exec();
     tracing::debug!(%reason, "cannot start again with brief spinning");
 }
 
-/// Starts the program again with OpenMP's threads told to wait asleep; nothing to do here.
+/// Only Unix needs the restart.
 #[cfg(not(unix))]
 pub fn spin_briefly() {}
 
-/// Ends the process without tearing libtorch down, for when a thread is stuck in it.
+/// Ends the process without tearing libtorch down, for a thread that hangs in it.
 pub fn end_process(status: u8) -> ! {
-    // SAFETY: _exit runs no destructors, so nothing is freed that another thread uses; all output has been written.
+    // SAFETY: _exit runs no destructors, so nothing is freed that another thread uses. All output has been written.
     unsafe { libc::_exit(status.into()) }
 }
 
-/// How many threads a tensor operation may use, in the whole process; 0 for all cores.
+/// Threads of a tensor operation, for the whole process; 0 for all cores.
 pub fn set_threads(threads: usize) {
     let threads = if threads == 0 { available_threads() } else { threads };
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
@@ -89,8 +86,8 @@ fn open_cuda() -> Result<Device, DeviceError> {
 
 #[cfg(target_os = "linux")]
 fn load_cuda_library() -> Result<(), DeviceError> {
-    // SAFETY: the name is a C string; the library's initialisers only register kernels with libtorch; it is never
-    // closed. The error text is valid until the next dl call of this thread, and copied before.
+    // SAFETY: the name is a C string. The library's initialisers only register kernels with libtorch, and it is never
+    // closed. The error text is valid until this thread's next dl call, and copied before.
     unsafe {
         if libc::dlopen(c"libtorch_cuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
             let reason = libc::dlerror();
@@ -106,14 +103,14 @@ fn load_cuda_library() -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Tells the C library to keep freed memory for the next step instead of giving it back to the system.
+/// Makes the C library keep freed memory for the next step instead of returning it to the system.
 ///
-/// A step allocates and frees the same few hundred megabytes each time. By default glibc returns large blocks at
-/// once; getting them again costs a page fault for every 4 KiB. Measured: half as many faults, 4% less time.
+/// Each step allocates and frees the same few hundred megabytes. By default glibc returns large blocks at once, and
+/// getting them again costs a page fault for every 4 KiB. Measured: half as many faults, 4% less time.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn keep_freed_memory() {
     const ALMOST_ALL: libc::c_int = 1 << 30;
-    // SAFETY: mallopt changes the allocator's parameters only; it is thread-safe, and refusals are harmless.
+    // SAFETY: mallopt only changes parameters of the allocator. It is thread-safe, and a refusal is harmless.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, ALMOST_ALL);
         libc::mallopt(libc::M_TRIM_THRESHOLD, ALMOST_ALL);

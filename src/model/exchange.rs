@@ -1,4 +1,4 @@
-//! Parameters as safetensors files, which other tools open: every tensor under its own name.
+//! Parameters as safetensors files for other tools, with each tensor under its own name.
 
 use std::collections::HashMap;
 
@@ -6,31 +6,18 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, seria
 
 use crate::config::{LevelConfig, ModelConfig, TensorSpec, level_tensors};
 
-/// Why a file does not give a model's parameters.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
-    /// Not a safetensors file, or one without a tensor that the model needs.
+    /// Not a safetensors file, or a tensor of the model is missing.
     #[error("safetensors: {0}")]
     Format(#[from] SafeTensorError),
-    /// A tensor of another shape or type.
     #[error("tensor {name} is {found}, the model needs f32 {expected:?}")]
-    Tensor {
-        /// Its name.
-        name: String,
-        /// What the file has.
-        found: String,
-        /// The model's shape.
-        expected: Vec<usize>,
-    },
-    /// A value that is infinite or not a number.
+    Tensor { name: String, found: String, expected: Vec<usize> },
     #[error("tensor {0} has values that are not finite")]
     NotFinite(String),
 }
 
-/// A file of some levels' flat buffers, with notes that every reader of the format shows.
-///
-/// # Errors
-/// If a buffer is not as long as its level's tensors.
+/// A file of some levels' flat buffers, with metadata.
 pub fn encode(
     model: &ModelConfig,
     levels: &[(&LevelConfig, &[f32])],
@@ -53,18 +40,12 @@ pub fn encode(
     Ok(serialize(views, (!notes.is_empty()).then_some(notes))?)
 }
 
-/// The flat buffer of a level, from a file that has its tensors, among others perhaps.
-///
-/// # Errors
-/// If one is missing, of another shape or type, or not finite.
+/// The flat buffer of a level, from a file with its tensors. The file may have more.
 pub fn decode_level(bytes: &[u8], model: &ModelConfig, level: &LevelConfig) -> Result<Vec<f32>, ExchangeError> {
     decode_level_from(&[bytes], model, level)
 }
 
-/// The same from several files, whichever has each tensor: the levels of an earlier run may have been other ones.
-///
-/// # Errors
-/// As [`decode_level`].
+/// The same from several files that together have the tensors, since an earlier run may have had other levels.
 pub fn decode_level_from(files: &[&[u8]], model: &ModelConfig, level: &LevelConfig) -> Result<Vec<f32>, ExchangeError> {
     let files = files.iter().map(|bytes| SafeTensors::deserialize(bytes)).collect::<Result<Vec<_>, _>>()?;
     let mut values = Vec::new();
@@ -84,10 +65,7 @@ pub fn decode_level_from(files: &[&[u8]], model: &ModelConfig, level: &LevelConf
     Ok(values)
 }
 
-/// The notes of a file, of which at least the header is given: 8 bytes of length, and as many bytes as they say.
-///
-/// # Errors
-/// If that is no header.
+/// The metadata of a file, from its header: 8 bytes of length, followed by so many bytes.
 pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
     #[derive(serde::Deserialize)]
     struct Header {

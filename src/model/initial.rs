@@ -1,4 +1,4 @@
-//! Initial parameters: each tensor from a seed of its own name, so that grouping into levels changes nothing.
+//! Initial parameters. The seed of each tensor comes from its name, so the division into levels changes nothing.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -7,9 +7,9 @@ use crate::config::model::parts::Initial;
 use crate::config::{LevelConfig, ModelConfig, level_tensors};
 use crate::seed::Seed;
 
-/// Initial values of each level's buffer. The levels must have been checked.
+/// Initial values of each level's buffer. Requires checked levels.
 ///
-/// The creator draws them once and ships them; other machines never need to draw the same.
+/// The creator draws them once and sends them; other machines never need to reproduce them.
 pub fn initial_levels(model: &ModelConfig, levels: &[LevelConfig], seed: Seed) -> Vec<Vec<f32>> {
     let seed = seed.child("initial parameters");
     levels

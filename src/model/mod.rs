@@ -1,4 +1,4 @@
-//! The network of a path: where its tensors live, how its levels lie in memory, and what it computes.
+//! The network of a path: its tensors, the layout of its levels in memory, and its computation.
 
 pub mod device;
 pub mod dna;

@@ -1,4 +1,4 @@
-//! Networks that are small enough for tests: a transformer, and one with a pool of modules.
+//! Small networks for tests: a transformer, and one with a pool of modules.
 
 use tch::Device;
 
@@ -20,7 +20,7 @@ pub(crate) fn dna_model() -> ModelConfig {
     }
 }
 
-/// Of [`dna_model`], with any number of steps.
+/// Levels of [`dna_model`], for any number of steps.
 pub(crate) fn dna_levels() -> Vec<LevelConfig> {
     let model = dna_model();
     let parts: Vec<String> = model.parts().iter().map(ToString::to_string).filter(|part| part != "balance").collect();
@@ -57,7 +57,7 @@ pub(crate) fn small_levels() -> Vec<LevelConfig> {
     vec![level(&["embedding", "block.0"]), level(&["block.1", "final-norm", "head"])]
 }
 
-/// With initial values of seed 1, tenfold, so that tokens differ clearly.
+/// Initial values of seed 1, times ten, so that tokens differ clearly.
 pub(crate) fn small_path(model: &ModelConfig, levels: &[LevelConfig]) -> PathModel {
     let mut path = PathModel::new(model, levels, Device::Cpu, Precision::F32).unwrap();
     for (level, values) in initial_levels(model, levels, Seed::root(1)).iter().enumerate() {

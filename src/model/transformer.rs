@@ -14,51 +14,22 @@ use crate::model::layers::norm::Norm;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
 use crate::model::weights::{Weights, WeightsError, to_values};
 
-/// Why a network could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum ForwardError {
-    /// Not `[batch, time]` of integers.
     #[error("tokens must be a [batch, time] tensor of 64-bit integers, found {kind:?} {shape:?}")]
-    Shape {
-        /// Type of the values.
-        kind: Kind,
-        /// Their shape.
-        shape: Vec<i64>,
-    },
-    /// More tokens than positions.
+    Shape { kind: Kind, shape: Vec<i64> },
     #[error("{found} tokens exceed the context of {context}; cut the sequence")]
-    TooLong {
-        /// Tokens in the sequence.
-        found: usize,
-        /// Longest allowed.
-        context: usize,
-    },
-    /// A token that the embedding does not have.
+    TooLong { found: usize, context: usize },
     #[error("token {token} is outside the vocabulary of {vocabulary}; was this text encoded by another tokenizer?")]
-    Token {
-        /// The token.
-        token: i64,
-        /// Entries of the vocabulary.
-        vocabulary: usize,
-    },
-    /// As many bytes as no image of the network has.
+    Token { token: i64, vocabulary: usize },
     #[error("an image of this network has {expected} bytes, found {found}; was it prepared with another side?")]
-    Image {
-        /// Bytes that there are.
-        found: usize,
-        /// Bytes of an image.
-        expected: usize,
-    },
-    /// Images are not read token by token.
-    #[error("this network reads images, so it neither reads on nor writes; give images to evaluate or inspect")]
+    Image { found: usize, expected: usize },
+    #[error("this network reads images and cannot generate text; use evaluate or inspect with images")]
     NoText,
-    /// Text is not read by the pixel.
-    #[error("this network reads text, and no images")]
+    #[error("this network reads text, not images")]
     NoImages,
-    /// A sequence without tokens has no features.
     #[error("sequence {0} is empty")]
     Empty(usize),
-    /// libtorch refused, out of memory most likely.
     #[error("the network: {0}")]
     Tensor(#[from] TchError),
 }
@@ -77,13 +48,10 @@ pub struct PathModel {
 }
 
 impl PathModel {
-    /// A network with all parameters zero, until its levels are set.
+    /// A network with all parameters zero until its levels are set.
     ///
-    /// `precision` is that of training; logits, hidden states and features are always computed in f32, so that machines
-    /// agree about routes and scores.
-    ///
-    /// # Errors
-    /// If the configuration makes no model or memory is short.
+    /// `precision` is that of training. Logits, hidden states and features are always computed in f32, so that machines
+    /// agree on routes and scores.
     pub fn new(
         model: &ModelConfig,
         levels: &[LevelConfig],
@@ -110,7 +78,6 @@ impl PathModel {
         &self.config
     }
 
-    /// Where its tensors live.
     pub fn device(&self) -> Device {
         self.weights.device()
     }
@@ -121,58 +88,39 @@ impl PathModel {
     }
 
     /// Copies values into a level.
-    ///
-    /// # Errors
-    /// If there is no such level, or the values are too few, too many or not finite.
     pub fn set_level(&mut self, level: usize, values: &[f32]) -> Result<(), WeightsError> {
         self.weights.set(level, values)
     }
 
     /// A level's values.
-    ///
-    /// # Errors
-    /// If there is no such level.
     pub fn level(&self, level: usize) -> Result<Vec<f32>, WeightsError> {
         self.weights.get(level)
     }
 
-    /// Scores of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without gradient. Of
-    /// images, those of the class, `[batch, 1, vocabulary]`.
-    ///
-    /// # Errors
-    /// If tokens are no valid sequences of this model.
+    /// Logits of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without
+    /// gradient. For images, logits of the class, `[batch, 1, vocabulary]`.
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         let hidden = self.hidden(tokens)?;
         Ok(self.exact().linear(&hidden, &self.head, None)?)
     }
 
-    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. Of an image it is
-    /// the mean over its patches, `[batch, 1, width]`.
-    ///
-    /// # Errors
-    /// If tokens are no valid sequences of this model.
+    /// Hidden states after the final norm: `[batch, time]` to `[batch, time, width]`, f32, without gradient. For an
+    /// image, the mean over its patches, `[batch, 1, width]`.
     pub fn hidden(&self, tokens: &Tensor) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
         Ok(self.trunk(&tokens.f_to_device(self.device())?, None, &self.exact())?)
     }
 
-    /// Hidden states as in [`PathModel::hidden`], while somebody looks on.
-    ///
-    /// # Errors
-    /// If tokens are no valid sequences of this model.
+    /// As [`PathModel::hidden`], with a watch.
     pub fn watched(&self, tokens: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
         Ok(self.trunk_after(&tokens.f_to_device(self.device())?, (None, watch), &self.exact(), None)?)
     }
 
-    /// Reads on: hidden states of these tokens, `[1, tokens, width]`, f32, without gradient, as if all that was read before
-    /// stood in front of them.
-    ///
-    /// # Errors
-    /// If there are none, or they are no tokens of this model, or all together more than its context.
+    /// Hidden states of further tokens, `[1, tokens, width]`, f32, without gradient, after all tokens in the cache.
     pub fn read(&self, memory: &mut Memory, tokens: &[u32]) -> Result<Tensor, ForwardError> {
         let _no_gradient = tch::no_grad_guard();
         if self.config.reads_images() {
@@ -201,13 +149,10 @@ impl PathModel {
         Ok(hidden.f_narrow(1, (all.len() - tokens.len()) as i64, tokens.len() as i64)?)
     }
 
-    /// The mean, over each prefix's tokens, of the hidden state after the final norm: `[prefixes, width]`, row-major. A
-    /// image's prefix is all of it.
+    /// The mean over each prefix of the hidden state after the final norm: `[prefixes, width]`, row-major. The prefix
+    /// of an image is the whole image.
     ///
-    /// All are computed at once: give a moderate number.
-    ///
-    /// # Errors
-    /// If a prefix is empty or no valid sequence of this model.
+    /// All prefixes are computed at once, so their number should be moderate.
     pub fn prefix_features(&self, prefixes: &[&[u32]]) -> Result<Vec<f32>, ForwardError> {
         if let Some(empty) = prefixes.iter().position(|prefix| prefix.is_empty()) {
             return Err(ForwardError::Empty(empty));
@@ -262,12 +207,12 @@ impl PathModel {
         Ok(())
     }
 
-    /// How everything but training computes products.
+    /// Products outside training.
     pub(crate) fn exact(&self) -> Products {
         Products { precision: Precision::F32, ..self.products }
     }
 
-    /// How training computes products.
+    /// Products of training.
     pub(crate) fn products(&self) -> Products {
         self.products
     }
@@ -301,8 +246,8 @@ impl PathModel {
         &mut self.weights
     }
 
-    /// From tokens on this device, known to be valid, to the hidden states after the final norm; recorded by autograd
-    /// unless that is off. `lengths` is how many tokens of each sequence are no padding, if some are.
+    /// From valid tokens on this device to hidden states after the final norm, recorded by autograd unless it is off.
+    /// `lengths` has the lengths of sequences without padding, if there is any.
     pub(crate) fn trunk(
         &self,
         tokens: &Tensor,
@@ -312,7 +257,7 @@ impl PathModel {
         self.trunk_after(tokens, (lengths, &Unwatched), products, None)
     }
 
-    /// The same, while somebody looks on.
+    /// The same, with a watch.
     pub(crate) fn watched_trunk(
         &self,
         tokens: &Tensor,
@@ -323,7 +268,7 @@ impl PathModel {
         self.trunk_after(tokens, (lengths, watch), products, None)
     }
 
-    /// The same of tokens after those that the blocks remember, so many.
+    /// The same for tokens after those in the caches.
     fn trunk_after(
         &self,
         tokens: &Tensor,
@@ -333,16 +278,13 @@ impl PathModel {
     ) -> Result<Tensor, TchError> {
         let first = past.as_ref().map_or(0, |(_, read)| *read as i64);
         let stream = self.input.vectors(tokens, first, products)?;
-        // All patches of an image are there.
+        // An image has no padding.
         let lengths = lengths.filter(|_| !self.config.reads_images());
         self.through(stream, (lengths, watch), products, past)
     }
 
-    /// Hidden states of images `[batch, 3, side, side]` whose values go from -1 to 1, recorded by autograd: `[batch, 1,
-    /// width]`, while somebody looks on.
-    ///
-    /// # Errors
-    /// If the network reads text, shapes do not fit or memory is short.
+    /// Hidden states of images `[batch, 3, side, side]` with values from -1 to 1, recorded by autograd: `[batch, 1,
+    /// width]`, with a watch.
     pub(crate) fn watched_pixels(&self, pixels: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
         let patches = self.input.patches().ok_or(ForwardError::NoImages)?;
         let stream = patches.vectors(pixels, &self.exact())?;

@@ -1,4 +1,4 @@
-//! What a path computes.
+//! Tests of a path's network.
 
 use super::*;
 use crate::config::Positions;

@@ -1,49 +1,24 @@
-//! A path's parameters: one flat f32 buffer a level, and the tensors that view it.
+//! A path's parameters: one flat f32 buffer for each level, and the tensors as views into it.
 //!
-//! Outer gradients, hashes, checkpoints and installing an update are then one pass over a level, with no gathering.
-//! Every tensor is a detached view into its level's buffer and a leaf of its own in autograd: measured faster on the CPU
-//! than one flat leaf that is split in the graph, and a gradient arrives without a copy.
+//! Outer gradients, hashes, checkpoints and updates are then one pass over a level, without gathering. Every tensor is
+//! a detached view and its own leaf in autograd. On the CPU this is faster than one flat leaf that is split in the
+//! graph, and gradients arrive without a copy.
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::model::levels::check_levels;
 use crate::config::{LevelConfig, ModelConfig, level_tensors};
 
-/// Why parameters cannot be set or read.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// The levels or sizes do not make a model.
     #[error("{0}")]
     Config(String),
-    /// There is no such level.
     #[error("level {level} does not exist; this model has {levels}")]
-    NoLevel {
-        /// Which was asked for.
-        level: usize,
-        /// How many there are.
-        levels: usize,
-    },
-    /// Not as many values as the level has.
+    NoLevel { level: usize, levels: usize },
     #[error("level {level} has {expected} parameters, found {found}")]
-    Count {
-        /// Which level.
-        level: usize,
-        /// Its parameters.
-        expected: usize,
-        /// What was given.
-        found: usize,
-    },
-    /// A parameter that is not finite.
+    Count { level: usize, expected: usize, found: usize },
     #[error("level {level}: parameter {index} is {value}; parameters must be finite")]
-    NotFinite {
-        /// Which level.
-        level: usize,
-        /// Where in its buffer.
-        index: usize,
-        /// What stands there.
-        value: f32,
-    },
-    /// libtorch refused, out of memory most likely.
+    NotFinite { level: usize, index: usize, value: f32 },
     #[error("parameters: {0}")]
     Tensor(#[from] TchError),
 }
@@ -54,11 +29,10 @@ pub struct Leaf {
     pub name: String,
     /// A view into the level's buffer.
     pub tensor: Tensor,
-    /// Where it begins in the level's buffer.
+    /// Start in the level's buffer.
     pub offset: usize,
-    /// Number of values.
     pub count: usize,
-    /// Whether gradients move it.
+    /// Whether gradients change it.
     pub trained: bool,
 }
 
@@ -75,10 +49,7 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// All zero, until levels are set.
-    ///
-    /// # Errors
-    /// If the configuration makes no model or memory is short.
+    /// All zero until levels are set.
     pub fn new(model: &ModelConfig, levels: &[LevelConfig], device: Device) -> Result<Self, WeightsError> {
         model.check().map_err(|error| WeightsError::Config(error.to_string()))?;
         check_levels(model, levels).map_err(|error| WeightsError::Config(error.to_string()))?;
@@ -86,7 +57,6 @@ impl Weights {
         Ok(Self { levels, device })
     }
 
-    /// Where the parameters live.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -101,10 +71,7 @@ impl Weights {
         self.levels.iter().map(|level| level.leaves.as_slice())
     }
 
-    /// The tensor of this name; it shares the buffer.
-    ///
-    /// # Errors
-    /// If this model has none.
+    /// The tensor with this name; it shares the buffer.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
         self.leaves()
             .flatten()
@@ -119,9 +86,6 @@ impl Weights {
     }
 
     /// Copies values into a level's buffer.
-    ///
-    /// # Errors
-    /// If there is no such level, or the values are too few, too many or not finite.
     pub fn set(&mut self, level: usize, values: &[f32]) -> Result<(), WeightsError> {
         let levels = self.levels.len();
         let place = self.levels.get_mut(level).ok_or(WeightsError::NoLevel { level, levels })?;
@@ -136,29 +100,23 @@ impl Weights {
     }
 
     /// A level's values.
-    ///
-    /// # Errors
-    /// If there is no such level or the device fails.
     pub fn get(&self, level: usize) -> Result<Vec<f32>, WeightsError> {
         let place = self.levels.get(level).ok_or(WeightsError::NoLevel { level, levels: self.levels.len() })?;
         Ok(to_values(&place.flat)?)
     }
 
-    /// What is not trained in a level, copied, by its place among the level's tensors.
+    /// Copies of the tensors of a level that are not trained, with their index among the level's tensors.
     pub(crate) fn fixed(&self, level: usize) -> Result<Vec<(usize, Tensor)>, TchError> {
         let leaves = self.levels[level].leaves.iter().enumerate().filter(|(_, leaf)| !leaf.trained);
         leaves.map(|(index, leaf)| Ok((index, leaf.tensor.f_detach_copy()?))).collect()
     }
 
-    /// Puts back what [`Weights::fixed`] gave.
+    /// Restores the tensors from [`Weights::fixed`].
     pub(crate) fn put_back(&mut self, level: usize, fixed: &[(usize, Tensor)]) -> Result<(), TchError> {
         fixed.iter().try_for_each(|(index, value)| self.levels[level].leaves[*index].tensor.f_copy_(value).map(drop))
     }
 
-    /// Changes what is not trained, such as `balance.usage`; as many values as it has.
-    ///
-    /// # Errors
-    /// If there is no such tensor, or values are too few or too many.
+    /// Sets a tensor that is not trained, such as `balance.usage`, to as many values as it has.
     pub(crate) fn write(&mut self, name: &str, values: &[f32]) -> Result<(), WeightsError> {
         let tensor = self.tensor(name)?;
         debug_assert!(!tensor.requires_grad(), "{name} is moved by gradients");
@@ -166,7 +124,7 @@ impl Weights {
         Ok(())
     }
 
-    /// A level's buffer, to be changed in place by the optimiser.
+    /// A level's buffer, which the optimiser changes in place.
     pub(crate) fn flat_mut(&mut self, level: usize) -> &mut Tensor {
         &mut self.levels[level].flat
     }
@@ -203,21 +161,21 @@ pub(crate) fn to_values(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
 /// The values of a contiguous f32 tensor on the CPU, without a copy.
 ///
 /// # Panics
-/// If it is none.
+/// If it is not one.
 pub(crate) fn host_values(tensor: &Tensor) -> &[f32] {
     assert_host(tensor);
-    // SAFETY: a contiguous f32 tensor on the CPU is `numel` floats at `data_ptr`, which live as long as the tensor.
-    // Nothing writes to them meanwhile: operations on tensors that share the storage run on this thread only.
+    // SAFETY: a contiguous f32 tensor on the CPU is `numel` floats at `data_ptr`, which live as long as the tensor. No
+    // one writes to them in the meantime: operations on tensors that share the storage run only on this thread.
     unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
 }
 
 /// As [`host_values`], to write.
 ///
 /// # Panics
-/// If it is no contiguous f32 tensor on the CPU.
+/// If it is not a contiguous f32 tensor on the CPU.
 pub(crate) fn host_values_mut(tensor: &mut Tensor) -> &mut [f32] {
     assert_host(tensor);
-    // SAFETY: as above; the callers hold no other slice of the same storage, and no graph that saved these values is
+    // SAFETY: as above. The callers hold no other slice of the same storage, and no graph that saved these values is
     // used after they change.
     unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), tensor.numel()) }
 }

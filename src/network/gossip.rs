@@ -36,34 +36,17 @@ pub enum Published {
 /// Why a message was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    /// Larger than gossip carries.
-    #[error("a message of {bytes} bytes for module {module}: gossip carries at most {GOSSIP_BYTES}, send a blob")]
-    TooLarge {
-        /// Whose topic.
-        module: ModuleId,
-        /// How large it is.
-        bytes: usize,
-    },
-    /// Topics are named by the run.
+    #[error(
+        "a message of {bytes} bytes for module {module} is too large: gossip carries at most {GOSSIP_BYTES}, send a \
+         blob"
+    )]
+    TooLarge { module: ModuleId, bytes: usize },
     #[error("no run has been joined, so module {0} has no topic yet")]
     NoRun(ModuleId),
-    /// All members are slow to take what waits for them.
     #[error("the queues to all {peers} members of module {module} are full: try again later")]
-    QueuesFull {
-        /// Whose topic.
-        module: ModuleId,
-        /// To how many members it was to go.
-        peers: usize,
-    },
-    /// libp2p could not sign or encode it.
-    #[error("a message for module {module} could not be made: {reason}")]
-    NotMade {
-        /// Whose topic.
-        module: ModuleId,
-        /// What libp2p said.
-        reason: String,
-    },
-    /// The network has stopped.
+    QueuesFull { module: ModuleId, peers: usize },
+    #[error("a message for module {module} could not be published: {reason}")]
+    NotMade { module: ModuleId, reason: String },
     #[error("the network has stopped")]
     Stopped,
 }
@@ -71,13 +54,10 @@ pub enum PublishError {
 /// Why this peer was not subscribed to a module's topic, or not announced as a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
-    /// Topics and keys are named by the run.
     #[error("no run has been joined, so module {0} has no topic and no key yet")]
     NoRun(ModuleId),
-    /// Other peers would ignore the rest.
-    #[error("module {0} would be one more than the {TOPICS_PER_PEER} of which a peer may be a member")]
+    #[error("cannot join module {0}: a peer may be a member of at most {TOPICS_PER_PEER} modules")]
     TooMany(ModuleId),
-    /// The network has stopped.
     #[error("the network has stopped")]
     Stopped,
 }

@@ -21,15 +21,8 @@ pub struct Identity {
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The file cannot be read or written.
     #[error("the key file {path}: {error}")]
-    File {
-        /// The key file.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// The file holds something else.
+    File { path: PathBuf, error: std::io::Error },
     #[error("{0} holds no ed25519 key: restore it, or remove it to become a new peer")]
     NotAKey(PathBuf),
 }

@@ -330,7 +330,7 @@ impl Task {
     fn on_identify(&mut self, event: identify::Event) {
         let identify::Event::Received { peer_id, info, .. } = event else { return };
         if !info.protocols.contains(&CONTROL_PROTOCOL) {
-            tracing::debug!(peer = %peer_id, agent = info.agent_version, "a peer speaks another version");
+            tracing::debug!(peer = %peer_id, agent = info.agent_version, "a peer has another protocol version");
             let _ = self.swarm.disconnect_peer_id(peer_id);
             return;
         }
@@ -342,7 +342,8 @@ impl Task {
     /// A peer took it for a peer of a run.
     fn on_control(&mut self, event: request_response::Event<Vec<u8>, Vec<u8>>) {
         let request_response::Event::Message { message: Message::Request { channel, .. }, .. } = event else { return };
-        let reason = "this is a relay, and belongs to no run: give the address of a peer, which may lead through it";
+        let reason = "this is a relay, which belongs to no run: give the address of a peer; it may lead through this \
+            relay";
         if let Ok(bytes) = encoding::encode(&Response::Refused(reason.to_owned())) {
             let _ = self.swarm.behaviour_mut().control.send_response(channel, bytes);
         }

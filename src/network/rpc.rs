@@ -22,26 +22,20 @@ pub struct RequestToken(pub(super) u64);
 /// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// There is no way to the peer.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// Connected, but silent. Whether the request was heard is unknown.
     #[error("no response within {} s", CONTROL_TIMEOUT.as_secs())]
     TimedOut,
-    /// The connection ended first. Whether the request was heard is unknown.
     #[error("the connection was closed before the response")]
     Closed,
     /// The peer hung up without a response: it is busy, or has nothing to say to this.
-    #[error("the peer hung up without a response: it is busy or does not want to answer")]
+    #[error("the peer closed the stream without a response: it is busy or refuses to answer")]
     NotAnswered,
-    /// The peer speaks another version.
     #[error("the peer does not speak {CONTROL_PROTOCOL}")]
     AnotherVersion,
-    /// Never sent: too many are under way to this peer.
-    #[error("not sent: {REQUESTS_PER_PEER} requests to the peer are under way already, try again later")]
+    #[error("not sent: {REQUESTS_PER_PEER} requests to the peer are pending, try again later")]
     Busy,
-    /// The stream failed otherwise.
-    #[error("the request failed on its way: {0}")]
+    #[error("the request failed: {0}")]
     Broken(String),
 }
 

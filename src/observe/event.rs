@@ -9,7 +9,6 @@ pub struct PeerProgress {
     pub peer: String,
     /// The phase it is in, counted from 1.
     pub phase: u64,
-    /// Phases in all.
     pub phases: u64,
     /// Inner steps made in this phase, over all paths that this peer trains.
     pub step: u64,

@@ -18,22 +18,11 @@ const WAITING_LINES: usize = 8192;
 /// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The file cannot be opened.
     #[error("cannot write the log {}: {reason}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: io::Error,
-    },
-    /// Not a level and not filters.
-    #[error("{text:?} is no log level: write error, warn, info, debug or trace, or filters such as pathswarm=debug")]
-    Level {
-        /// What was given.
-        text: String,
-    },
-    /// Something logs already.
-    #[error("this program logs already")]
+    File { path: PathBuf, reason: io::Error },
+    #[error("{text:?} is not a log level: write error, warn, info, debug or trace, or filters such as pathswarm=debug")]
+    Level { text: String },
+    #[error("logging has already been started")]
     Twice,
 }
 
@@ -171,7 +160,7 @@ mod tests {
         assert!(filter("libp2p=trace,info").is_ok());
         for nonsense in ["loud", "pathswarm=loud"] {
             let error = filter(nonsense).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{nonsense:?} is no log level")), "{error}");
+            assert!(error.starts_with(&format!("{nonsense:?} is not a log level")), "{error}");
         }
     }
 }

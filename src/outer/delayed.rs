@@ -46,7 +46,6 @@ impl Share {
 /// What a module has gathered since its momentum moved last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gathered {
-    /// The weight in it.
     pub weight: u64,
     /// `S`, as many values as the module has parameters.
     pub sum: Vec<f32>,

@@ -36,21 +36,12 @@ const ROUNDER: f64 = 6_755_399_441_055_744.0;
 /// Why a contribution cannot be added. The sum is as it was.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SumError {
-    /// A contribution to another module.
     #[error("{found} values cannot be added to a sum of {expected}")]
-    Count {
-        /// Values offered.
-        found: usize,
-        /// Values in the sum.
-        expected: usize,
-    },
-    /// Zero or too much.
+    Count { found: usize, expected: usize },
     #[error("weight {0} is outside 1 to {MAX_WEIGHT}")]
     Weight(u32),
-    /// The sum could overflow.
-    #[error("the weights would add up to {0}, more than {MAX_TOTAL_WEIGHT}: publish the update and begin another")]
+    #[error("the weights would add up to {0}, more than {MAX_TOTAL_WEIGHT}: publish the update and begin a new sum")]
     Full(u64),
-    /// NaN or infinity.
     #[error("value {0} of the contribution is not finite")]
     NotFinite(usize),
 }

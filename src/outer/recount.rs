@@ -15,7 +15,6 @@ use crate::names::{BlobRef, ModuleId};
 pub struct Part {
     /// Its bytes.
     pub blob: BlobRef,
-    /// Its weight.
     pub weight: u32,
     /// How long it is said to be, as [`norm`] tells it.
     pub norm: u16,
@@ -24,7 +23,6 @@ pub struct Part {
 /// What contributions are to make an update of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Onto {
-    /// The module.
     pub module: ModuleId,
     /// How many values it has.
     pub count: usize,
@@ -37,39 +35,16 @@ pub struct Onto {
 /// Why contributions are not what an update says of them.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum NotSo {
-    /// Its bytes are not here, so nobody knows.
-    #[error("{} is not here", .0.hash)]
+    #[error("{} is missing", .0.hash)]
     Gone(BlobRef),
-    /// The state before it is not here, or not the module's.
-    #[error("the state before it is not here")]
+    #[error("the state before it is missing")]
     NoState,
-    /// A contribution that is none.
     #[error("{}: {error}", blob.hash)]
-    Frame {
-        /// Which.
-        blob: BlobRef,
-        /// Why.
-        error: FrameError,
-    },
-    /// Another length than is said.
-    #[error("{} has length {found:#06x}, not {said:#06x}", blob.hash)]
-    Norm {
-        /// Which.
-        blob: BlobRef,
-        /// As it is.
-        found: u16,
-        /// As it is said to be.
-        said: u16,
-    },
-    /// It cannot be added.
+    Frame { blob: BlobRef, error: FrameError },
+    #[error("{} has norm {found:#06x}, not {said:#06x}", blob.hash)]
+    Norm { blob: BlobRef, found: u16, said: u16 },
     #[error("{}: {error}", blob.hash)]
-    Sum {
-        /// Which.
-        blob: BlobRef,
-        /// Why.
-        error: SumError,
-    },
-    /// They have another average.
+    Sum { blob: BlobRef, error: SumError },
     #[error("the average is not that of the contributions")]
     Average,
 }

@@ -30,7 +30,6 @@ const MAX_AVERAGE: f32 = 16384.0;
 /// A module's parameters and the state of its outer optimiser, at one version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleState {
-    /// Which module.
     pub module: ModuleId,
     /// How many updates it has had.
     pub version: Version,
@@ -45,39 +44,16 @@ pub struct ModuleState {
 /// Why bytes are not the expected state, or an average cannot be applied.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum StateError {
-    /// Another kind of file.
     #[error("not a module's state")]
     NotAState,
-    /// Written by a newer program.
     #[error("format version {0} of the module's state is unknown; this program reads versions 1 and 2")]
     Version(u16),
-    /// Another module's.
     #[error("the state is of module {found}, expected {expected}")]
-    Module {
-        /// What its header says.
-        found: ModuleId,
-        /// What was asked for.
-        expected: ModuleId,
-    },
-    /// Too few or too many bytes or values.
+    Module { found: ModuleId, expected: ModuleId },
     #[error("module {module}: expected {expected} values, found {found}")]
-    Count {
-        /// Whose.
-        module: ModuleId,
-        /// Values found.
-        found: u64,
-        /// Values of the module.
-        expected: usize,
-    },
-    /// The bytes are not as many as the header says.
+    Count { module: ModuleId, found: u64, expected: usize },
     #[error("the state is {found} bytes long, expected {expected}")]
-    Size {
-        /// Bytes found.
-        found: usize,
-        /// Bytes that the header asks for.
-        expected: u64,
-    },
-    /// NaN, infinity, or an average no sum can give.
+    Size { found: usize, expected: u64 },
     #[error("module {0}: a value is not finite, or too large for an update")]
     Unfit(ModuleId),
 }

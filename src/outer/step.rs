@@ -12,10 +12,8 @@ use crate::names::ModuleId;
 /// Why an average could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The state is not this module's.
     #[error("the state before it: {0}")]
     State(#[from] StateError),
-    /// The average is not a frame of as many values.
     #[error("the average: {0}")]
     Frame(#[from] FrameError),
 }

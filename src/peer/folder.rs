@@ -22,17 +22,11 @@ pub fn manifest_file(folder: &Path) -> PathBuf {
 }
 
 /// Takes the store of a peer's folder, before it is known whose run it will be.
-///
-/// # Errors
-/// If another process has it, or the disk fails.
 pub fn lock_store(folder: &Path) -> Result<LockedStore, OpenError> {
     LockedStore::open(&store_folder(folder))
 }
 
 /// The manifest in a folder, if there is one.
-///
-/// # Errors
-/// If it cannot be read or is not one of this program's.
 pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest, RunId)>> {
     let path = manifest_file(folder);
     let bytes = match std::fs::read(&path) {
@@ -45,18 +39,12 @@ pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest,
 }
 
 /// Puts a manifest into a folder, whole or not at all.
-///
-/// # Errors
-/// If the disk fails.
 pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write_file(&manifest_file(folder), bytes)?;
     Ok(())
 }
 
 /// The run that the store in a peer's folder belongs to; nothing if there is no store yet.
-///
-/// # Errors
-/// If a peer is using it, or it cannot be read.
 pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
     match StoreReader::open(&store_folder(folder)) {
         Ok(store) => Ok(Some(store.run())),
@@ -73,9 +61,6 @@ pub(crate) fn key_file(folder: &Path) -> PathBuf {
 }
 
 /// Who the peer in a folder is, from now on if it was nobody yet.
-///
-/// # Errors
-/// If the key cannot be read or written.
 pub fn identity_of(folder: &Path) -> Result<Identity, IdentityError> {
     let identity = Identity::load_or_generate(&key_file(folder))?;
     identity.keep(&key_file(folder))?;
@@ -106,9 +91,6 @@ pub fn present_folder(folder: &Path) -> PathBuf {
 }
 
 /// In the second stage a peer is who it was, and listens where it did.
-///
-/// # Errors
-/// If the disk fails.
 pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
     let next = next_folder(folder);
     std::fs::create_dir_all(&next)?;
@@ -134,9 +116,6 @@ pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
 }
 
 /// Leaves a second stage that others have not followed. Its folder is set aside, and no manifest is in it any more.
-///
-/// # Errors
-/// If the disk fails.
 pub fn abandon(folder: &Path) -> std::io::Result<()> {
     let (next, aside) = (next_folder(folder), folder.join("next.left"));
     match std::fs::remove_file(manifest_file(&next)) {

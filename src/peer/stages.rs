@@ -32,9 +32,6 @@ fn others_file(next: &Path) -> PathBuf {
 }
 
 /// Writes that down.
-///
-/// # Errors
-/// If the disk fails.
 pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskError> {
     let lines: String = others.iter().map(|address| format!("{address}\n")).collect();
     write_file(&others_file(next), lines.as_bytes())
@@ -42,9 +39,6 @@ pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskErro
 
 /// Whether the others have gone on to another run than the one that this peer has created: then where, and its own is
 /// removed.
-///
-/// # Errors
-/// If the network does not start, or the disk fails.
 pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     let next = next_folder(folder);
     let (Some((_, _, own)), Some((_, first, before))) = (read_manifest(&next)?, read_manifest(folder)?) else {
@@ -61,7 +55,7 @@ pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     let sponsor = AccessControl::of(folder, &identity, &first, before)?;
     match StageDiscovery::start(sponsor).await?.successor(&others, (&first, before)).await {
         Some((address, run)) if run != own => {
-            tracing::warn!(%run, %own, "the others have gone on without this peer, which follows them");
+            tracing::warn!(%run, %own, "the other peers are in the next stage; this peer follows");
             abandon(folder)?;
             take_along(folder)?;
             Ok(Some(address))
@@ -84,9 +78,6 @@ pub struct StageDiscovery {
 
 impl StageDiscovery {
     /// Listens nowhere.
-    ///
-    /// # Errors
-    /// If the network does not start.
     pub async fn start(sponsor: Option<Arc<AccessControl>>) -> Result<Self, StartError> {
         let config = NetworkConfig::visitor(Identity::generate());
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
@@ -117,14 +108,14 @@ impl StageDiscovery {
 /// it is read.
 ///
 /// # Errors
-/// If nobody answers, a shard has no holder that sends it, or the disk fails.
+/// If no peer answers, a shard has no holder, or the disk fails.
 pub async fn gather(entrance: Entrance<'_>, of: RunId, folder: &Path) -> anyhow::Result<Text> {
     let blobs = BlobStore::open(folder)?;
     let access = StoredBlobs::default();
     access.take_in(blobs.clone());
     let Visit { mut client, contact, address, manifest, .. } = visit(entrance, Arc::new(access)).await?;
     let (mut manifest, run) = Manifest::decode(&manifest)?;
-    anyhow::ensure!(run == of, "the peer at {address} is in another run by now");
+    anyhow::ensure!(run == of, "the peer at {address} is already in another run");
     let mut directory = Directory::default();
     let mut wanted = vec![(manifest.tokenizer, "the tokenizer", None)];
     if let Some(table) = manifest.shards.table() {
@@ -155,7 +146,7 @@ fn lacking(what: &'static str, from: &Multiaddr, reason: String) -> JoinError {
 fn text_of(manifest: &Manifest, blobs: &BlobStore) -> anyhow::Result<Text> {
     let model = &manifest.config.model;
     let set = |blob: BlobRef| -> anyhow::Result<TokenSet> {
-        let file = blobs.verified(blob)?.context("it was fetched, and is gone again")?;
+        let file = blobs.verified(blob)?.context("it was fetched, but is gone again")?;
         let ids = IdsWriter::unnamed(&blobs.scratch())?;
         Ok(TokenSet::read_for(model, BufReader::new(file), blob.bytes, ids)?)
     };
@@ -167,7 +158,7 @@ fn text_of(manifest: &Manifest, blobs: &BlobStore) -> anyhow::Result<Text> {
     let tokenizer = blobs.get(manifest.tokenizer.hash, manifest.tokenizer.bytes)?;
     let joined = |sets: &[TokenSet]| TokenSet::joined(sets, IdsWriter::unnamed(&blobs.scratch())?);
     Ok(Text {
-        tokenizer: Tokenizer::from_json(&tokenizer.context("the tokenizer was fetched, and is gone again")?)?,
+        tokenizer: Tokenizer::from_json(&tokenizer.context("the tokenizer was fetched, but is gone again")?)?,
         train: joined(&train)?,
         test: joined(&test)?,
         corpus: manifest.corpus,

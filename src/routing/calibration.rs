@@ -1,15 +1,15 @@
-//! Biases under which each path is the best one for as many documents as it is meant to have.
+//! Biases under which each path is the best one for its quota of documents.
 //!
-//! Such biases maximise Σ quotaₚ·biasₚ − Σ_documents maxₚ(score + bias), which is concave: it is the dual of sharing
-//! out the documents so that the sum of their scores is greatest. It is maximised one bias at a time, exactly: a path's
-//! bias goes into the middle between the last document that it is to have and the first that it is not.
+//! Such biases maximise Σ quotaₚ·biasₚ − Σ_documents maxₚ(score + bias), which is concave: it is the dual of the
+//! assignment with the greatest sum of scores. It is maximised exactly in one bias at a time: the bias goes to the
+//! middle between the last document inside the path's quota and the first one outside.
 
 use rayon::prelude::*;
 
-/// Rounds over all paths. A few bring all shares within a percent; the rest is for the last documents.
+/// Rounds over all paths. A few bring all shares within one percent; the rest place the last documents.
 const ROUNDS: usize = 100;
 
-/// Documents that one task takes.
+/// Documents per rayon task.
 const DOCUMENTS_A_TASK: usize = 1024;
 
 /// The two best paths of a document, and their scores with bias.
@@ -20,7 +20,7 @@ struct Standing {
 }
 
 impl Standing {
-    /// The first of equals is the best. With a single path, the second is behind any score.
+    /// The first of equals is the best. With a single path, the second is below any score.
     fn of(scores: &[f64], bias: &[f64]) -> Self {
         let nobody = (u32::MAX, f64::NEG_INFINITY);
         let mut found = Self { first: nobody, second: nobody };
@@ -35,13 +35,13 @@ impl Standing {
         found
     }
 
-    /// The best score of all paths but one.
+    /// The best score over all other paths.
     fn without(&self, path: u32) -> f64 {
         if self.first.0 == path { self.second.1 } else { self.first.1 }
     }
 }
 
-/// Documents with their scores (row-major `[documents, paths]`, finite) and where they stand under a bias.
+/// Documents with their scores (row-major `[documents, paths]`, finite) and their best paths under a bias.
 struct Documents<'a> {
     scores: &'a [f64],
     paths: usize,
@@ -61,7 +61,7 @@ impl<'a> Documents<'a> {
         counts
     }
 
-    /// The bias that gives a path just `quota` documents, if all others keep theirs: the middle of all that do.
+    /// The bias that gives a path exactly `quota` documents while the other biases stay: the middle of all such biases.
     fn level(&self, path: usize, quota: usize) -> f64 {
         let standings = self.standings.par_iter().zip(self.scores.par_chunks(self.paths));
         let mut lacks: Vec<f64> = standings
@@ -78,7 +78,7 @@ impl<'a> Documents<'a> {
         }
     }
 
-    /// Where documents stand after the bias of one path has changed.
+    /// Updates the best paths after the bias of one path has changed.
     fn moved(&mut self, path: usize, bias: &[f64]) {
         let standings = self.standings.par_iter_mut().zip(self.scores.par_chunks(self.paths));
         standings.with_min_len(DOCUMENTS_A_TASK).for_each(|(standing, scores)| {
@@ -90,9 +90,9 @@ impl<'a> Documents<'a> {
     }
 }
 
-/// Moves `bias` so that the shares of documents whose best path it is come as close to `target` as they can, and
-/// returns by how much the worst share is off. `scores` is row-major `[documents, paths]`, finite and not empty;
-/// `target` has a share for each path.
+/// Moves `bias` so that the share of documents of each path comes as close to `target` as possible, and returns the
+/// error of the worst share. `scores` is row-major `[documents, paths]`, finite and not empty. `target` has a share for
+/// each path.
 pub(super) fn balance(scores: &[f64], bias: &mut [f64], target: &[f64]) -> f64 {
     let quotas = quotas(target, scores.len() / bias.len());
     let mut documents = Documents::new(scores, bias);
@@ -125,8 +125,8 @@ pub(super) fn balance(scores: &[f64], bias: &mut [f64], target: &[f64]) -> f64 {
     best.0
 }
 
-/// Whole numbers of documents that come closest to the shares, and add up: rounded down, then one more for those that
-/// lost most, the first of equals.
+/// The closest whole numbers of documents with the right sum: rounded down, then one more for those with the largest
+/// remainder, the first of equals.
 fn quotas(target: &[f64], documents: usize) -> Vec<usize> {
     let sum: f64 = target.iter().sum();
     let wanted = |path: usize| target[path] / sum * documents as f64;

@@ -1,32 +1,31 @@
-//! Centroids that a document's features are compared with: of all features at once (k-means), or of each half of them
-//! (product k-means; Jégou et al. 2011, DiPaCo section 2.4), where a path is a pair of clusters.
+//! Centroids to which a document's features are compared: of all features (k-means), or of each half (product k-means;
+//! Jégou et al. 2011, DiPaCo section 2.4), where a path is a pair of clusters.
 //!
-//! The halves of a text's features mostly say the same, and then most pairs are nobody's. So the second half is compared
-//! after what the first has said: as it differs from the mean of the documents that are of the same cluster by the first.
+//! The halves of a text's features are strongly correlated, which leaves most pairs empty. So the second half is
+//! compared after subtraction of its mean over the documents with the same first cluster.
 
 use std::ops::Range;
 
 use super::kmeans::{KmeansError, kmeans, nearest, squared_distance};
 use crate::seed::Seed;
 
-/// Centroids are found on at most this many documents, spread evenly; all documents are then routed by them.
+/// Centroids are fitted on at most this many documents, spread evenly. All documents are then routed by them.
 const MAX_FIT_ROWS: usize = 50_000;
 
-/// What each feature is given: mean 0 and variance 1; and the centroids, as rows of such features.
+/// The standardisation of each feature to mean 0 and variance 1, and the centroids in standardised features.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clusters {
     pub(super) mean: Vec<f32>,
     pub(super) scale: Vec<f32>,
     pub(super) books: Vec<Book>,
-    /// What is taken from the second half of a document's features for each cluster of the first, row-major
-    /// `[clusters, width]`; of a single book, and of a pair fitted without, nothing.
+    /// For each cluster of the first half, what is subtracted from the second half, row-major `[clusters, width]`.
+    /// Empty with a single book, or with a pair that was fitted without shifts.
     pub(super) shifts: Vec<f32>,
 }
 
-/// The centroids of some features that lie side by side.
+/// The centroids of a range of features.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Book {
-    /// How many features.
     pub(super) width: usize,
     /// Row-major `[clusters, width]`.
     pub(super) centroids: Vec<f32>,
@@ -39,10 +38,7 @@ impl Book {
 }
 
 impl Clusters {
-    /// Finds them: one book of as many clusters for each of `counts`. `features` is row-major `[documents, width]`.
-    ///
-    /// # Errors
-    /// If there are fewer documents than clusters in a book, or the features are no finite rows, or fewer than books.
+    /// Fits one book for each entry of `counts`, with so many clusters. `features` is row-major `[documents, width]`.
     pub fn fit(
         features: &[f32],
         width: usize,
@@ -65,7 +61,7 @@ impl Clusters {
                 found.shift(&mut rows, width, place.clone());
             }
             let rows: Vec<f32> = rows.chunks(width).flat_map(|row| &row[place.clone()]).copied().collect();
-            // A single book's seed is what it was before there could be two.
+            // Kept from before product k-means, so that a single book has the same seed.
             let seed = seed.child("k-means");
             let seed = if number == 0 { seed } else { seed.number(number as u64) };
             let centroids = kmeans(&rows, place.len(), *clusters, rounds, seed)?.centroids;
@@ -74,7 +70,7 @@ impl Clusters {
         Ok(found)
     }
 
-    /// Takes from the second half of each row the mean of that half over the rows that are of the same cluster by the first.
+    /// Subtracts from the second half of each row its mean over the rows with the same first cluster.
     fn shift(&mut self, rows: &mut [f32], width: usize, second: Range<usize>) {
         let [first] = &self.books[..] else { return };
         let of: Vec<usize> =
@@ -93,25 +89,25 @@ impl Clusters {
         }
     }
 
-    /// The features that a book compares, where a document is of this cluster by the books before it.
+    /// The features that a book compares, for a document with this cluster in the books before it.
     fn shifted(&self, own: &[f32], before: usize) -> Vec<f32> {
         let shift = self.shifts.get(before * own.len()..).unwrap_or_default();
         let shift = shift.iter().chain(std::iter::repeat(&0.0));
         own.iter().zip(shift).map(|(value, shift)| value - shift).collect()
     }
 
-    /// How many features a document has.
+    /// Number of features of a document.
     pub fn width(&self) -> usize {
         self.mean.len()
     }
 
-    /// How many paths: the product of the books' clusters.
+    /// Number of paths: the product of the books' clusters.
     pub fn count(&self) -> usize {
         self.books.iter().map(Book::clusters).product()
     }
 
-    /// The path of a document with these features: of each book the nearest centroid, the first of equals, the last
-    /// book's counting fastest.
+    /// The path of a document: the nearest centroid of each book, the first of equals. The last book's index varies
+    /// fastest.
     pub fn path_of(&self, features: &[f32]) -> u32 {
         let row: Vec<f32> = self.standardise(features).collect();
         let mut rest = row.as_slice();
@@ -128,8 +124,8 @@ impl Clusters {
         path
     }
 
-    /// The `n` best paths of a document with these features, or all if there are fewer: those whose centroids, of all
-    /// books together, are nearest, of equals the first. The first of them is [`Clusters::path_of`].
+    /// The `n` paths whose centroids, over all books, are nearest to these features, or all if there are fewer; the
+    /// first of equals first. The first of them is [`Clusters::path_of`].
     pub fn nearest_paths(&self, features: &[f32], n: usize) -> Vec<u32> {
         let first = self.path_of(features);
         if n < 2 {
@@ -151,7 +147,7 @@ impl Clusters {
         }
         let mut order: Vec<u32> = (0..distances.len() as u32).collect();
         order.sort_by(|a, b| distances[*a as usize].total_cmp(&distances[*b as usize]));
-        // Sums are rounded: what is nearest in every book stays the first.
+        // Rounding could reorder them, so the nearest of every book is put first.
         order.retain(|path| *path != first);
         order.insert(0, first);
         order.truncate(n);
@@ -163,12 +159,13 @@ impl Clusters {
     }
 }
 
-/// The features of a book: all of them in even parts, in order.
+/// The features of a book: equal consecutive parts.
 pub(super) fn columns(width: usize, books: usize, number: usize) -> Range<usize> {
     number * width / books..(number + 1) * width / books
 }
 
-/// Mean and one over standard deviation of each feature; 0 for a feature that hardly varies, which leaves it out.
+/// Mean and inverse standard deviation of each feature. The latter is 0 for a nearly constant feature, which leaves it
+/// out.
 pub(super) fn moments(features: &[f32], width: usize) -> (Vec<f64>, Vec<f64>) {
     let count = (features.len() / width).max(1) as f64;
     let mut mean = vec![0f64; width];
@@ -196,7 +193,7 @@ mod tests {
 
     #[test]
     fn the_halves_of_a_document_choose_a_path_together() {
-        // Two features tell four kinds apart, one bit each; the others vary without a meaning.
+        // Two features distinguish four kinds, one bit each. The others are noise.
         let row =
             |i: usize| [(i % 2) as f32, ((i * 37) % 11) as f32 * 1e-3, ((i / 2) % 2) as f32, (i % 7) as f32 * 1e-3];
         let features: Vec<f32> = (0..400).flat_map(row).collect();
@@ -211,7 +208,7 @@ mod tests {
 
     #[test]
     fn halves_that_say_the_same_still_make_pairs_of_which_each_has_documents() {
-        // The second half repeats the first, with a bit of its own that is much the smaller.
+        // The second half repeats the first, plus a much smaller bit of its own.
         let row = |i: usize| {
             let (kind, bit) = ((i % 2) as f32, (i / 2 % 2) as f32 * 0.2);
             [kind, kind + ((i * 37) % 11) as f32 * 1e-3, kind + bit, kind + bit + (i % 7) as f32 * 1e-3]

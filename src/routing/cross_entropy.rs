@@ -1,30 +1,30 @@
-//! The loss of a fit: mean cross-entropy of the labels under a softmax of affine scores, with an L2 penalty, and its
-//! gradient.
+//! The loss of a fit and its gradient: mean cross-entropy of the labels under a softmax of affine scores, with an L2
+//! penalty.
 //!
-//! Documents are summed in parts whose number is fixed, and the parts in order, so that the number of threads has no
-//! say; `exp` and `ln` come from libm, as those of the platform differ.
+//! Documents are summed in a fixed number of parts, and the parts in order, so that the number of threads does not
+//! change the result. `exp` and `ln` come from libm, since those of platforms differ.
 
 use rayon::prelude::*;
 
 use super::lbfgs::{add, dot};
 
-/// Stagger of the documents that are summed apart, each with a gradient of its own. More would only cost memory.
+/// Number of parts that are summed separately, each with its own gradient. More would only cost memory.
 const PARTS: usize = 32;
 
-/// A function of parameters: weights of standardised features, row-major `[paths, width]`, and the biases after them.
+/// A function of parameters: weights of standardised features, row-major `[paths, width]`, followed by the biases.
 pub(super) struct CrossEntropy<'a> {
-    /// Row-major `[documents, width]`, as they are.
+    /// Row-major `[documents, width]`, not standardised.
     pub(super) features: &'a [f32],
     pub(super) width: usize,
     /// The path of each document.
     pub(super) labels: &'a [usize],
     pub(super) paths: usize,
     pub(super) mean: &'a [f64],
-    /// What a feature less its mean is multiplied by.
+    /// Factor of each centred feature.
     pub(super) scale: &'a [f64],
-    /// Half of it times the sum of squared weights is added.
+    /// Weight of half the sum of squared weights.
     pub(super) l2: f64,
-    /// If given, the sum is that of the squared distances of all parameters from these.
+    /// If given, the penalty is on the squared distance of all parameters from these.
     pub(super) prior: Option<&'a [f64]>,
 }
 
@@ -52,7 +52,7 @@ impl CrossEntropy<'_> {
         (value, gradient)
     }
 
-    /// The sums of some documents.
+    /// The sums over one part of the documents.
     fn part(&self, parameters: &[f64], features: &[f32], labels: &[usize]) -> (f64, Vec<f64>) {
         let (weights, bias) = parameters.split_at(self.paths * self.width);
         let mut gradient = vec![0.0; parameters.len()];
@@ -76,7 +76,8 @@ impl CrossEntropy<'_> {
         (loss, gradient)
     }
 
-    /// The parameters of scores for features as they are; a feature that does not vary here has no weight.
+    /// Converts weights and biases of plain features to parameters of standardised ones. A constant feature gets no
+    /// weight.
     pub(super) fn unfolded(&self, weights: &[f64], bias: &[f64]) -> Vec<f64> {
         let rows = weights.chunks_exact(self.width);
         let standard = |(weight, scale): (&f64, &f64)| if *scale > 0.0 { weight / scale } else { 0.0 };
@@ -85,7 +86,7 @@ impl CrossEntropy<'_> {
         standard.into_iter().chain(biases).collect()
     }
 
-    /// Weights and biases of the same scores for features as they are.
+    /// The inverse of [`Self::unfolded`]: weights and biases for plain features.
     pub(super) fn folded(&self, parameters: &[f64]) -> (Vec<f64>, Vec<f64>) {
         let (weights, bias) = parameters.split_at(self.paths * self.width);
         let rows = weights.chunks_exact(self.width);
@@ -97,7 +98,7 @@ impl CrossEntropy<'_> {
     }
 }
 
-/// −ln of the label's probability; leaves in `scores` its derivatives by them: the probabilities, less 1 for the label.
+/// −ln of the label's probability. Replaces `scores` by the derivatives: the probabilities, less 1 for the label.
 fn loss_of(scores: &mut [f64], label: usize) -> f64 {
     let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let own = scores[label] - most;

@@ -1,38 +1,36 @@
-//! The router that sends documents where those of a slice were predicted best (DiPaCo, section 2.4.2).
+//! The router that sends documents to the paths that predicted similar documents of a slice best (DiPaCo, section
+//! 2.4.2).
 
 use super::logistic::{Logistic, LogisticError};
 use super::router::{Router, Rule};
 use crate::names::BlobHash;
 
-/// Strength of the fit's penalty.
+/// Weight of the L2 penalty.
 const PENALTY: f64 = 1e-3;
 
 /// Features of the ancestor, row-major `[documents, width]`.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
-    /// Of the slice's documents.
+    /// Features of the slice.
     pub slice: &'a [f32],
-    /// Of the training documents.
+    /// Features of the training documents.
     pub train: &'a [f32],
-    /// Values of a row.
+    /// Features per row.
     pub width: usize,
     /// BLAKE3 of the ancestor's parameters.
     pub ancestor: BlobHash,
 }
 
-/// What documents have now is learnt from so many of them at the most, as many of each path.
+/// The present routes are learnt from at most this many documents, as many of each path.
 const MOST_ROWS: usize = 4096;
 
 impl Router {
-    /// Fits one that follows `current`; `best` is the best path of each document of the slice.
+    /// Fits the successor of `current`. `best` is the best path of each document of the slice.
     ///
-    /// Where the present router goes by features, too, the new one is as near to it as the slice allows: what no document
-    /// of the slice speaks against stays nearly as it is, and a path's share of the training documents changes as its share
-    /// of the slice does. Otherwise each path has its share of the slice. Shares are a little evened out so that no path
-    /// goes without.
-    ///
-    /// # Errors
-    /// If there is no fit.
+    /// If the present router also uses features, the new one stays as close to it as the slice allows: documents unlike
+    /// any in the slice keep their route, and a path's share of the training documents changes as its share of the
+    /// slice does. Otherwise each path gets its share of the slice. Shares are evened out a little so that each path
+    /// has documents.
     pub fn by_best(rows: Rows<'_>, best: &[u32], current: &Self) -> Result<Self, LogisticError> {
         let Rows { slice, train, width, ancestor } = rows;
         let paths = current.paths();
@@ -55,13 +53,13 @@ impl Router {
         Ok(Self::discriminative(logistic, current.prefix_tokens(), ancestor))
     }
 
-    /// The path of each row of features, of a router that needs nothing else.
+    /// The path of each row of features, by a router that uses only features.
     pub(super) fn by_features(&self, features: &[f32]) -> Vec<u32> {
         features.chunks_exact(self.width()).map(|row| self.route(row, &[]).0).collect()
     }
 }
 
-/// What another router says, as scores: of each path's documents every so many-th.
+/// A logistic fit of another router's routes, from every nth document of each path.
 fn learnt((features, width): (&[f32], usize), routes: &[u32], paths: u32) -> Result<Logistic, LogisticError> {
     let of_each = (MOST_ROWS / paths as usize).max(1);
     let (mut few, mut labels) = (Vec::new(), Vec::new());
@@ -75,7 +73,7 @@ fn learnt((features, width): (&[f32], usize), routes: &[u32], paths: u32) -> Res
     Logistic::fit(&few, width, &labels, paths, PENALTY)
 }
 
-/// How many documents each path has, and one more.
+/// Documents of each path, plus one.
 fn counts(routes: &[u32], paths: u32) -> Vec<f64> {
     let mut counts = vec![1.0; paths as usize];
     for path in routes {
@@ -91,7 +89,7 @@ mod tests {
     use super::*;
     use crate::seed::Seed;
 
-    /// Documents in four heaps in the plane, the first of half of them.
+    /// Documents in four clusters in the plane. Half of them are in the first.
     fn heaps(documents: usize) -> Vec<f32> {
         let centres = [(0.0, 0.0), (0.0, 0.0), (0.0, 0.0), (9.0, 0.0), (0.0, 9.0), (9.0, 9.0)];
         let row = |i: usize| {

@@ -1,34 +1,18 @@
-//! Features of documents, batch by batch; the model that gives them comes in from outside.
+//! Features of documents, batch by batch. The caller passes the model in.
 
-/// Documents in one batch.
+/// Documents per batch.
 const BATCH: usize = 64;
 
-/// Why there are no features.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FeaturesError {
-    /// The model gave another number of values than `documents` times `width`.
     #[error("{found} values came for the features of {documents} documents of width {width}")]
-    Count {
-        /// Documents in the batch.
-        documents: usize,
-        /// Values expected for each.
-        width: usize,
-        /// Values that came.
-        found: usize,
-    },
-    /// Infinite, or not a number: the ancestor has diverged.
+    Count { documents: usize, width: usize, found: usize },
     #[error("the features of document {document} are not finite: the ancestor has diverged; lower its learning rate")]
-    NotFinite {
-        /// Position of the document.
-        document: usize,
-    },
+    NotFinite { document: usize },
 }
 
-/// The features of documents by their prefixes, row-major `[prefixes, width]`. `extract` is given at most 64 prefixes
-/// at a time, in order, and answers with `width` values for each.
-///
-/// # Errors
-/// If it answers with another number of values, or with such as are not finite.
+/// The features of documents by their prefixes, row-major `[prefixes, width]`. `extract` gets at most 64 prefixes at a
+/// time, in order, and returns `width` values for each.
 pub fn features_of(
     prefixes: &[&[u32]],
     width: usize,

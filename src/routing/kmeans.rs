@@ -1,20 +1,20 @@
-//! k-means on rows of numbers: k-means++ starts, several of them, the best one kept.
+//! k-means on rows of numbers, with k-means++ starts; the best of several starts is returned.
 //!
-//! The same rows and seed give the same clusters on any machine: sums have a fixed order whatever the number of
-//! threads, and chance comes from the seed alone.
+//! The same rows and seed give the same clusters on any machine: sums have a fixed order for any number of threads, and
+//! the random numbers depend only on the seed.
 
 use rand::RngExt;
 use rayon::prelude::*;
 
 use crate::seed::Seed;
 
-/// Starts that are tried. k-means ends in the nearest of many poor answers; the best of five is a good one.
+/// Starts that are tried. A single start often ends in a poor local minimum; the best of five is good.
 pub const RESTARTS: u64 = 5;
 
-/// Rows that one task of a pass over them takes.
+/// Rows per rayon task.
 const ROWS_A_TASK: usize = 256;
 
-/// What k-means found.
+/// The result of k-means.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clustering {
     /// Row-major `[clusters, width]`.
@@ -23,12 +23,12 @@ pub struct Clustering {
     pub assignments: Vec<u32>,
     /// Sum over rows of the squared distance to their centroid.
     pub inertia: f64,
-    /// Rounds of the start that was kept.
+    /// Rounds of the best start.
     pub rounds: usize,
 }
 
 impl Clustering {
-    /// How many rows each cluster has.
+    /// Number of rows of each cluster.
     pub fn sizes(&self, clusters: usize) -> Vec<u64> {
         let mut sizes = vec![0; clusters];
         self.assignments.iter().for_each(|cluster| sizes[*cluster as usize] += 1);
@@ -36,35 +36,18 @@ impl Clustering {
     }
 }
 
-/// Why rows cannot be clustered.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KmeansError {
-    /// Fewer rows than clusters, or no clusters.
     #[error("{rows} documents cannot make {clusters} shards; give more text or use fewer paths")]
-    TooFew {
-        /// Rows.
-        rows: usize,
-        /// Clusters asked for.
-        clusters: usize,
-    },
-    /// The values do not make whole rows.
-    #[error("{values} values do not make rows of width {width}")]
-    Shape {
-        /// Values given.
-        values: usize,
-        /// Width of a row.
-        width: usize,
-    },
-    /// A value that is infinite or not a number.
+    TooFew { rows: usize, clusters: usize },
+    #[error("{values} values cannot be divided into rows of width {width}")]
+    Shape { values: usize, width: usize },
     #[error("row {0} has a value that is not finite")]
     NotFinite(usize),
 }
 
-/// Puts rows (row-major `[n, width]`) into clusters, each round moving centroids to the mean of their rows, at most
-/// `rounds` times. A cluster that runs empty is given the row that lies worst.
-///
-/// # Errors
-/// If there are fewer rows than clusters, or the values are no finite rows.
+/// Clusters rows (row-major `[n, width]`) with at most `rounds` rounds of moving centroids to the mean of their rows.
+/// An empty cluster takes the row that is farthest from its centroid.
 pub fn kmeans(
     rows: &[f32],
     width: usize,
@@ -110,8 +93,8 @@ fn run(rows: &[f32], width: usize, clusters: usize, rounds: usize, seed: Seed) -
     Clustering { centroids, assignments: nearest.iter().map(|(cluster, _)| *cluster).collect(), inertia, rounds: done }
 }
 
-/// k-means++ (Arthur and Vassilvitskii): each next centroid is a row, chosen with a chance proportional to its squared
-/// distance from the nearest centroid so far.
+/// k-means++ (Arthur and Vassilvitskii): each further centroid is a row, drawn with a probability proportional to its
+/// squared distance from the nearest centroid so far.
 fn start(rows: &[f32], width: usize, clusters: usize, seed: Seed) -> Vec<f32> {
     let mut rng = seed.generator();
     let count = rows.len() / width;
@@ -129,7 +112,7 @@ fn start(rows: &[f32], width: usize, clusters: usize, seed: Seed) -> Vec<f32> {
             left -= f64::from(*distance);
             left < 0.0
         });
-        // Only where all rows lie on centroids already, or by rounding.
+        // Happens only if all rows lie on centroids already, or by rounding.
         let chosen = chosen.unwrap_or_else(|| rng.random_range(0..count));
         centroids.extend_from_slice(row(chosen));
     }
@@ -153,7 +136,7 @@ pub(super) fn nearest(row: &[f32], centroids: &[f32]) -> (u32, f32) {
     best
 }
 
-/// In eight sums, so that it runs on a machine's vectors, added in a fixed order.
+/// In eight sums, for SIMD, added in a fixed order.
 pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0f32; 8];
     let (a_eights, b_eights) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -166,8 +149,8 @@ pub(super) fn squared_distance(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// The means of the rows of each cluster; an empty one takes over the row farthest from its centroid that no other
-/// empty one has taken, unless all rows lie on theirs.
+/// The means of the rows of each cluster. An empty cluster takes the row farthest from its centroid that no other has
+/// taken, unless all rows lie on their centroids.
 fn move_centroids(rows: &[f32], width: usize, clusters: usize, old: &[f32], nearest: &[(u32, f32)]) -> Vec<f32> {
     let mut sums = vec![0f64; clusters * width];
     let mut counts = vec![0u64; clusters];
@@ -205,7 +188,7 @@ fn move_centroids(rows: &[f32], width: usize, clusters: usize, old: &[f32], near
 mod tests {
     use super::*;
 
-    /// `each` points around each of the corners of a square, in turn.
+    /// `each` points around each corner of a square, in turn.
     fn corners(each: usize) -> Vec<f32> {
         let mut rng = Seed::root(5).generator();
         let mut rows = Vec::new();

@@ -1,27 +1,27 @@
 //! The minimum of a smooth convex function of many variables: L-BFGS (Liu and Nocedal, 1989).
 //!
-//! Own, because argmin 0.11, the crate for it, may end in an error near the minimum (its issue 400), and asks for
-//! value and gradient apart, which here cost one pass over all documents together. Nothing but sums in a fixed order
-//! and square roots: the same function gives the same bits on any machine.
+//! The crate argmin 0.11 can fail near the minimum (its issue 400), and asks for value and gradient separately, which
+//! here come from one pass over all documents. This implementation uses only sums in a fixed order and square roots, so
+//! that the same function gives the same bits on any machine.
 
 use std::collections::VecDeque;
 
-/// Steps that the curvature is taken from.
+/// Steps that the estimate of the curvature uses.
 const MEMORY: usize = 10;
 
-/// Evaluations along one line. Each halves the bracket, or doubles the step.
+/// Evaluations along one line. Each halves the bracket or doubles the step.
 const MOST_TRIES: usize = 50;
 
-/// The share of the promised decrease that a step must bring.
+/// Share of the expected decrease that a step must reach (first Wolfe condition).
 const DECREASE: f64 = 1e-4;
 
-/// The share of the slope that a step may leave.
+/// Share of the slope that may remain after a step (second Wolfe condition).
 const SLOPE: f64 = 0.9;
 
-/// Near the minimum a decrease drowns in the rounding of the value; within so much of it, the slope alone judges.
+/// Near the minimum, rounding hides a decrease of the value. Within this relative distance, only the slope decides.
 const ROUNDING: f64 = 1e-14;
 
-/// A place, and what the function is there.
+/// A point, and the value and gradient of the function there.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) at: Vec<f64>,
@@ -30,7 +30,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// The largest derivative: 0 at the minimum.
+    /// The largest absolute derivative; 0 at the minimum.
     pub(super) fn steepest(&self) -> f64 {
         self.gradient.iter().fold(0.0, |most, derivative| f64::max(most, derivative.abs()))
     }
@@ -40,7 +40,7 @@ impl Point {
     }
 }
 
-/// A step that was taken, and how the gradient changed by it.
+/// A past step, and the change of the gradient along it.
 struct Step {
     moved: Vec<f64>,
     bent: Vec<f64>,
@@ -48,9 +48,9 @@ struct Step {
     inverse: f64,
 }
 
-/// Goes down from `start` until no derivative is above `tolerance`, at most `rounds` steps, or until no step goes
-/// further down, which then is due to rounding. `evaluate` gives the value and the gradient at a place. None if the
-/// function is not finite at the start.
+/// Descends from `start` until no derivative is above `tolerance`, for at most `rounds` steps, or until rounding
+/// prevents a further decrease. `evaluate` returns the value and the gradient. `None` if the function is not finite at
+/// the start.
 pub(super) fn minimise(
     start: Vec<f64>,
     tolerance: f64,
@@ -71,7 +71,7 @@ pub(super) fn minimise(
             break;
         }
         let direction = direction(&here.gradient, &memory);
-        // Without memory the length of the gradient says nothing about that of the step.
+        // Without memory, the norm of the gradient does not tell a good length of the step.
         let first = if memory.is_empty() { 1.0 / norm(&here.gradient).max(1.0) } else { 1.0 };
         let Some(next) = search(&here, &direction, first, &point) else {
             if memory.is_empty() {
@@ -92,7 +92,7 @@ pub(super) fn minimise(
     Some(here)
 }
 
-/// Minus the gradient times the inverse of the curvature that the remembered steps, newest first, have met.
+/// Minus the gradient times the inverse curvature, estimated from the remembered steps, newest first.
 fn direction(gradient: &[f64], memory: &VecDeque<Step>) -> Vec<f64> {
     let mut direction: Vec<f64> = gradient.iter().map(|derivative| -derivative).collect();
     let mut shares = Vec::with_capacity(memory.len());
@@ -112,11 +112,11 @@ fn direction(gradient: &[f64], memory: &VecDeque<Step>) -> Vec<f64> {
     direction
 }
 
-/// A step along a line that meets the strong Wolfe conditions, by doubling and halving, which finds one where the
-/// function is convex. None if the line leads nowhere.
+/// A step along a line that meets the strong Wolfe conditions. Doubling and halving find one if the function is convex.
+/// `None` if there is none.
 fn search(here: &Point, direction: &[f64], first: f64, point: &dyn Fn(Vec<f64>) -> Point) -> Option<Point> {
     let slope = dot(&here.gradient, direction);
-    // Also where it is not a number.
+    // Also true for NaN.
     if !(slope < 0.0 && slope.is_finite()) {
         return None;
     }
@@ -127,7 +127,7 @@ fn search(here: &Point, direction: &[f64], first: f64, point: &dyn Fn(Vec<f64>) 
         let next = point(at);
         let enough = here.value + DECREASE * step * slope + ROUNDING * here.value.abs();
         let next_slope = dot(&next.gradient, direction);
-        // Not finite is too far.
+        // A value that is not finite means that the step is too long.
         if !next.is_finite() || next.value > enough || next_slope > -SLOPE * slope {
             long = step;
         } else if next_slope < SLOPE * slope {
@@ -140,7 +140,7 @@ fn search(here: &Point, direction: &[f64], first: f64, point: &dyn Fn(Vec<f64>) 
     None
 }
 
-/// In eight sums, so that it runs on a machine's vectors, added in a fixed order.
+/// In eight sums, for SIMD, added in a fixed order.
 pub(super) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (a_eights, b_eights) = (a.chunks_exact(8), b.chunks_exact(8));

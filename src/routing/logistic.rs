@@ -1,9 +1,9 @@
-//! The discriminative router's fit: from a document's features to the path that scored it best (DiPaCo, section 2.4.2).
+//! The fit of the discriminative router: from a document's features to the path that scored it best (DiPaCo, section
+//! 2.4.2).
 //!
-//! Multinomial logistic regression with an L2 penalty, minimised by L-BFGS, and biases that are then moved until each
+//! Multinomial logistic regression with an L2 penalty, minimised by L-BFGS. The biases are then calibrated so that each
 //! path gets its share of the documents. The same documents give the same bits on any machine and any number of
-//! threads: documents are summed in parts whose number is fixed, in f64, with `exp` and `ln` that are not the
-//! platform's.
+//! threads: sums are in f64 over a fixed number of parts, and `exp` and `ln` are not the platform's.
 
 use rayon::prelude::*;
 
@@ -12,19 +12,19 @@ use super::clusters::moments;
 use super::cross_entropy::CrossEntropy;
 use super::lbfgs::{dot, minimise};
 
-/// Rows that one task of a pass over them takes.
+/// Rows per rayon task.
 const ROWS_A_TASK: usize = 256;
 
-/// The fit has settled when no derivative of the mean loss by a weight of standardised features is above this.
+/// The fit has converged when all derivatives of the mean loss by standardised weights are below this.
 const TOLERANCE: f64 = 1e-8;
 
-/// Steps at most: where paths are told apart with certainty and the penalty is tiny, the last digits take long.
+/// Limit of steps. With separable paths and a tiny penalty, the last digits take long.
 const MOST_ROUNDS: usize = 2000;
 
-/// How far from 1 a target's sum may be.
+/// Tolerance for the sum of a target.
 const SUM_TOLERANCE: f64 = 1e-6;
 
-/// A score for each path, affine in a document's features; the best one wins.
+/// An affine score of a document's features for each path. The best score wins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logistic {
     pub(super) width: usize,
@@ -34,71 +34,39 @@ pub struct Logistic {
     pub(super) bias: Vec<f64>,
 }
 
-/// Why there is no fit, or it cannot be calibrated.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum LogisticError {
-    /// Fewer documents than paths, no documents, or no paths.
     #[error("{documents} documents cannot make {paths} shards; give more text or use fewer paths")]
-    TooFew {
-        /// Documents.
-        documents: usize,
-        /// Paths asked for.
-        paths: u32,
-    },
-    /// The values do not make whole rows.
-    #[error("{values} values do not make rows of width {width}")]
-    Shape {
-        /// Values given.
-        values: usize,
-        /// Width of a row.
-        width: usize,
-    },
-    /// Not one label for each document.
+    TooFew { documents: usize, paths: u32 },
+    #[error("{values} values cannot be divided into rows of width {width}")]
+    Shape { values: usize, width: usize },
     #[error("{labels} labels came for {documents} documents")]
-    Labels {
-        /// Documents.
-        documents: usize,
-        /// Labels.
-        labels: usize,
-    },
-    /// A label that is no path.
+    Labels { documents: usize, labels: usize },
     #[error("document {document} is for path {label}, but there are {paths} paths")]
-    Label {
-        /// Position of the document.
-        document: usize,
-        /// Its label.
-        label: u32,
-        /// Paths.
-        paths: u32,
-    },
-    /// A document with a value that is infinite or not a number.
+    Label { document: usize, label: u32, paths: u32 },
     #[error("document {0} has a feature that is not finite")]
     NotFinite(usize),
-    /// A strength with which there may be no minimum.
     #[error("the strength of the penalty is {0}, but must be finite and above 0")]
     Strength(f64),
-    /// Not one share for each path, or they are no distribution.
-    #[error("the target of calibration is no distribution over {0} paths: shares from 0 to 1 that add up to 1")]
+    #[error(
+        "the target of calibration is not a distribution over {0} paths: it needs shares from 0 to 1 that add up to 1"
+    )]
     Target(usize),
-    /// The loss is not finite.
     #[error("the fit has diverged: the loss is not finite")]
     Diverged,
 }
 
 impl Logistic {
-    /// Fits the mean over documents of −ln p(label), plus `l2` / 2 times the sum of squared weights of standardised
-    /// features; biases are free. (scikit-learn's `C` is 1 / (`l2` · documents).) `features` is row-major
-    /// `[documents, width]`, `labels` has the best path of each document. A feature that hardly varies gets no weight.
+    /// Minimises the mean over documents of −ln p(label), plus `l2` / 2 times the sum of squared weights of
+    /// standardised features. Biases are not penalised. (scikit-learn's `C` is 1 / (`l2` · documents).) `features` is
+    /// row-major `[documents, width]`, `labels` has the best path of each document. A nearly constant feature gets no
+    /// weight.
     ///
-    /// A path that is nobody's best has no part in the fit: it scores the same for every document, below all other
-    /// paths on these documents, and is first for no document at all, until [`Logistic::calibrate`] lifts it.
-    ///
-    /// # Errors
-    /// If there are fewer documents than paths, the features are no finite rows, the labels do not fit them or are no
-    /// paths, `l2` is not above 0, or the loss is not finite.
+    /// A path without labels takes no part in the fit. It gets the same score on every document, below all other paths
+    /// on these documents, and is first on no document until [`Logistic::calibrate`] raises its bias.
     pub fn fit(features: &[f32], width: usize, labels: &[u32], paths: u32, l2: f64) -> Result<Self, LogisticError> {
         check((features, width), labels, paths, l2)?;
-        // Fitted are only the paths that are somebody's best, in order; the others would go to minus infinity.
+        // Only paths with labels are fitted, in order; the biases of the others would diverge to minus infinity.
         let mut place = vec![None; paths as usize];
         labels.iter().for_each(|label| place[*label as usize] = Some(0));
         let mut present = 0;
@@ -113,12 +81,9 @@ impl Logistic {
         Ok(Self::least(&loss, vec![0.0; present * (width + 1)])?.with_absent(&place, features))
     }
 
-    /// The same, but that what is penalised is how far weights and biases are from this one's: where the documents say
-    /// nothing, all stays nearly as it is. Features are standardised by what they are in `all` documents, so that one which
-    /// does not vary in these few keeps its weight.
-    ///
-    /// # Errors
-    /// As [`Logistic::fit`].
+    /// The same, but the penalty is on the distance of weights and biases from this fit, so that without evidence they
+    /// stay nearly the same. Features are standardised over `all` documents, so that a feature that is constant in
+    /// these few keeps its weight.
     pub fn refit(&self, features: &[f32], labels: &[u32], all: &[f32], l2: f64) -> Result<Self, LogisticError> {
         let width = self.width;
         check((features, width), labels, self.paths(), l2)?;
@@ -131,7 +96,7 @@ impl Logistic {
         Self::least(&CrossEntropy { prior: Some(&prior), ..loss }, prior.clone())
     }
 
-    /// What has the least loss, looked for from some parameters on.
+    /// The minimum of a loss, from a start.
     fn least(loss: &CrossEntropy<'_>, start: Vec<f64>) -> Result<Self, LogisticError> {
         let found = minimise(start, TOLERANCE, MOST_ROUNDS, |at| loss.at(at)).ok_or(LogisticError::Diverged)?;
         let (weights, bias) = loss.folded(&found.at);
@@ -142,16 +107,13 @@ impl Logistic {
         Ok(fitted)
     }
 
-    /// Moves the biases so that the shares of these documents that go to each path come as close to `target`, a share
-    /// for each path, as they can, and returns by how much the worst share is off. `features` is row-major
-    /// `[documents, width]`; 8 bytes are held for each document and path.
+    /// Moves the biases so that the share of these documents for each path comes as close to `target` as possible, and
+    /// returns the error of the worst share. `features` is row-major `[documents, width]`. Takes 8 bytes for each
+    /// document and path.
     ///
-    /// Documents are whole, and those with the same features go together; so do those of several paths that were
-    /// nobody's best, as no feature tells such paths apart. Where that is not in the way, shares come within
-    /// two documents of the target. It ends after 100 rounds over the paths, with the best biases that were met.
-    ///
-    /// # Errors
-    /// If there are no documents, the features are no finite rows, or the target is no distribution over the paths.
+    /// Documents with equal features stay together, and so do documents of several paths without labels, since no
+    /// feature separates such paths. Otherwise shares come within two documents of the target. It stops after 100
+    /// rounds over the paths, with the best biases found.
     pub fn calibrate(&mut self, features: &[f32], target: &[f64]) -> Result<f64, LogisticError> {
         let documents = rows(features, self.width)?;
         if documents == 0 {
@@ -168,20 +130,20 @@ impl Logistic {
         Ok(balance(&scores, &mut self.bias, target))
     }
 
-    /// The best path of each document, the first of equals. `features` is row-major `[documents, width]`; a score that
-    /// is not finite, which only such features give, loses to all others.
+    /// The best path of each document, the first of equals. `features` is row-major `[documents, width]`. A score that
+    /// is not finite loses to all others.
     ///
     /// # Panics
-    /// If the features are no whole rows.
+    /// If the features are not whole rows.
     pub fn route(&self, features: &[f32]) -> Vec<u32> {
         self.top(features, 1)
     }
 
-    /// The `n` best paths of each document, or all if there are fewer, best first, of equals the first: row-major
-    /// `[documents, n]`, for shards that overlap.
+    /// The `n` best paths of each document, or all if there are fewer, best first, the first of equals first. Row-major
+    /// `[documents, n]`, for overlapping shards.
     ///
     /// # Panics
-    /// If the features are no whole rows.
+    /// If the features are not whole rows.
     pub fn top(&self, features: &[f32], n: usize) -> Vec<u32> {
         assert!(features.len().is_multiple_of(self.width), "features of the router's width");
         let best = |row: &[f32]| {
@@ -194,15 +156,15 @@ impl Logistic {
         features.par_chunks(self.width).with_min_len(ROWS_A_TASK).flat_map_iter(best).collect()
     }
 
-    /// A document's score on each path: the logarithm of the path's probability, but for a number that all share.
-    /// Minus infinity stands for what is not finite.
+    /// A document's score on each path: the logarithm of the path's probability, up to a common constant. Scores that
+    /// are not finite become minus infinity.
     pub fn scores(&self, row: &[f32]) -> Vec<f64> {
-        // A sum with zero has no sign if it is zero, which would tell equals apart.
+        // Adding zero turns -0 into 0, so that equal scores compare as equal.
         let score = |(product, bias): (f64, &f64)| Some(product + bias + 0.0).filter(|score| score.is_finite());
         self.products(row).into_iter().zip(&self.bias).map(|sum| score(sum).unwrap_or(f64::NEG_INFINITY)).collect()
     }
 
-    /// From weights, row-major `[paths, width]`, and after them the biases, if all are finite.
+    /// From weights, row-major `[paths, width]`, followed by the biases; `None` if one is not finite.
     pub(super) fn of(width: usize, values: &[f64]) -> Option<Self> {
         let paths = values.len() / (width + 1);
         let (weights, bias) = values.split_at_checked(paths * width)?;
@@ -210,17 +172,16 @@ impl Logistic {
         finite.then(|| Self { width, weights: weights.to_vec(), bias: bias.to_vec() })
     }
 
-    /// How many features a document has.
+    /// Number of features of a document.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// How many paths.
     pub fn paths(&self) -> u32 {
         self.bias.len() as u32
     }
 
-    /// Row-major `[paths, width]`, for features as they are.
+    /// Row-major `[paths, width]`, for plain features.
     pub fn weights(&self) -> &[f64] {
         &self.weights
     }
@@ -230,14 +191,14 @@ impl Logistic {
         &self.bias
     }
 
-    /// Scores but for the biases.
+    /// Scores without the biases.
     fn products(&self, row: &[f32]) -> Vec<f64> {
         let row: Vec<f64> = row.iter().map(|value| f64::from(*value)).collect();
         self.weights.chunks_exact(self.width).map(|weights| dot(weights, &row)).collect()
     }
 
-    /// With the paths that have no place in the fit. The scores of the others add up to 0 on every document, so the
-    /// best of them is never below 0.
+    /// Adds the paths without labels. The scores of the others sum to 0 on every document, so the best of them is never
+    /// below 0.
     fn with_absent(self, place: &[Option<usize>], features: &[f32]) -> Self {
         if place.iter().all(Option::is_some) {
             return self;
@@ -253,7 +214,7 @@ impl Logistic {
     }
 }
 
-/// Whether there is something to be fitted.
+/// Checks the input of a fit.
 fn check((features, width): (&[f32], usize), labels: &[u32], paths: u32, l2: f64) -> Result<(), LogisticError> {
     let documents = rows(features, width)?;
     if paths == 0 || documents < paths as usize {
@@ -271,7 +232,7 @@ fn check((features, width): (&[f32], usize), labels: &[u32], paths: u32, l2: f64
     Ok(())
 }
 
-/// How many whole finite rows there are.
+/// Number of rows, if they are whole and finite.
 fn rows(features: &[f32], width: usize) -> Result<usize, LogisticError> {
     if width == 0 || !features.len().is_multiple_of(width) {
         return Err(LogisticError::Shape { values: features.len(), width });
@@ -286,7 +247,7 @@ fn rows(features: &[f32], width: usize) -> Result<usize, LogisticError> {
 mod tests {
     use super::*;
 
-    /// Documents of three kinds in the plane, and one feature that never varies.
+    /// Documents of three kinds in the plane, plus one constant feature.
     fn three_kinds() -> (Vec<f32>, Vec<u32>) {
         let centres = [(0.0, 9.0), (-8.0, -5.0), (8.0, -5.0)];
         let row = |i: usize| {
@@ -333,7 +294,7 @@ mod tests {
     fn a_fit_anew_stays_what_it_was_where_documents_say_nothing() {
         let (features, labels) = three_kinds();
         let before = Logistic::fit(&features, 3, &labels, 3, 1e-3).unwrap();
-        // Of the third kind nothing is heard; those of the second are better read by the first path.
+        // No documents of the third kind are given, and the first path is better on those of the second.
         let heard = || (0..150).filter(|i| i % 3 != 2);
         let some: Vec<f32> = heard().flat_map(|i| features[3 * i..][..3].to_vec()).collect();
         let after = before.refit(&some, &vec![0; 100], &features, 1e-3).unwrap();
@@ -349,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_fit_anew_keeps_the_weight_of_what_does_not_vary_in_its_documents() {
-        // The first feature tells two paths apart in all documents; these few have but one value of it.
+        // The first feature separates two paths over all documents, but is constant in these few.
         let all: Vec<f32> = (0..80).flat_map(|i| [(i % 2) as f32, (i % 5) as f32]).collect();
         let labels: Vec<u32> = (0..80).map(|i| i % 2).collect();
         let before = Logistic::fit(&all, 2, &labels, 2, 1e-3).unwrap();

@@ -1,10 +1,10 @@
 //! Which document goes to which path.
 //!
-//! A document's first tokens choose its path, by k-means on features of the dense ancestor, on all of them or on each
-//! half, or, as a control, by hash; [`Logistic`] fits a rule to which path scored documents best. The ancestor that
-//! gives the features is frozen with the router and named in it by hash: a model that goes on training would route
-//! documents elsewhere than where they were trained. [`resharding`] fits such a rule in the middle of a run. The [`ShardIndex`] writes down where every training document went,
-//! so that nobody has to take a peer's word for the size of its shard.
+//! A document's first tokens choose its path: by k-means on features of the dense ancestor (on all or on each half), or
+//! by hash as a control, or by a [`Logistic`] fit of which path scored documents best. The ancestor that computes the
+//! features is frozen and named by hash in the router: a model that continues training would route documents to other
+//! paths than they were trained on. [`resharding`] fits such a router during a run. The [`ShardIndex`] records the path
+//! of every training document, so that no peer has to trust another one about the size of its shard.
 
 mod calibration;
 pub mod clusters;

@@ -1,4 +1,4 @@
-//! Where every training document went: the one source for the sizes of shards.
+//! The path of every training document: the one source for the sizes of shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,11 @@ const HEADER_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 25;
 
 /// Names a document: the first 16 bytes of BLAKE3 over the tokens of its sequences, four bytes each, little endian.
-/// Where two sequences overlap, their common tokens count in both.
+/// Common tokens of overlapping sequences count in both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DocumentKey(pub [u8; 16]);
 
 impl DocumentKey {
-    /// The name of these tokens.
     pub fn of(tokens: &[u32]) -> Self {
         let mut hasher = blake3::Hasher::new();
         for token in tokens {
@@ -35,43 +34,25 @@ impl DocumentKey {
 pub struct Shard {
     /// The path that trains on it.
     pub path: PathId,
-    /// Kept from training, to evaluate the path.
+    /// Whether it is held out from training, to evaluate the path.
     pub held_out: bool,
-    /// How many sequences it has.
+    /// Number of sequences.
     pub sequences: u32,
 }
 
-/// Why there is no shard index.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ShardError {
-    /// The paths do not go with the documents.
     #[error("{paths} paths were given for {documents} documents")]
-    Count {
-        /// Paths given.
-        paths: usize,
-        /// Documents in the set.
-        documents: usize,
-    },
-    /// A path beyond the grid.
+    Count { paths: usize, documents: usize },
     #[error("a document is for path {path}, but there are {paths} paths")]
-    NoSuchPath {
-        /// The path.
-        path: PathId,
-        /// How many there are.
-        paths: u32,
-    },
-    /// A path with nothing to train on.
+    NoSuchPath { path: PathId, paths: u32 },
     #[error("path {path} has no training sequences; give more text or use fewer paths")]
-    Empty {
-        /// The path.
-        path: PathId,
-    },
-    /// Not an encoded index of this version.
+    Empty { path: PathId },
     #[error("not a shard index of version {VERSION}: {0}")]
     Format(&'static str),
 }
 
-/// For every document its shards, in order of key and path.
+/// The shards of every document, in order of key and path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardIndex {
     paths: u32,
@@ -79,13 +60,9 @@ pub struct ShardIndex {
 }
 
 impl ShardIndex {
-    /// Writes down the paths of each document of a set, in the order of [`TokenSet::documents`]: `routes` has as many for
-    /// each, its best first. A document is held out by its key alone, so the same ones are held out however documents are
-    /// routed, and from its best path's shard only: the others do not see it. Of documents with the same tokens the first
-    /// counts.
-    ///
-    /// # Errors
-    /// If the paths do not fit the documents or the grid, or a path would have nothing to train on.
+    /// Records the paths of each document of a set, in the order of [`TokenSet::documents`]. `routes` has equally many
+    /// for each, best first. The key alone decides whether a document is held out, so the same ones are held out under
+    /// any routing, and only from the shard of their best path. Of documents with equal tokens, only the first counts.
     pub fn build(set: &TokenSet, routes: &[PathId], paths: u32, held_out_share: f64) -> Result<Self, ShardError> {
         let documents = set.documents();
         let each = (routes.len() / documents.len().max(1)).max(1);
@@ -114,12 +91,11 @@ impl ShardIndex {
         }
     }
 
-    /// How many paths.
     pub fn paths(&self) -> u32 {
         self.paths
     }
 
-    /// Training sequences of each path: the weights of their contributions.
+    /// Training sequences of each path, which are the weights of contributions.
     pub fn sizes(&self) -> Vec<u64> {
         let mut sizes = vec![0; self.paths as usize];
         for shard in self.shards.values().filter(|shard| !shard.held_out) {
@@ -128,8 +104,8 @@ impl ShardIndex {
         sizes
     }
 
-    /// The sequences of a set that belong to a path, to be trained on or held out; for [`TokenSet::subset`]. A
-    /// document that the index does not know belongs nowhere, and one that comes twice counts once.
+    /// The sequences of a set that belong to a path, for training or held out, for [`TokenSet::subset`]. A document
+    /// that is not in the index belongs to no path, and a duplicate counts once.
     pub fn select(&self, set: &TokenSet, path: PathId, held_out: bool) -> Vec<usize> {
         let mut seen = BTreeSet::new();
         let mut selected = Vec::new();
@@ -143,9 +119,9 @@ impl ShardIndex {
         selected
     }
 
-    /// Little endian: `PSSI`, version u16, 0 u16, paths u32, entries u32; for each path of each document the document's key
-    /// of 16 bytes, path u32, sequences u32 and 1 if held out, else 0. In order of key and path, so that an index has one
-    /// encoding.
+    /// Little endian: `PSSI`, version u16, 0 u16, paths u32, entries u32; for each path of each document the document's
+    /// key of 16 bytes, path u32, sequences u32, and 1 if held out, else 0. The order of key and path makes the
+    /// encoding unique.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + ENTRY_BYTES * self.shards.len());
         bytes.extend(MAGIC);
@@ -163,9 +139,6 @@ impl ShardIndex {
     }
 
     /// Reads an encoded index.
-    ///
-    /// # Errors
-    /// If it is not the one encoding of an index.
     pub fn decode(bytes: &[u8]) -> Result<Self, ShardError> {
         let wrong = ShardError::Format;
         let (head, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;
@@ -191,7 +164,7 @@ impl ShardIndex {
                 return Err(wrong("keys that are not in order"));
             }
             if shard.path.0 >= paths || shard.sequences == 0 || entry[24] > 1 {
-                return Err(wrong("an entry that makes no sense"));
+                return Err(wrong("an invalid entry"));
             }
             previous = Some(place);
             shards.insert(place, shard);
@@ -215,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// 300 documents of one to three sequences; the third is the first once more.
+    /// 300 documents of one to three sequences; the third repeats the first.
     fn set() -> TokenSet {
         let mut documents: Vec<Vec<u32>> = (0..300).map(|i| (0..4 + i % 9).map(|j| i * 10 + j).collect()).collect();
         documents[2] = documents[0].clone();

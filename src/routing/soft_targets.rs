@@ -1,27 +1,26 @@
-//! Which path should read on, as targets: what a router learns of windows of text whose losses every path has told.
+//! Soft targets for a router that chooses the path of each window of text, from the loss of every path on it.
 //!
-//! Over a few dozen tokens the best of many paths is best by luck as often as not, and a router that learns the best alone
-//! learns that luck. So a window has several targets, shared by a softmax of the paths' losses: a path that needs hardly a
-//! nat more has nearly as many.
+//! Over a few dozen tokens, the best of many paths is often best by chance, and a router that learns only the best path
+//! learns noise. So a window has several targets, distributed as a softmax of the paths' losses: a path with nearly the
+//! least loss gets nearly as many.
 
-/// A path that needs so many nats more for a window than another has e times fewer targets. What sets alien texts' paths apart
-/// is hundreds of nats, what sets those of kindred texts apart a few, and it is these that are to be told apart.
+/// A path with this many more nats on a window gets a factor e fewer targets. Unrelated texts differ by hundreds of
+/// nats, related texts by a few; the temperature is set for the latter.
 const TEMPERATURE_NATS: f64 = 2.0;
 
-/// Votes of a window.
+/// Targets of a window.
 pub const TARGETS: usize = 16;
 
-/// A router that chooses every so many tokens learns at places that are so many apart, or closer: of long windows there are
-/// too few to learn from.
+/// Most distance between the windows that a router learns from. With longer windows there would be too few.
 const STRIDE: usize = 16;
 
-/// How far apart the places are at which a choice every so many tokens is learnt: a divisor of that.
+/// Distance between the windows for a choice every `every` tokens: a divisor of that.
 pub fn stride(every: usize) -> usize {
     if every.is_multiple_of(STRIDE) { STRIDE } else { every }
 }
 
-/// What each path needs for a place and the `count - 1` after it in the same document, from what it needs for each place of
-/// `documents` alone.
+/// The loss of each path on each position and the `count - 1` after it in the same document, from the loss on each
+/// position of `documents`.
 pub fn ahead(documents: &[usize], nats: &[Vec<f64>], count: usize) -> Vec<Vec<f64>> {
     let from = |place: usize| {
         let last = documents.len().min(place + count.max(1));
@@ -34,12 +33,12 @@ pub fn ahead(documents: &[usize], nats: &[Vec<f64>], count: usize) -> Vec<Vec<f6
     (0..documents.len()).map(from).collect()
 }
 
-/// The targets of each window, from the nats that each path needs for it. Votes are paths' numbers, in order.
+/// The targets of each window, from the nats of each path on it: numbers of paths, in order.
 pub fn soft_targets(nats: &[Vec<f64>]) -> Vec<Vec<u32>> {
     nats.iter().map(Vec::as_slice).map(shared_out).collect()
 }
 
-/// Equal steps through the paths' summed weights.
+/// Takes equal steps through the cumulative weights of the paths.
 fn shared_out(nats: &[f64]) -> Vec<u32> {
     let least = nats.iter().copied().fold(f64::INFINITY, f64::min);
     let weights: Vec<f64> = nats.iter().map(|nats| ((least - nats) / TEMPERATURE_NATS).exp()).collect();

@@ -1,49 +1,48 @@
-//! How firmly a text keeps to its own path where a transducer says that another would read on better.
+//! The switch threshold: how much likelier another path must be before a text leaves its own path.
 //!
-//! What a transducer says of some dozens of tokens is right only a little more often than not, and of two paths that are
-//! nearly equal it names the wrong one half of the time. The path that a text's first tokens chose has been trained on
-//! text of this kind. So another path reads on only if it is likelier by more than some nats, and how many is what would
-//! have served best on documents that the transducer has not learnt from.
+//! A transducer's choice from a few dozen tokens is right only a little more often than not. The path that the text's
+//! first tokens chose has been trained on similar text. So the text switches only if another path is likelier by more
+//! than a threshold, fitted on documents that the transducer has not seen.
 //!
-//! Where routes are good, hardly any of those documents gains by leaving its path, and it is the rare text whose beginning
-//! misled the router that costs most. So of thresholds that serve equally well the least is taken: what is said with more
-//! certainty than was ever seen to be wrong is believed.
+//! With good routes, few of those documents gain by switching; the costliest error is a rare text with a misleading
+//! beginning. So of equally good thresholds the lowest is taken, which still trusts choices with more certainty than
+//! any observed error.
 
-/// At fewer places than this it means little that no other path was ever said to be likelier.
+/// With fewer places than this, it means little that no other path was likelier.
 const FEW: usize = 30;
 
-/// Nats by which a path must be likelier than a text's own to read on.
+/// The lead in nats over a text's own path that another path needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SwitchThreshold(f64);
 
-/// A place where a path is chosen, and all that is known of it.
+/// A place where a path is chosen, with its costs.
 pub struct Place<'a> {
-    /// What each path is held to be worth, in nats.
+    /// The transducer's log-probability of each path, in nats.
     pub preferences: &'a [f32],
     /// The text's own path.
     pub home: u32,
-    /// What each path needs for what follows.
+    /// The loss of each path on the following text.
     pub costs: &'a [f64],
 }
 
 impl SwitchThreshold {
-    /// None: the likeliest reads on.
+    /// No threshold: the likeliest path reads on.
     pub const NONE: Self = Self(0.0);
 
-    /// What has cost least at these places; of equals the least firm. Where nothing is known nobody else reads on.
+    /// The threshold with the least cost at these places, the lowest of equals. Without evidence, no text switches.
     pub fn fit(places: &[Place<'_>]) -> Self {
         let mut switches: Vec<(f64, f64)> = places.iter().filter_map(switch).filter(|(lead, _)| *lead > 0.0).collect();
         if switches.is_empty() && places.len() < FEW {
             return Self(f64::INFINITY);
         }
         switches.sort_by(|a, b| b.0.total_cmp(&a.0));
-        // A rival whose lead is a switch threshold does not read on any more.
+        // A rival whose lead equals the threshold does not read on.
         let mut best = (0.0, switches.first().map_or(Self::NONE.0, |(lead, _)| *lead));
         let mut saved = 0.0;
         for (number, (lead, saves)) in switches.iter().enumerate() {
             saved += saves;
             let next = switches.get(number + 1).map_or(Self::NONE.0, |(lead, _)| *lead);
-            // Equal leads cannot be told apart.
+            // Equal leads cannot be separated by a threshold.
             if next < *lead && saved >= best.0 {
                 best = (saved, next);
             }
@@ -59,25 +58,25 @@ impl SwitchThreshold {
         }
     }
 
-    /// Infinite if no other path ever reads on.
+    /// Infinite if no text ever switches.
     pub fn nats(self) -> f64 {
         self.0
     }
 
-    /// Of so many nats; nothing if that is not a number of at least 0.
+    /// From nats; `None` if negative or NaN.
     pub fn of(nats: f64) -> Option<Self> {
         (nats >= 0.0).then_some(Self(nats))
     }
 }
 
-/// The likeliest path but a text's own, the first of equals, and by how much it is likelier.
+/// The likeliest path other than the text's own, the first of equals, and its lead.
 fn rival(preferences: &[f32], home: u32) -> Option<(u32, f64)> {
     let others = (0u32..).zip(preferences.iter().copied()).filter(|(path, _)| *path != home);
     let (path, value) = others.reduce(|best, next| if next.1 > best.1 { next } else { best })?;
     Some((path, f64::from(value) - f64::from(*preferences.get(home as usize)?)))
 }
 
-/// By how much the likeliest other path is likelier, and the nats that it saves.
+/// The lead of the likeliest other path, and the nats that switching to it saves.
 fn switch(place: &Place<'_>) -> Option<(f64, f64)> {
     let (path, lead) = rival(place.preferences, place.home)?;
     Some((lead, place.costs.get(place.home as usize)? - place.costs.get(path as usize)?))
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn as_firm_as_would_have_served_best() {
-        // The rival of home 0 leads by 3, 2, 1 and 0.5, and saves 5 and 4, costs 6, saves 1.
+        // The rival of home 0 leads by 3, 2, 1 and 0.5; switching saves 5 and 4, costs 6, and saves 1.
         let known =
             [([0.0, 3.0], [9.0, 4.0]), ([0.0, 2.0], [9.0, 5.0]), ([0.0, 1.0], [9.0, 15.0]), ([0.0, 0.5], [9.0, 8.0])];
         let places: Vec<Place<'_>> =

@@ -60,7 +60,7 @@ impl Summary {
 /// Runs the seeds. `done` is told after each how many have run.
 ///
 /// # Errors
-/// The failure of the lowest seed that fails, on however many cores.
+/// The failure of the lowest seed that fails, for any number of cores.
 pub fn drill(scenario: &Arc<Scenario>, seeds: Range<u64>, done: impl Fn(u64) + Sync) -> Result<Summary, Box<Failure>> {
     let ran = AtomicU64::new(0);
     let outcomes = up_to_the_first_failure(seeds, |seed| {

@@ -28,13 +28,9 @@ pub use trace::Trace;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {invariant} at {at_ms} ms: {detail}")]
 pub struct Failure {
-    /// Replays it.
     pub seed: u64,
-    /// Which promise was broken.
     pub invariant: &'static str,
-    /// Virtual time.
     pub at_ms: u64,
-    /// How.
     pub detail: String,
 }
 
@@ -60,17 +56,11 @@ pub struct Outcome {
 }
 
 /// Runs one seed of a scenario.
-///
-/// # Errors
-/// The first invariant that broke.
 pub fn run(scenario: &Arc<Scenario>, seed: u64) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).run()
 }
 
 /// The same, written down.
-///
-/// # Errors
-/// The first invariant that broke.
 pub fn run_traced(scenario: &Arc<Scenario>, seed: u64, trace: Trace) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).traced(trace).run()
 }

@@ -23,7 +23,6 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Hashes all.
     pub fn hashed() -> Self {
         Self::Hashed(Box::default())
     }

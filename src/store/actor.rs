@@ -20,13 +20,10 @@ pub const MAX_COMMANDS: usize = 64;
 /// Why the store did not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The index.
     #[error(transparent)]
     Index(#[from] IndexError),
-    /// Its thread has ended.
     #[error("the store has stopped")]
     Stopped,
 }

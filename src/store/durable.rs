@@ -8,11 +8,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}: {source}{}", path.display(), advice(source.kind()))]
 pub struct DiskError {
-    /// For instance `cannot write`.
     pub doing: &'static str,
-    /// The file or folder.
     pub path: PathBuf,
-    /// What the operating system says.
     pub source: io::Error,
 }
 
@@ -24,9 +21,9 @@ pub fn is_transient(kind: ErrorKind) -> bool {
 fn advice(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::StorageFull | ErrorKind::FileTooLarge => {
-            "; free some space on this disk, or move the run's folder to a larger one: nothing that was stored is lost"
+            "; free some space on this disk, or move the run's folder to a larger one; no stored data is lost"
         }
-        ErrorKind::QuotaExceeded => "; give it more room: nothing that was stored is lost",
+        ErrorKind::QuotaExceeded => "; raise it; no stored data is lost",
         ErrorKind::PermissionDenied => "; make it readable and writable for this user",
         ErrorKind::ReadOnlyFilesystem => "; mount the disk for writing, or move the run's folder to another one",
         _ => "",

@@ -21,37 +21,18 @@ use crate::names::RunId;
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Two processes must not write to one store.
     #[error("{} is in use by another process{holder}; stop that one, or use another folder", folder.display())]
-    InUse {
-        /// The store.
-        folder: PathBuf,
-        /// ` (1234)`, if known.
-        holder: String,
-    },
-    /// Each run has a store of its own.
+    InUse { folder: PathBuf, holder: String },
     #[error("{} is the store of another run, {found}; this is run {expected}: use another folder", folder.display())]
-    OtherRun {
-        /// The store.
-        folder: PathBuf,
-        /// Its run.
-        found: RunId,
-        /// The run that was expected.
-        expected: RunId,
-    },
-    /// The file `run` holds no id.
-    #[error("{} does not hold the id of a run; put the right one there, or use another folder", .0.display())]
+    OtherRun { folder: PathBuf, found: RunId, expected: RunId },
+    #[error("{} does not hold the id of a run; restore the right id, or use another folder", .0.display())]
     NoRun(PathBuf),
-    /// Nothing of a store is there.
     #[error("{} is not the store of a peer", .0.display())]
     NotAStore(PathBuf),
-    /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The index.
     #[error(transparent)]
     Index(#[from] IndexError),
 }

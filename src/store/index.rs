@@ -42,9 +42,7 @@ pub struct Checkpoint {
 /// The state of a module when the phase was finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleCheckpoint {
-    /// The module.
     pub module: ModuleId,
-    /// Its version.
     pub version: Version,
     /// Its encoded state.
     pub state: BlobRef,
@@ -65,19 +63,11 @@ impl Checkpoint {
 /// Why the index could not be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// The disk, while a broken index was removed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// sled.
     #[error("the index in {}: {source}", folder.display())]
-    Sled {
-        /// The index's folder.
-        folder: PathBuf,
-        /// What sled says.
-        source: sled::Error,
-    },
-    /// An entry is not what was written.
-    #[error("the index in {} holds a damaged entry; restart, and it will be built anew", .0.display())]
+    Sled { folder: PathBuf, source: sled::Error },
+    #[error("the index in {} holds a damaged entry; restart to rebuild it", .0.display())]
     Damaged(PathBuf),
 }
 
@@ -109,8 +99,8 @@ impl Index {
     pub fn open(folder: &Path) -> Result<Self, IndexError> {
         match Self::open_whole(folder) {
             Err(error) if error.is_damage() => {
-                tracing::warn!(%error, "the index was broken and is built anew");
-                fs::remove_dir_all(folder).map_err(DiskError::when("cannot remove the broken index", folder))?;
+                tracing::warn!(%error, "the index was damaged and is rebuilt");
+                fs::remove_dir_all(folder).map_err(DiskError::when("cannot remove the damaged index", folder))?;
                 Self::open_whole(folder)
             }
             opened => opened,
@@ -191,7 +181,7 @@ impl Index {
 impl Drop for Index {
     fn drop(&mut self) {
         if let Err(error) = self.db.flush() {
-            tracing::warn!(%error, "the index was not written out; the next start fills in what is missing");
+            tracing::warn!(%error, "the index was not flushed; the next start adds the missing entries");
         }
     }
 }

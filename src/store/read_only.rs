@@ -43,7 +43,6 @@ impl StoreReader {
         Ok(Self { run, records, blobs: folder.join("blobs"), _lock: lock })
     }
 
-    /// Its run.
     pub fn run(&self) -> RunId {
         self.run
     }

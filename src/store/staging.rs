@@ -9,13 +9,10 @@ use super::durable::{DiskError, create_folder, open_file, sync_parent};
 /// Why a folder cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// `/` or `..`.
-    #[error("{} cannot be replaced; name a folder in it", .0.display())]
+    #[error("{} cannot be replaced; name a folder inside it", .0.display())]
     NoName(PathBuf),
-    /// Another process is at it.
     #[error("{} is being written by another process; wait for it, or name another folder", .0.display())]
     Busy(PathBuf),
 }
@@ -44,7 +41,7 @@ impl StagedFolder {
         let staged = Self { target, beside, _lock: lock };
         // Killed between the two renames: what was there comes back.
         if !staged.target.exists() && staged.replaced().exists() {
-            let failed = DiskError::when("cannot put back", &staged.target);
+            let failed = DiskError::when("cannot restore", &staged.target);
             fs::rename(staged.replaced(), &staged.target).map_err(failed)?;
         }
         for left in [staged.folder(), staged.scratch(), staged.replaced()] {
@@ -88,7 +85,7 @@ impl StagedFolder {
         };
         if let Err(error) = fs::rename(self.folder(), &self.target) {
             if replaced {
-                fs::rename(self.replaced(), &self.target).map_err(DiskError::when("cannot put back", &self.target))?;
+                fs::rename(self.replaced(), &self.target).map_err(DiskError::when("cannot restore", &self.target))?;
             }
             return Err(failed(error));
         }

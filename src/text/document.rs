@@ -1,17 +1,16 @@
-//! What a corpus is made of.
+//! Documents of a corpus: texts and images.
 
 use crate::config::Reads;
 
-/// A document on its way from a file to ids.
+/// A document before tokenisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document<'a> {
-    /// Text.
     Text(&'a str),
-    /// The bytes of an image's planes, and behind them its class in two bytes, little endian.
+    /// The bytes of an image's planes, followed by its class in two bytes, little endian.
     Image(&'a [u8]),
 }
 
-/// Whether tokens are an image of so many bytes, and behind them one of so many classes.
+/// Whether tokens are an image: so many bytes, followed by a class below `classes`.
 pub fn is_image(tokens: &[u32], bytes: usize, classes: usize) -> bool {
     tokens.split_last().is_some_and(|(class, pixels)| {
         let are_bytes = pixels.iter().all(|byte| *byte <= u32::from(u8::MAX));
@@ -19,36 +18,21 @@ pub fn is_image(tokens: &[u32], bytes: usize, classes: usize) -> bool {
     })
 }
 
-/// Why a document is none for a network.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DocumentError {
-    /// A network for images was given text.
-    #[error("this run reads images, and here is text; give what pathswarm prepare has made, a .images file")]
+    #[error("this run reads images, but the input is text; give a .images file, which pathswarm prepare writes")]
     NoImages,
-    /// A network for text was given images.
-    #[error("this run reads text, and here are images; give text, or a run with [model.images]")]
+    #[error("this run reads text, but the input is images; give text, or a run with [model.images]")]
     NoText,
-    /// An image of another size.
     #[error("the images have {found} pixels a side, and the model reads {side}; prepare them with --side {side}")]
-    Side {
-        /// Of the images.
-        found: usize,
-        /// Of the model.
-        side: usize,
-    },
-    /// More classes than the model has.
-    #[error("an image is of class {class}, from 0, and model.vocabulary has {classes}; set it to how many there are")]
-    Class {
-        /// Of the image.
-        class: usize,
-        /// Of the model.
-        classes: usize,
-    },
+    Side { found: usize, side: usize },
+    #[error(
+        "an image has class {class} (counted from 0), but model.vocabulary = {classes}; set it to the number of classes"
+    )]
+    Class { class: usize, classes: usize },
 }
 
 impl<'a> Document<'a> {
-    /// # Errors
-    /// If it is none of what a network reads.
     pub(super) fn suits(&self, reads: Reads) -> Result<(), DocumentError> {
         match (self, reads) {
             (Self::Text(_), Reads::Text) => Ok(()),
@@ -65,7 +49,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// All that there is of it: its hash is that of these.
+    /// The bytes that the document's hash covers.
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
@@ -73,7 +57,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Whether nothing can be learnt from it.
+    /// Whether there is nothing to learn from it.
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.trim().is_empty(),
@@ -81,14 +65,14 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The bytes of an image's planes, and its class; nothing of a text.
+    /// The planes of an image, and its class; `None` for text.
     pub(super) fn image(&self) -> Option<(&'a [u8], u16)> {
         let Self::Image(bytes) = self else { return None };
         let (pixels, class) = bytes.split_last_chunk()?;
         Some((pixels, u16::from_le_bytes(*class)))
     }
 
-    /// An image's bytes as ids, and its class behind them; nothing of a text, which wants a tokenizer.
+    /// An image's bytes as ids, followed by its class; `None` for text, which needs a tokenizer.
     pub fn image_ids(&self) -> Option<Vec<u32>> {
         let (pixels, class) = self.image()?;
         Some(pixels.iter().map(|byte| u32::from(*byte)).chain([u32::from(class)]).collect())

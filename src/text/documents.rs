@@ -2,9 +2,9 @@
 
 /// Cuts lines as they come.
 ///
-/// A document ends at the first line end past `target` bytes, at a blank line a quarter before that, or where the
-/// next line would take it past one and a half times `target`. A line longer than that is itself cut, at white space
-/// if there is any. What is left at the end joins the document before if it is short.
+/// A document ends at the first line end past `target` bytes, at a blank line up to a quarter before that, or where the
+/// next line would exceed one and a half times `target`. A longer line is itself cut, at white space if possible. A
+/// short remainder joins the document before it.
 pub(super) struct Cutter {
     target: usize,
     current: String,
@@ -17,7 +17,7 @@ impl Cutter {
         Self { target: target.max(4), current: String::new(), documents: Vec::new() }
     }
 
-    /// Takes the next line, with its line end.
+    /// Adds the next line, with its line end.
     pub(super) fn line(&mut self, line: &str) {
         let most = self.most();
         if self.current.len() + line.len() > most {
@@ -36,13 +36,13 @@ impl Cutter {
         }
     }
 
-    /// Documents that nothing more can join; the last waits.
+    /// Documents that no further line can join. The last one is kept back.
     pub(super) fn ready(&mut self) -> Vec<String> {
         let ready = self.documents.len().saturating_sub(1);
         self.documents.drain(..ready).collect()
     }
 
-    /// All documents that are left; those of white space alone are still there.
+    /// The remaining documents, including those of only white space.
     pub(super) fn finish(mut self) -> Vec<String> {
         let short = self.current.len() < self.target / 4;
         match self.documents.last_mut() {
@@ -72,8 +72,8 @@ pub(super) fn cut(text: &str, target: usize) -> Vec<String> {
     cutter.finish()
 }
 
-/// Where to cut a long line: behind the last white space in the second half of its first `target` bytes, else at the
-/// last whole character. Never 0.
+/// The place to cut a long line: after the last white space in the second half of its first `target` bytes, else after
+/// the last whole character. Never 0.
 fn break_near(text: &str, target: usize) -> usize {
     let end = (0..=target).rev().find(|end| *end > 0 && text.is_char_boundary(*end));
     let end = end.unwrap_or_else(|| text.chars().next().map_or(text.len(), char::len_utf8));

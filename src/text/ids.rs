@@ -1,4 +1,4 @@
-//! Token ids in one piece: in memory, or in a file that is mapped into it, so that a text may be larger than the memory.
+//! Token ids in memory or in a memory-mapped file, so that a text may be larger than the memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -10,12 +10,9 @@ use memmap2::Mmap;
 /// Bytes of an id in a file, little endian.
 const ID_BYTES: usize = 4;
 
-/// Some ids, to be read.
 #[derive(Debug)]
 pub(super) enum Ids {
-    /// In memory.
     Own(Vec<u32>),
-    /// In a file.
     Mapped(Mmap),
 }
 
@@ -32,8 +29,8 @@ impl Deref for Ids {
         match self {
             Self::Own(ids) => ids,
             Self::Mapped(bytes) => {
-                // SAFETY: any four bytes are an id. A mapping begins at a page, so ids are aligned; were it not so, the parts
-                // before and behind would not be empty, and nothing is taken from them.
+                // SAFETY: any four bytes are an id. A mapping begins at a page, so ids are aligned. Otherwise, the
+                // parts before and behind would not be empty, and they are not used.
                 let (_, ids, _) = unsafe { bytes.align_to::<u32>() };
                 ids
             }
@@ -41,51 +38,40 @@ impl Deref for Ids {
     }
 }
 
-/// Ids, to be written one behind the other.
+/// Appends ids.
 #[derive(Debug)]
 pub enum IdsWriter {
-    /// Into memory.
     Own(Vec<u32>),
-    /// Into a file.
     File {
-        /// Which.
         file: BufWriter<File>,
-        /// How many there are.
+        /// Number of ids.
         count: usize,
     },
 }
 
 impl IdsWriter {
-    /// Into memory.
     pub fn in_memory() -> Self {
         Self::Own(Vec::new())
     }
 
-    /// Into a file of this folder that has no name, and goes when nobody reads it any more.
-    ///
-    /// # Errors
-    /// If it cannot be made.
+    /// Into a file without a name in this folder, which disappears with its last reader.
     pub fn unnamed(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         Ok(Self::File { file: BufWriter::new(tempfile::tempfile_in(folder)?), count: 0 })
     }
 
-    /// Into a file, behind its first `count` ids; what lies behind those goes.
-    ///
-    /// # Errors
-    /// If it cannot be opened, or has fewer.
+    /// Into a file after its first `count` ids; later ones are dropped.
     pub fn behind(path: &Path, count: usize) -> io::Result<Self> {
         let mut file = File::options().create(true).truncate(false).read(true).write(true).open(path)?;
         let bytes = (count * ID_BYTES) as u64;
         if file.metadata()?.len() < bytes {
-            return Err(io::Error::other(format!("{} is shorter than it was", path.display())));
+            return Err(io::Error::other(format!("{} was truncated while it was in use", path.display())));
         }
         file.set_len(bytes)?;
         file.seek(SeekFrom::End(0))?;
         Ok(Self::File { file: BufWriter::new(file), count })
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         match self {
             Self::Own(ids) => ids.len(),
@@ -93,15 +79,10 @@ impl IdsWriter {
         }
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Writes some more.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn push(&mut self, more: &[u32]) -> io::Result<()> {
         match self {
             Self::Own(ids) => ids.extend_from_slice(more),
@@ -113,10 +94,7 @@ impl IdsWriter {
         Ok(())
     }
 
-    /// Waits until all of them are on the disk, if that is where they go.
-    ///
-    /// # Errors
-    /// If the disk fails.
+    /// Waits until all ids are on the disk, if they go to a file.
     pub fn sync(&mut self) -> io::Result<()> {
         match self {
             Self::Own(_) => Ok(()),
@@ -127,18 +105,16 @@ impl IdsWriter {
         }
     }
 
-    /// All of them, to be read.
-    ///
-    /// # Errors
-    /// If the disk fails.
+    /// All ids, to be read.
     pub(super) fn finish(self) -> io::Result<Ids> {
         match self {
             Self::Own(ids) => Ok(Ids::Own(ids)),
-            // Nothing can be mapped of an empty file.
+            // An empty file cannot be mapped.
             Self::File { count: 0, .. } => Ok(Ids::default()),
             Self::File { file, .. } => {
                 let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-                // SAFETY: the file is in this process' own folder, which is locked, or has no name; nobody else writes to it.
+                // SAFETY: the file is in this process' own locked folder, or has no name, so no other process writes to
+                // it.
                 let bytes = unsafe { Mmap::map(&file)? };
                 if cfg!(target_endian = "little") { Ok(Ids::Mapped(bytes)) } else { Ok(Ids::Own(turned(&bytes))) }
             }
@@ -146,7 +122,7 @@ impl IdsWriter {
     }
 }
 
-/// The ids of little endian bytes, where those of the machine lie the other way round.
+/// The ids of little endian bytes, on a big endian machine.
 fn turned(bytes: &[u8]) -> Vec<u32> {
     bytes.as_chunks::<ID_BYTES>().0.iter().map(|id| u32::from_le_bytes(*id)).collect()
 }
@@ -181,6 +157,6 @@ mod tests {
         let mut second = IdsWriter::behind(&path, 3).unwrap();
         second.push(&[9]).unwrap();
         assert_eq!(&*second.finish().unwrap(), [1, 2, 3, 9]);
-        assert!(IdsWriter::behind(&path, 5).unwrap_err().to_string().contains("shorter than it was"));
+        assert!(IdsWriter::behind(&path, 5).unwrap_err().to_string().contains("was truncated"));
     }
 }

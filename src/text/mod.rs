@@ -1,10 +1,9 @@
-//! Files become documents, documents become token ids, token ids become sequences that never span two documents.
+//! Files become documents, documents become token ids, and token ids become sequences within one document.
 //!
-//! In data order: [`stream_corpus`] finds and cuts the documents, [`is_test`] sets some aside, [`Tokenizer`] turns
-//! them into ids, which may stay on the disk ([`Tokenized`]), [`TokenSet`] cuts these into sequences and carries each
-//! document's first tokens for the router;
-//! [`windows`] parts them where another path may go on.
-//! No model and no path is known here.
+//! In data order: [`stream_corpus`] finds and cuts the documents, [`is_test`] sets some aside, [`Tokenizer`] encodes
+//! them, with ids in memory or on the disk ([`Tokenized`]). [`TokenSet`] cuts them into sequences and keeps each
+//! document's first tokens for the router; [`windows`] divides them where the path may change. No model and no path is
+//! known here.
 
 pub mod corpus;
 mod document;

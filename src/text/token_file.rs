@@ -1,4 +1,4 @@
-//! Token files: the bytes of a [`TokenSet`], as a run's manifest names them and peers fetch them.
+//! Token files: the encoding of a [`TokenSet`], which a run's manifest names and peers fetch.
 
 use std::io::{self, Read, Write};
 use std::iter;
@@ -15,52 +15,20 @@ const HEADER_BYTES: usize = 24;
 const DOCUMENT_BYTES: usize = 12;
 const LENGTH_BYTES: usize = 4;
 
-/// Why bytes are not an encoded [`TokenSet`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TokensError {
-    /// Another kind of file, or one from another version.
     #[error("not a token file of version {VERSION}")]
     Header,
-    /// Cut short, or counts that do not fit the size.
     #[error("a token file of {found} bytes, where its header asks for {expected}")]
-    Size {
-        /// By the header.
-        expected: u128,
-        /// In fact.
-        found: u64,
-    },
-    /// Tables that contradict each other.
-    #[error("a token file whose table of {0} makes no sense")]
+    Size { expected: u128, found: u64 },
+    #[error("a token file whose table of {0} is invalid")]
     Table(&'static str),
-    /// A sequence that the model cannot take.
     #[error("sequence {sequence} of a token file has {length} tokens; 2 to {context} are possible")]
-    Length {
-        /// Position of the sequence.
-        sequence: usize,
-        /// Its length.
-        length: u32,
-        /// The model's context.
-        context: usize,
-    },
-    /// An id that the tokenizer does not have.
+    Length { sequence: usize, length: u32, context: usize },
     #[error("a token file has the id {id}, but the vocabulary ends at {vocabulary}")]
-    Id {
-        /// The id.
-        id: u32,
-        /// Entries of the vocabulary.
-        vocabulary: usize,
-    },
-    /// A sequence that is none of the model's images.
-    #[error("sequence {sequence} of a token file is no image: {bytes} bytes and a class below {classes} are wanted")]
-    Image {
-        /// Position of the sequence.
-        sequence: usize,
-        /// Bytes of an image.
-        bytes: usize,
-        /// Classes of the model.
-        classes: usize,
-    },
-    /// The disk.
+    Id { id: u32, vocabulary: usize },
+    #[error("sequence {sequence} of a token file is not an image: expected {bytes} bytes and a class below {classes}")]
+    Image { sequence: usize, bytes: usize, classes: usize },
     #[error("cannot read or write tokens: {0}")]
     Disk(String),
 }
@@ -72,26 +40,23 @@ impl From<io::Error> for TokensError {
 }
 
 impl TokenSet {
-    /// The bytes of a token file: see [`TokenSet::write_to`].
+    /// The token file of the set, as [`TokenSet::write_to`] writes it.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_bytes() as usize);
-        // Memory does not fail.
+        // Writing to memory does not fail.
         let _ = self.write_to(&mut bytes);
         bytes
     }
 
-    /// How long the token file is.
+    /// Size of the token file.
     pub fn encoded_bytes(&self) -> u64 {
         let tables = self.documents.len() * DOCUMENT_BYTES + self.sequences.len() * LENGTH_BYTES;
         HEADER_BYTES as u64 + tables as u64 + self.ids() * u64::from(self.id_bytes())
     }
 
-    /// Writes a token file, little endian: `PSTK`, version u16, bytes an id (2 or 4) u16, documents u32, sequences u32, ids
-    /// u64; for each document its number, the length of its copied head and how many sequences it has, u32 each; the length
-    /// of each sequence, u32; the ids. A head is copied where the document's first sequence is not in the set.
-    ///
-    /// # Errors
-    /// If the writer fails.
+    /// Writes a token file, little endian: `PSTK`, version u16, bytes of an id (2 or 4) u16, documents u32, sequences
+    /// u32, ids u64; for each document its number, the length of its copied head and its number of sequences, u32 each;
+    /// the length of each sequence, u32; the ids. A head is copied if the document's first sequence is not in the set.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let width = self.id_bytes();
         out.write_all(&MAGIC)?;
@@ -111,7 +76,7 @@ impl TokenSet {
         self.pieces().flatten().try_for_each(|id| out.write_all(&id.to_le_bytes()[..usize::from(width)]))
     }
 
-    /// What the file has of ids: of each document its head, if that is copied, and its sequences.
+    /// The ids of the file: of each document its head, if copied, and its sequences.
     fn pieces(&self) -> impl Iterator<Item = &[u32]> {
         let of = |range: Range<usize>| {
             iter::once(self.missing_head(range.start)).chain(range.map(|sequence| self.sequence(sequence)))
@@ -127,18 +92,12 @@ impl TokenSet {
         if self.pieces().flatten().all(|id| *id <= u32::from(u16::MAX)) { 2 } else { 4 }
     }
 
-    /// Reads a token file. Nothing is allocated that the bytes do not pay for.
-    ///
-    /// # Errors
-    /// If it is not one, or does not fit the vocabulary or the context.
+    /// Reads a token file. Allocations are bounded by the number of bytes.
     pub fn decode(bytes: &[u8], vocabulary: usize, context: usize) -> Result<Self, TokensError> {
         Self::read(bytes, bytes.len() as u64, (vocabulary, context), IdsWriter::in_memory())
     }
 
-    /// Reads a token file of so many bytes, of what a model reads. Its ids go where `ids` says.
-    ///
-    /// # Errors
-    /// If it is not one, or not for the model, or the disk fails.
+    /// Reads a token file of so many bytes with the limits of a model, and writes its ids to `ids`.
     pub fn read_for(model: &ModelConfig, file: impl Read, bytes: u64, ids: IdsWriter) -> Result<Self, TokensError> {
         let set = Self::read(file, bytes, (model.ids(), model.context + 1), ids)?;
         if model.reads_images() {
@@ -151,10 +110,7 @@ impl TokenSet {
         Ok(set)
     }
 
-    /// Reads a token file of so many bytes, for a vocabulary and a context. Its ids go where `ids` says.
-    ///
-    /// # Errors
-    /// If it is not one, does not fit the vocabulary or the context, or the disk fails.
+    /// Reads a token file of so many bytes with a vocabulary and a context, and writes its ids to `ids`.
     pub fn read(
         file: impl Read,
         bytes: u64,
@@ -187,19 +143,19 @@ impl TokenSet {
     }
 }
 
-/// A token file that is being read: the tables first, then the ids.
+/// A token file during reading: first the tables, then the ids.
 struct TokenFile<R> {
     file: R,
     /// Bytes of an id.
     width: usize,
     documents: u64,
     sequences: u64,
-    /// Ids that are not read yet.
+    /// Ids left to read.
     ids: u64,
 }
 
 impl<R: Read> TokenFile<R> {
-    /// Reads the header, which must ask for as many bytes as there are.
+    /// Reads the header, whose sizes must match the number of bytes.
     fn open(mut file: R, bytes: u64) -> Result<Self, TokensError> {
         let mut head = [0; HEADER_BYTES];
         if bytes < HEADER_BYTES as u64 {
@@ -220,14 +176,13 @@ impl<R: Read> TokenFile<R> {
         Ok(Self { file, width, documents, sequences, ids })
     }
 
-    /// The next bytes; no more is allocated than come.
+    /// The next bytes. Allocates no more than arrive.
     fn table(&mut self, bytes: u64) -> Result<Vec<u8>, TokensError> {
         let mut table = Vec::new();
         let found = (&mut self.file).take(bytes).read_to_end(&mut table)? as u64;
         if found == bytes { Ok(table) } else { Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) }
     }
 
-    /// The next ids.
     fn take(&mut self, count: u32, vocabulary: usize) -> Result<Vec<u32>, TokensError> {
         self.ids = self.ids.checked_sub(count.into()).ok_or(TokensError::Table("lengths"))?;
         let mut bytes = vec![0; count as usize * self.width];
@@ -245,7 +200,7 @@ impl<R: Read> TokenFile<R> {
     }
 }
 
-/// The first four bytes, of which there must be as many.
+/// The first four bytes, which must exist.
 fn read_u32(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
 }

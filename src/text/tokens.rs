@@ -1,4 +1,4 @@
-//! Sequences of token ids, none spanning two documents, with the first tokens of each one's document beside it.
+//! Sequences of token ids within one document, with the first tokens of that document.
 
 use std::io;
 use std::ops::Range;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::ids::{Ids, IdsWriter};
 
-/// Sequences of one document each. How a document is cut depends on the purpose: see the functions that make a set. A
-/// last piece of one token is dropped, since there is nothing to predict in it.
+/// Sequences of one document each. The functions that make a set differ in how they cut documents. A final piece of one
+/// token is dropped, since it has nothing to predict.
 ///
-/// The ids lie in memory or in a file, and sets that are made of a set share them: a set itself is only the places.
+/// The ids are in memory or in a file, and derived sets share them: a set itself only has positions.
 ///
-/// The router sees the first tokens of a *document*, whichever of its sequences is asked about. They are the
-/// beginning of the document's first sequence, also in a [`TokenSet::subset`] without that sequence.
+/// The router sees the first tokens of the *document* for each of its sequences. They are the beginning of the
+/// document's first sequence, also in a [`TokenSet::subset`] without that sequence.
 #[derive(Clone, Debug, Default)]
 pub struct TokenSet {
     ids: Arc<Ids>,
@@ -24,7 +24,7 @@ pub struct TokenSet {
 pub(super) struct Sequence {
     start: usize,
     pub(super) length: u32,
-    /// Position in `documents`.
+    /// Index in `documents`.
     document: u32,
 }
 
@@ -36,27 +36,23 @@ pub(super) struct Document {
     first_sequence: usize,
 }
 
-/// Documents as ids, one behind the other, each whole and with its end.
+/// Whole documents as ids, each with its end token, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Tokenized {
     ids: Arc<Ids>,
-    /// How many ids each has.
+    /// Number of ids of each document.
     lengths: Vec<u32>,
 }
 
 impl Tokenized {
     /// Documents whose ids and whose lengths were written.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn written(ids: IdsWriter, lengths: IdsWriter) -> io::Result<Self> {
         Ok(Self { ids: Arc::new(ids.finish()?), lengths: lengths.finish()?.to_vec() })
     }
 
-    /// Cuts documents for training: as many sequences as [`Tokenized::cut_for_scoring`] makes, but of equal length,
-    /// `context + 1` tokens, spread evenly over their document so that neighbours overlap. A document that is shorter is
-    /// one sequence. No place of a batch is wasted on what a document's end leaves over. Documents are numbered by their
-    /// position.
+    /// Cuts documents for training: as many sequences as by [`Tokenized::cut_for_scoring`], but of equal length,
+    /// `context + 1` tokens, spread evenly over the document so that neighbours overlap. So no remainder of a document
+    /// wastes a place in a batch. A shorter document is one sequence. Documents are numbered by their position.
     pub fn cut_for_training(&self, context: usize) -> TokenSet {
         let context = context.max(1);
         self.cut_at(context + 1, |length| {
@@ -66,9 +62,9 @@ impl Tokenized {
         })
     }
 
-    /// Cuts documents for scoring: at most `context + 1` tokens a sequence, each beginning with the last token of the
-    /// one before, so that every token of a document but its first is a target once. A model of this context takes all
-    /// but the last token of a sequence in.
+    /// Cuts documents for scoring: sequences of at most `context + 1` tokens, each beginning with the last token of the
+    /// one before, so that every token of a document but the first is a target once. A model with this context reads
+    /// all but the last token of a sequence.
     pub fn cut_for_scoring(&self, context: usize) -> TokenSet {
         let context = context.max(1);
         self.windows(context + 1, context)
@@ -78,7 +74,7 @@ impl Tokenized {
         self.cut_at(longest, |length| (0..length.saturating_sub(1)).step_by(stride))
     }
 
-    /// Sequences of at most `longest` tokens from the places that a document's length leads to, the first being 0.
+    /// Sequences of at most `longest` tokens from starts that depend on the document's length; the first start is 0.
     fn cut_at<I: Iterator<Item = usize>>(&self, longest: usize, starts: impl Fn(usize) -> I) -> TokenSet {
         let mut set = TokenSet { ids: self.ids.clone(), ..TokenSet::default() };
         let mut begin = 0;
@@ -104,7 +100,7 @@ impl From<&[Vec<u32>]> for Tokenized {
 }
 
 impl TokenSet {
-    /// Cuts documents, which already have their end, into sequences of at most `context` tokens (2 or more), for
+    /// Cuts documents, which have their end tokens, into sequences of at most `context` tokens (2 or more), for
     /// training. Documents are numbered by their position.
     pub fn cut(documents: &[Vec<u32>], context: usize) -> Self {
         let context = context.max(2);
@@ -121,17 +117,15 @@ impl TokenSet {
         Tokenized::from(documents).cut_for_training(context)
     }
 
-    /// How many sequences.
     pub fn len(&self) -> usize {
         self.sequences.len()
     }
 
-    /// Whether there is no sequence.
     pub fn is_empty(&self) -> bool {
         self.sequences.is_empty()
     }
 
-    /// How many tokens all sequences have together.
+    /// Number of tokens of all sequences.
     pub fn tokens(&self) -> u64 {
         self.sequences.iter().map(|sequence| u64::from(sequence.length)).sum()
     }
@@ -145,7 +139,7 @@ impl TokenSet {
         &self.ids[sequence.start..sequence.start + sequence.length as usize]
     }
 
-    /// The number of the document that sequence `i` is from.
+    /// The number of the document of sequence `i`.
     ///
     /// # Panics
     /// If there is no such sequence.
@@ -153,7 +147,7 @@ impl TokenSet {
         self.documents[self.sequences[i].document as usize].number
     }
 
-    /// Whether sequence `i` is the beginning of its document: only there does the prefix that chose the path stand.
+    /// Whether sequence `i` is the beginning of its document, with the prefix that chose the path.
     ///
     /// # Panics
     /// If there is no such sequence.
@@ -163,8 +157,7 @@ impl TokenSet {
         document.first_sequence == i && sequence.start == document.head_start
     }
 
-    /// The first `count` tokens of the document that sequence `i` is from; fewer if the document, or `context`, is
-    /// shorter.
+    /// The first `count` tokens of the document of sequence `i`, or fewer if the document or `context` is shorter.
     ///
     /// # Panics
     /// If there is no such sequence.
@@ -173,7 +166,7 @@ impl TokenSet {
         &self.ids[document.head_start..][..count.min(document.head_length as usize)]
     }
 
-    /// For each document in turn, the range of its sequences.
+    /// The range of sequences of each document in turn.
     pub fn documents(&self) -> impl ExactSizeIterator<Item = Range<usize>> + '_ {
         let ends = self.documents.iter().skip(1).map(|document| document.first_sequence).chain([self.len()]);
         let starts = self.documents.iter().map(|document| document.first_sequence);
@@ -181,7 +174,7 @@ impl TokenSet {
         ranges.into_iter()
     }
 
-    /// The tokens of neighbouring sequences, one after the other; where two overlap, their common ones come twice.
+    /// The tokens of consecutive sequences, one after the other. Overlaps are repeated.
     ///
     /// # Panics
     /// If there is no such sequence.
@@ -208,10 +201,7 @@ impl TokenSet {
         set
     }
 
-    /// The documents of several sets, one set after the other. Their ids go where `ids` says.
-    ///
-    /// # Errors
-    /// If the disk fails.
+    /// The documents of several sets, one set after the other, with their ids written to `ids`.
     pub fn joined(sets: &[Self], ids: IdsWriter) -> io::Result<Self> {
         let mut joined = Building::new(ids);
         for (set, mut document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {
@@ -221,7 +211,7 @@ impl TokenSet {
         joined.finish()
     }
 
-    /// A document's first tokens, if this sequence, the first of it here, does not begin with them.
+    /// A document's first tokens, if its first sequence in this set does not begin with them.
     pub(super) fn missing_head(&self, sequence: usize) -> &[u32] {
         if self.begins_document(sequence) { &[] } else { self.prefix(sequence, usize::MAX) }
     }
@@ -236,7 +226,7 @@ impl TokenSet {
     }
 }
 
-/// The same documents, cut alike: where their ids lie is no matter.
+/// Sets are equal if they cut the same documents alike, wherever their ids are.
 impl PartialEq for TokenSet {
     fn eq(&self, other: &Self) -> bool {
         let documents = |set: &Self| set.documents.iter().map(|of| (of.number, of.first_sequence)).collect::<Vec<_>>();
@@ -252,25 +242,25 @@ impl PartialEq for TokenSet {
 
 impl Eq for TokenSet {}
 
-/// A set that is read or copied, sequence by sequence.
+/// A set that is built sequence by sequence.
 pub(super) struct Building {
     ids: IdsWriter,
     set: TokenSet,
 }
 
 impl Building {
-    /// Its ids are written there.
+    /// Writes its ids to `ids`.
     pub(super) fn new(ids: IdsWriter) -> Self {
         Self { ids, set: TokenSet::default() }
     }
 
-    /// The next document. `head` are its first tokens, if its first sequence here does not have them.
+    /// Begins the next document. `head` has its first tokens, if its first sequence here does not.
     pub(super) fn begin_document(&mut self, number: u32, head: &[u32]) -> io::Result<()> {
         self.set.begin_document(number, (self.ids.len(), head.len() as u32));
         self.ids.push(head)
     }
 
-    /// The next sequence of the present document.
+    /// Adds the next sequence of the present document.
     pub(super) fn push_sequence(&mut self, tokens: &[u32]) -> io::Result<()> {
         if let Some(document) = self.set.documents.last_mut().filter(|document| document.head_length == 0) {
             document.head_length = tokens.len() as u32;

@@ -1,4 +1,4 @@
-//! Documents in windows of so many tokens, each of which may be read on a path of its own (DiPaCo, section 2.4.3).
+//! Documents in windows, each of which may be read on another path (DiPaCo, section 2.4.3).
 
 use std::ops::Range;
 
@@ -8,24 +8,24 @@ use crate::config::Starts;
 /// Some tokens of a document that are read on one path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Position of its document.
+    /// Index of its document.
     pub document: usize,
-    /// Whether it is the document's first: its path is the document's.
+    /// Whether it is the first of its document, which is read on the document's path.
     pub first: bool,
-    /// Where in which sequences its tokens are.
+    /// Sequences and ranges of its tokens.
     pub pieces: Vec<(usize, Range<usize>)>,
 }
 
 impl Window {
-    /// The sequence in which the window begins, and the tokens there that come before it: all that may be known when its
-    /// path is chosen.
+    /// The sequence in which the window begins, and the number of tokens before it there: everything that may be used
+    /// to choose its path.
     pub fn beginning(&self) -> (usize, usize) {
         self.pieces.first().map_or((0, 0), |(sequence, tokens)| (*sequence, tokens.start))
     }
 }
 
-/// The windows of the documents of a set that is [cut for scoring](TokenSet::cut_for_scoring), in order, of `every` tokens
-/// that count; a document's last may be shorter.
+/// The windows of a set that is [cut for scoring](TokenSet::cut_for_scoring), in order, each with `every` scored
+/// tokens. A document's last window may be shorter.
 pub fn windows(set: &TokenSet, starts: Starts, every: usize) -> Vec<Window> {
     let mut found: Vec<Window> = Vec::new();
     for (document, sequences) in set.documents().enumerate() {

@@ -1,4 +1,4 @@
-//! Choices that a network makes as if they were its first few tokens: how likely it finds each of them at each target.
+//! Preferences of a network among the first few tokens of its vocabulary, which stand for choices, at each target.
 
 use tch::Kind;
 
@@ -10,11 +10,8 @@ use crate::model::weights::to_values;
 /// Sequences computed at once.
 const BATCH_SEQUENCES: usize = 32;
 
-/// For each sequence and each of its targets, the log-probabilities of the vocabulary's first `among` tokens among each
-/// other, `[targets][among]`. What the targets are is no matter, only where.
-///
-/// # Errors
-/// If a sequence does not fit the model.
+/// For each sequence and each of its targets, the log-probabilities of the first `among` tokens of the vocabulary,
+/// normalised over these, `[targets][among]`. Only the positions of targets matter.
 pub fn preferences(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),

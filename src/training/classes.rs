@@ -1,13 +1,10 @@
-//! How often a network that reads images is right about their class.
+//! Accuracy of a network that classifies images.
 
 use super::batches::{Batch, BatchLimits, Sequences};
 use super::evaluate::{EvaluateError, rows_at_once};
 use crate::model::PathModel;
 
-/// Of how many images the class that the network finds likeliest is the right one.
-///
-/// # Errors
-/// If a sequence is no image of the network.
+/// The number of images whose likeliest class is right.
 pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Result<u64, EvaluateError> {
     let _no_gradient = tch::no_grad_guard();
     let (config, products) = (model.config(), model.exact());
@@ -19,7 +16,7 @@ pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Resu
         let batch = Batch::new(set, chosen, &limits, model.device())?;
         let hidden = batch.scored_rows(&model.trunk(&batch.inputs, None, &products)?)?;
         let likeliest = products.linear(&hidden, model.head(), None)?.f_argmax(-1, false)?;
-        // What fills up has a target that is no class.
+        // Padding has a target that is not a class.
         right += likeliest.f_eq_tensor(&batch.targets)?.f_sum(tch::Kind::Int64)?.f_int64_value(&[])? as u64;
     }
     Ok(right)

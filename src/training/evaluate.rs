@@ -1,4 +1,4 @@
-//! How well a path predicts sequences: nats, tokens and bytes, from which perplexity and bits per byte follow.
+//! Evaluation of a path on sequences: nats, tokens and bytes, which give perplexity and bits per byte.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -14,27 +14,27 @@ use crate::training::inner::loss::row_losses;
 /// Padded tokens computed at once.
 const BATCH_TOKENS: usize = 8192;
 
-/// Ids that are given to a network at once, which of images are many more.
+/// Limit of ids given to a network at once. Images have many more ids than positions.
 const BATCH_IDS: usize = 1 << 21;
 
-/// What some targets cost to predict.
+/// The cost of predicting some targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Score {
     /// Sum of their negative log-probabilities.
     pub nats: f64,
-    /// How many there are.
+    /// Number of targets.
     pub tokens: u64,
-    /// How many bytes of text they stand for.
+    /// Bytes of text that they stand for.
     pub bytes: u64,
 }
 
 impl Score {
-    /// Of the mean token; 1 if there are none.
+    /// Perplexity of the mean token; 1 if there are none.
     pub fn perplexity(&self) -> f64 {
         (self.nats / self.tokens.max(1) as f64).exp()
     }
 
-    /// Comparable between tokenizers; none if there are no bytes, as of images' classes.
+    /// Comparable between tokenizers. `None` if there are no bytes, as for classes of images.
     pub fn bits_per_byte(&self) -> Option<f64> {
         (self.bytes > 0).then(|| self.nats / std::f64::consts::LN_2 / self.bytes as f64)
     }
@@ -54,37 +54,19 @@ impl Sum for Score {
     }
 }
 
-/// Why a path could not be evaluated.
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluateError {
-    /// The sequences do not fit the model.
     #[error(transparent)]
     Batch(#[from] BatchError),
-    /// The table of bytes does not belong to this vocabulary.
-    #[error("the vocabulary has {expected} tokens, but the bytes of {found} are known")]
-    TokenBytes {
-        /// The model's vocabulary.
-        expected: usize,
-        /// Entries of the table.
-        found: usize,
-    },
-    /// The model's scores are no numbers.
+    #[error("the vocabulary has {expected} tokens, but the byte lengths of {found} are known")]
+    TokenBytes { expected: usize, found: usize },
     #[error("the loss of sequence {sequence} is {nats}; the model diverged")]
-    NotFinite {
-        /// Which.
-        sequence: usize,
-        /// Its loss.
-        nats: f64,
-    },
-    /// libtorch refused, out of memory most likely.
+    NotFinite { sequence: usize, nats: f64 },
     #[error("evaluation: {0}")]
     Tensor(#[from] TchError),
 }
 
 /// The score of all sequences together; see [`evaluate_each`].
-///
-/// # Errors
-/// As [`evaluate_each`].
 pub fn evaluate(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
@@ -95,14 +77,11 @@ pub fn evaluate(
     Ok(evaluate_each(model, set, prefix_tokens, token_bytes, goes_on)?.into_iter().sum())
 }
 
-/// The score of each sequence. Of a document's first `prefix_tokens` tokens, which chose its path, none counts; nor does
-/// a sequence's first token, which its path has not seen anything before. `token_bytes` is how many bytes of text each token stands for.
-/// After each batch it says that it goes on.
+/// The score of each sequence. A document's first `prefix_tokens` tokens, which chose its path, are not scored, nor is
+/// a sequence's first token, which has no context. `token_bytes` is the number of bytes of text for each token.
+/// `goes_on` is called after each batch.
 ///
 /// Computed in f32 without gradient, in batches of similar length; summed in f64.
-///
-/// # Errors
-/// If a sequence does not fit the model, or a loss is not finite.
 pub fn evaluate_each(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
@@ -122,10 +101,8 @@ pub fn evaluate_each(
     scores.collect()
 }
 
-/// The loss in nats of each token that counts in [`evaluate_each`], for each sequence: they are its last ones.
-///
-/// # Errors
-/// If a sequence does not fit the model.
+/// The loss in nats of each token that [`evaluate_each`] scores, for each sequence. The scored tokens are its last
+/// ones.
 pub fn target_losses(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
@@ -156,7 +133,7 @@ pub fn target_losses(
     Ok(found)
 }
 
-/// How many sequences of a length are computed at once.
+/// Number of sequences of a length that are computed at once.
 pub(super) fn rows_at_once(model: &ModelConfig, length: usize) -> usize {
     let by_stream = BATCH_TOKENS / model.stream_length(length).max(1);
     by_stream.min(BATCH_IDS / length.max(1)).max(1)

@@ -8,37 +8,31 @@ use crate::model::weights::to_values;
 use crate::model::{ForwardError, Memory, PathModel};
 use crate::seed::Seed;
 
-/// How tokens are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
-    /// Tokens to make, at most.
+    /// Limit of new tokens.
     pub count: usize,
-    /// Logits are divided by it; 0 takes the likeliest token always.
+    /// Divisor of the logits; 0 always takes the likeliest token.
     pub temperature: f64,
-    /// Only so many of the likeliest tokens are drawn from; 0 for all.
+    /// Only this many of the likeliest tokens are drawn from; 0 for all.
     pub top_k: usize,
-    /// Root of the draws.
+    /// Seed of the draws.
     pub seed: Seed,
-    /// The token that ends a document; it is not part of what is returned.
+    /// The end-of-document token, which is not returned.
     pub stop: u32,
-    /// Tokens of the text that stand before the prompt. What is drawn, and how much of the text the model sees, goes by
-    /// the place in the whole text: it does not matter in how many pieces a text was made, or where each began.
+    /// Number of tokens before the prompt. Draws and the visible context depend on the position in the whole text, so
+    /// that generating a text in pieces gives the same result.
     pub before: usize,
 }
 
-/// Why nothing could be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
-    /// There is nothing to continue.
     #[error("the prompt is empty; give at least one token")]
     EmptyPrompt,
-    /// Not a temperature.
     #[error("temperature = {0}: must be 0 or more, and finite")]
     Temperature(f64),
-    /// The model's scores are no numbers.
-    #[error("the model's scores are not finite; it diverged or was never loaded")]
+    #[error("the model's logits are not finite; it diverged or was never loaded")]
     NotFinite,
-    /// The prompt does not fit the model.
     #[error(transparent)]
     Forward(#[from] ForwardError),
 }
@@ -49,17 +43,14 @@ impl From<TchError> for GenerateError {
     }
 }
 
-/// The first token that a model still sees when a text has come to so many tokens, of which it reads `context` at once:
-/// whenever they are more, it forgets half of them, so that most are read once. It sees more than half a context.
+/// The first token that a model still sees in a text of `length` tokens. When a text exceeds `context`, the older half
+/// is dropped, so that most tokens are computed once. At least half a context stays visible.
 pub fn seen_from(length: usize, context: usize) -> usize {
     let half = (context / 2).max(1);
     length.saturating_sub(context).div_ceil(half) * half
 }
 
-/// The tokens that follow the prompt; of the text the model sees those from [`seen_from`] on.
-///
-/// # Errors
-/// If the prompt is empty or does not fit the model, or the model's scores are not finite.
+/// The tokens that follow the prompt. The model sees the text from [`seen_from`] on.
 pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Result<Vec<u32>, GenerateError> {
     if prompt.is_empty() {
         return Err(GenerateError::EmptyPrompt);
@@ -102,7 +93,7 @@ fn choose(logits: &[f32], sampling: &Sampling, generator: &mut ChaCha8Rng) -> Re
     if logits.iter().any(|logit| !logit.is_finite()) {
         return Err(GenerateError::NotFinite);
     }
-    // Likeliest first; equals by number, so that the choice is the same everywhere.
+    // Likeliest first, equals by number, so that the choice is the same everywhere.
     let mut ranked: Vec<usize> = (0..logits.len()).collect();
     ranked.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
     let Some(best) = ranked.first().copied() else {

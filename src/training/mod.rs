@@ -1,4 +1,4 @@
-//! Inner steps on one path, and what is measured of it: loss, scores, samples.
+//! Inner steps on one path, and its measurements: loss, scores, samples.
 
 pub mod batches;
 pub mod choose;

@@ -1,35 +1,17 @@
-//! The outer gradient: what the inner steps changed, before minus after.
+//! The outer gradient, before minus after the inner steps.
 
-/// Why there is no outer gradient.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum OuterGradientError {
-    /// The parts do not belong together.
     #[error(
         "an outer gradient needs equal lengths, found {before} parameters before, {after} after, residual {residual}"
     )]
-    Lengths {
-        /// Parameters before the inner steps.
-        before: usize,
-        /// And after.
-        after: usize,
-        /// What compression lost last time.
-        residual: usize,
-    },
-    /// Training left the finite numbers.
-    #[error("the outer gradient is {value} at {index}; training diverged, nothing is sent")]
-    NotFinite {
-        /// Where.
-        index: usize,
-        /// What stands there.
-        value: f32,
-    },
+    Lengths { before: usize, after: usize, residual: usize },
+    #[error("the outer gradient is {value} at {index}; training diverged, so it is not sent")]
+    NotFinite { index: usize, value: f32 },
 }
 
-/// `before - after`, times what the path counts for beside the others of the module, plus this part of the residual that
-/// compression left last time (error feedback), if any.
-///
-/// # Errors
-/// If the lengths differ or a value is not finite.
+/// `before - after`, times the path's weight among the paths of the module, plus `residual`, the part of the last
+/// compression's residual that is carried over (error feedback), if any.
 pub fn outer_gradient(
     before: &[f32],
     after: &[f32],
@@ -50,8 +32,8 @@ pub fn outer_gradient(
     }
 }
 
-/// A path's own copy of parameters that it shares, with what it has not sent yet of the changes it made: `replicated -
-/// unsent`. The outer gradient that is taken against `replicated` after inner steps on this has that in it already.
+/// A path's own copy of shared parameters, which contains its unsent changes: `replicated - unsent`. The outer gradient
+/// against `replicated` after further inner steps then includes them.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -76,7 +58,7 @@ mod tests {
         let (replicated, unsent) = ([3.0, 1.0], [0.5, -0.25]);
         let own = own_copy(&replicated, &unsent);
         assert_eq!(own, [2.5, 1.25]);
-        // No inner steps: what is left to send is what was not sent.
+        // Without inner steps, the outer gradient is the unsent part.
         assert_eq!(outer_gradient(&replicated, &own, 1.0, None).unwrap(), unsent);
     }
 

@@ -144,10 +144,10 @@ fn a_sample_that_cannot_be_is_blamed_on_whoever_asked_for_it() {
     let found = mistake(&[], &[&show[..], &["--set", "sample.paths=3"]].concat());
     assert!(found.starts_with("--set: sample: 3 paths at a time leave modules of level 0 out, which has 4"), "{found}");
     let found = mistake(&[("PATHSWARM_SAMPLE_PATHS", "65")], &show);
-    assert!(found.starts_with("PATHSWARM_SAMPLE_PATHS: sample.paths = 65: no more paths than"), "{found}");
+    assert!(found.starts_with("PATHSWARM_SAMPLE_PATHS: sample.paths = 65: at most the paths"), "{found}");
     let found = mistake(&[], &[&show[..], &["--set", "outer.mode=asynchronous"]].concat());
     assert!(
-        found.starts_with("configs/dipaco-4x4x4.toml:") && found.contains("sample.hold_phases = 2: 0 where"),
+        found.starts_with("configs/dipaco-4x4x4.toml:") && found.contains("sample.hold_phases = 2: must be 0 where"),
         "{found}"
     );
 }

@@ -194,8 +194,8 @@ fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
         &|event| matches!(event, ExperimentEvent::Phase("grid · seed 2", 10, _)),
     ];
     for stops in places {
-        let error = bench.run_until("parts", stops).unwrap_err();
-        assert!(format!("{error:#}").contains("stopped before it was done"), "{error:#}");
+        let error = bench.conduct_until("parts", stops).unwrap_err();
+        assert!(format!("{error:#}").contains("stopped before the end"), "{error:#}");
     }
     let phases = AtomicU64::new(0);
     let count = |event: ExperimentEvent<'_>| {

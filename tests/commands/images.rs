@@ -119,8 +119,8 @@ fn peers_learn_to_tell_images_apart_and_others_look_into_it() {
         assert!(read.width() > 100 && read.height() > 40, "{name}");
     }
 
-    assert!(mistake(&["generate", "--local", &model, "--prompt", "a"]).contains("writes nothing"));
-    assert!(mistake(&["evaluate", "--local", &model, "--route-every", "4"]).contains("not for images"));
+    assert!(mistake(&["generate", "--local", &model, "--prompt", "a"]).contains("generates no text"));
+    assert!(mistake(&["evaluate", "--local", &model, "--route-every", "4"]).contains("does not apply to images"));
     assert!(mistake(&["export", &model, "--path", "0", &world.name("hf")]).contains("[model.images]"));
     let text = format!("{}/0.jsonl", world.corpus);
     assert!(mistake(&["evaluate", "--local", &model, "--text", &text]).contains("this run reads images"));
@@ -135,7 +135,7 @@ fn a_run_and_a_corpus_that_do_not_fit_are_refused_before_anything_is_begun() {
     events(&["prepare", folder.to_str().unwrap(), "--side", "8", "--out", &prepared]);
     let found =
         |config: &str, corpus: &str| mistake(&["found", config, "--corpus", corpus, "--dir", &world.name("peer")]);
-    assert!(found(&world.config, &world.corpus).contains("this run reads images, and here is text"));
+    assert!(found(&world.config, &world.corpus).contains("this run reads images, but the input is text"));
     assert!(found(&world.config, &prepared).contains("prepare them with --side 16"));
     let more = ["found", &world.config, "--dir", &world.name("peer"), "--corpus"];
     let given = world.write("tokenizer.json", "{}");
@@ -147,12 +147,12 @@ fn a_run_and_a_corpus_that_do_not_fit_are_refused_before_anything_is_begun() {
     events(&["prepare", folder.to_str().unwrap(), "--side", "16", "--out", &fewer]);
     let tested = mistake(&[&more[..], &[&whole, "--test-corpus", &fewer]].concat());
     assert!(tested.contains("--classes-of the corpus' file"), "{tested}");
-    assert!(mistake(&[&more[..], &[&whole, &fewer]].concat()).contains("are not those of the images before it"));
+    assert!(mistake(&[&more[..], &[&whole, &fewer]].concat()).contains("differ from those of the files before it"));
     assert!(found(&world.config, &world.write("a.images.gz", "packed")).contains("unpack it first"));
     let of_text = world.write("text.toml", run::RUN);
-    assert!(found(&of_text, &prepared).contains("this run reads text, and here are images"));
+    assert!(found(&of_text, &prepared).contains("this run reads text, but the input is images"));
     let two = world.write("two.toml", RUN.replace("vocabulary = 3", "vocabulary = 2").replace("768", "192"));
-    assert!(found(&two, &prepared).contains("model.vocabulary has 2"));
+    assert!(found(&two, &prepared).contains("model.vocabulary = 2"));
     let wrong = |from: &str, to: &str| mistake(&["config", "show", &world.write("wrong.toml", RUN.replace(from, to))]);
     assert!(wrong("context = 768", "context = 700").contains("3 * side * side"));
     assert!(wrong("patch = 4", "patch = 5").contains("must divide a side of 16"));

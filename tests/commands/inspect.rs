@@ -71,13 +71,13 @@ fn a_directional_path_is_looked_at_from_all_sides() {
 
     let wrong = |more: &[&str]| mistake(&[&inspect[..], more].concat());
     assert!(wrong(&["--intervene", "layer=2:off"]).contains("there is no layer 2; this model has 2, from 0"));
-    assert!(wrong(&["--intervene", "head=0:louder"]).contains("is no intervention"));
+    assert!(wrong(&["--intervene", "head=0:louder"]).contains("is not an intervention"));
     assert!(wrong(&["--prompt", "", "--target", "ba"]).contains("--prompt has 0 tokens"));
     assert!(wrong(&["--path", "4"]).contains("there is no path 4"));
     let empty = world.write("empty.jsonl", "{\"text\":\"\"}\n");
     assert!(mistake(&["inspect", "directional", &model, "--text", &empty]).contains("empty.jsonl"));
     let short = world.write("short.jsonl", "{\"text\":\"ba\"}\n");
-    assert!(mistake(&["inspect", "directional", &model, "--text", &short]).contains("none that counts"));
+    assert!(mistake(&["inspect", "directional", &model, "--text", &short]).contains("no token is scored"));
 }
 
 #[test]
@@ -85,5 +85,5 @@ fn in_a_plain_path_there_is_nothing_to_look_at() {
     let (world, model) = trained(RUN);
     let text = told_apart(&world);
     let said = mistake(&["inspect", "directional", &model, "--text", &text]);
-    assert!(said.contains("not directional") && said.contains("configs/directional-2x2.toml"), "{said}");
+    assert!(said.contains("no directional attention") && said.contains("configs/directional-2x2.toml"), "{said}");
 }

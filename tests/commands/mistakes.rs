@@ -287,7 +287,7 @@ fn a_created_run_that_is_asked_to_be_another() {
     let said = again(&["--corpus", &world.corpus]);
     assert!(said.contains(name) && said.contains("shares its text"), "{said}");
     let said = again(&["--share-text", "--corpus", &other]);
-    assert!(said.contains(name) && said.contains("other text") && said.contains(&other), "{said}");
+    assert!(said.contains(name) && said.contains("another corpus") && said.contains(&other), "{said}");
     assert!(files(&folder) == before, "something was written");
 }
 

@@ -126,8 +126,7 @@ fn people_see_a_table_and_what_was_left_out() {
     let half = fs::read(place.path("in/cat/2.jpg")).unwrap();
     place.write("in/cat/2.jpg", &half[..half.len() / 2]);
     let said = prepared(&[&place.name("in"), "--out", &place.name("out.images")]);
-    for part in ["2 images of 2 classes, 32 by 32", "left out: 2 that cannot be read", "cat/0.jpg", "1 were not square"]
-    {
+    for part in ["2 images of 2 classes, 32 by 32", "left out: 2 unreadable files", "cat/0.jpg", "1 were not square"] {
         assert!(said.contains(part), "{part:?} is not in: {said}");
     }
     assert!(said.contains("  cat             1\n  greyhound       1\n"), "{said}");
@@ -153,7 +152,7 @@ fn what_is_tested_on_is_numbered_as_what_is_trained_on() {
     assert!(said.contains("other/emu") && said.contains("\"emu\"") && said.contains("--classes-of"), "{said}");
     let none = place.write("none.images", "this was never prepared");
     let said = place.refused(&[&place.name("test"), "--classes-of", &none]);
-    assert!(said.contains("--classes-of") && said.contains("no prepared file"), "{said}");
+    assert!(said.contains("--classes-of") && said.contains("not a prepared file"), "{said}");
 }
 
 #[test]
@@ -185,7 +184,7 @@ fn a_class_without_images_is_named() {
     assert!(said.contains("in/dog has no .jpg, .jpeg or .png file"), "{said}");
     place.write("in/dog/1.png", "this is no image");
     let said = place.refused(&[&place.name("in")]);
-    assert!(said.contains("class \"dog\" has no image that can be read"), "{said}");
+    assert!(said.contains("class \"dog\" has no readable image"), "{said}");
     place.write("in/cat/1.png", "nor is this");
     let said = place.refused(&[&place.name("in")]);
     assert!(said.contains("none of 2 images can be read") && said.contains("cat/1.png"), "{said}");
@@ -196,7 +195,7 @@ fn sources_that_are_none_are_named() {
     let place = Place::new();
     let missing = place.name("missing");
     let said = place.refused(&[&missing]);
-    assert!(said.contains(&format!("there is no {missing}")), "{said}");
+    assert!(said.contains(&format!("{missing} does not exist")), "{said}");
     fs::create_dir_all(place.path("empty")).unwrap();
     let said = place.refused(&[&place.name("empty")]);
     assert!(said.contains("empty has no folders"), "{said}");
@@ -205,7 +204,7 @@ fn sources_that_are_none_are_named() {
     assert!(said.contains(&short) && said.contains("3074 bytes"), "{said}");
     let wrong = place.write("wrong.bin", vec![10; RECORD_BYTES]);
     let said = place.refused(&[&wrong]);
-    assert!(said.contains(&wrong) && said.contains("record 0 is of class 10"), "{said}");
+    assert!(said.contains(&wrong) && said.contains("record 0 has class 10"), "{said}");
 }
 
 #[test]

@@ -63,7 +63,9 @@ async fn a_dead_peer_is_reported_with_a_reason() {
     }
     one.handle.request(2, key, vec![], b"anybody?".to_vec()).unwrap();
     match answer(&mut one, 2).await {
-        Err(RequestError::Unreachable(error)) => assert!(error.reason.contains("no address of it is known"), "{error}"),
+        Err(RequestError::Unreachable(error)) => {
+            assert!(error.reason.contains("no address of the peer is known"), "{error}")
+        }
         other => panic!("{other:?}"),
     }
 }

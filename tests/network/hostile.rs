@@ -64,7 +64,7 @@ async fn who_writes_rubbish_is_banned_and_who_passed_it_on_is_not() {
         ban = banned(&handle, hostile.key()) => ban,
         () = penalizes_for_ever(&mut victim) => unreachable!("it goes on for ever"),
     };
-    assert_eq!((ban.times, ban.reason.as_str()), (1, "it sent messages that do not read"));
+    assert_eq!((ban.times, ban.reason.as_str()), (1, "it sent messages that cannot be decoded"));
     assert_eq!(victim.handle.bans().len(), 1, "nobody else is");
     assert!(victim.handle.connections().await.unwrap().contains(&middle.key()));
     says(&honest, b"from somebody else").await;

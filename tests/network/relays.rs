@@ -77,7 +77,7 @@ async fn a_peer_that_listens_nowhere_is_asked_and_heard_through_a_relay_and_its_
     other.handle.fetch(2, blob, vec![(hidden.key(), Vec::new())]).unwrap();
     let error = other.fetched(2).await.1.unwrap_err();
     assert_eq!(error, FetchError::OnlyRelayed { from: hidden.key() });
-    assert!(error.to_string().contains("through a relay only, which carries no blobs"), "{error}");
+    assert!(error.to_string().contains("only through a relay, which carries no blobs"), "{error}");
     let blob = other.blobs.put(&[8; 1000]);
     hidden.handle.fetch(3, blob, vec![(other.key(), Vec::new())]).unwrap();
     assert_eq!(hidden.fetched(3).await.1, Err(FetchError::OnlyRelayed { from: other.key() }));

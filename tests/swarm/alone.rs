@@ -1,4 +1,5 @@
-//! A peer that hears nobody says whom it tried, what went wrong and what to do, and begins no swarm of its own.
+//! A peer that reaches no other peer reports what it tried, what went wrong and what to do. It starts no swarm of its
+//! own.
 
 use crate::run::{Peer, RUN, World};
 
@@ -22,5 +23,5 @@ fn a_peer_that_comes_back_to_nobody_says_what_it_tried() {
         }
     };
     assert!(said.contains(&format!("tried: {address}")) && said.contains("nobody answered at"), "{said}");
-    assert!(said.contains("begins no swarm of its own") && said.contains("pathswarm doctor"), "{said}");
+    assert!(said.contains("without starting a swarm of its own") && said.contains("pathswarm doctor"), "{said}");
 }

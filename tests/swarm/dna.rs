@@ -53,7 +53,7 @@ fn two_peers_train_a_pool_agree_on_its_balance_and_others_look_into_it() {
     let skips_last = |way: &Value| way["modules"][1].as_array().unwrap().is_empty();
     let expected = routes["routes"].as_array().unwrap().iter().filter(|route| skips_last(route));
     assert_eq!(followers, expected.map(|route| route["count"].as_u64().unwrap()).sum::<u64>());
-    assert!(mistake(&[&inspect[..], &["--follow", "T9"]].concat()).contains("is no route"));
+    assert!(mistake(&[&inspect[..], &["--follow", "T9"]].concat()).contains("is not a route"));
     assert!(mistake(&[&inspect[..], &["--dream", "0"]].concat()).contains("dreams are images"));
     assert!((found("likeness")["compute"].as_f64().unwrap() - 1.0).abs() < 1e-6, "it is like itself");
     for name in ["flow", "shares", "routes", "text"] {
@@ -69,10 +69,12 @@ fn a_pool_that_makes_no_network_is_refused_in_words() {
         let file = world.write("wrong.toml", run().replace(from, to));
         mistake(&["config", "show", &file])
     };
-    assert!(wrong("top_k = 2", "top_k = 7").contains("the pool has 6 modules, and a token chooses none twice"));
+    assert!(
+        wrong("top_k = 2", "top_k = 7").contains("the pool has only 6 modules, and a token cannot choose one twice")
+    );
     assert!(wrong("steps = 2\n", "steps = 0\n").contains("dna.steps = 0: must be 1 to 1024"));
-    assert!(wrong("transformer = 3, mlp = 1, ", "").contains("nothing but identities"));
-    assert!(wrong("architecture = \"dna\"\n", "").contains("belong together"));
+    assert!(wrong("transformer = 3, mlp = 1, ", "").contains("lists only identities"));
+    assert!(wrong("architecture = \"dna\"\n", "").contains("need each other"));
     assert!(wrong("skips = 0.25", "skips = 1.5").contains("dna.skips = 1.5"));
     assert!(wrong("\"router.1\", ", "").contains("no level lists router.1"));
     assert!(

@@ -23,8 +23,8 @@ use crate::training::StepError;
 
 const OTHER_FOLDER: &str = "choose another folder with --dir";
 /// What to do where a peer's folder was copied.
-pub(super) const COPIED_IDENTITY: &str = "stop both, remove the file key in the folder of the copy, which then becomes a \
-    peer of its own, or use another --dir there, and start them again";
+pub(super) const COPIED_IDENTITY: &str = "stop both; in the folder of the copy, remove the file key, or use another \
+    --dir there, so that it becomes a peer of its own; start them again";
 const MORE_TEXT: &str = "give more text with --corpus, or use a smaller grid";
 const LOWER_RATE: &str = "set a lower training.learning_rate";
 
@@ -42,13 +42,13 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
         return Some("give --corpus with the creator's files in the same order, or ask the creator for --share-text");
     }
     if is.a::<PartGone>() {
-        return Some("come back with pathswarm join, the address of another peer of the run, and this --dir");
+        return Some("rejoin with pathswarm join, the address of another peer of the run, and this --dir");
     }
     if is.a::<CreateError>() {
-        return Some("see --corpus, and the levels and model of the configuration");
+        return Some("check --corpus, and the levels and model of the configuration");
     }
     if is.a::<CorpusError>() || is.a::<TokenizerError>() {
-        return Some("see --corpus and --tokenizer");
+        return Some("check --corpus and --tokenizer");
     }
     let too_little = is.a::<ShardError>() || is.a::<AssignmentError>() || is.a::<LogisticError>();
     if too_little || is.a::<RouterError>() || is.a::<KmeansError>() {
@@ -61,7 +61,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
         return Some(LOWER_RATE);
     }
     if is.a::<IdentityError>() {
-        return Some("put the peer's key back, or choose another folder with --dir");
+        return Some("restore the peer's key, or choose another folder with --dir");
     }
     if matches!(cause.downcast_ref(), Some(PeerError::CopiedIdentity)) {
         return Some(COPIED_IDENTITY);
@@ -86,14 +86,14 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     match cause.downcast_ref::<JoinError>()? {
         JoinError::OtherRun { .. } => Some(OTHER_FOLDER),
-        JoinError::TooLarge { .. } => Some("give it more in the machine's profile, or with --set disk_bytes=…"),
+        JoinError::TooLarge { .. } => Some("allow more in the machine's profile, or with --set disk_bytes=…"),
         JoinError::NotInvited { .. } => Some(access::ASK),
         JoinError::NotForMe { .. } => {
-            Some("ask for one for this peer's key, or use --dir with the folder of that peer")
+            Some("ask for an invitation for this peer's key, or use --dir with the folder of the invited peer")
         }
-        JoinError::MakerUnknown { .. } => Some("give the address of the peer that made it, which has to run"),
+        JoinError::MakerUnknown { .. } => Some("give the address of the peer that made the invitation; it has to run"),
         JoinError::Disk(_) => None,
-        JoinError::Manifest { .. } => Some("use the version of pathswarm that the swarm uses"),
+        JoinError::Manifest { .. } => Some("use the same version of pathswarm as the swarm"),
         _ => Some("check the address, that the peer runs, and that its port can be reached from here"),
     }
 }

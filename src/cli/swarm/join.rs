@@ -60,7 +60,7 @@ impl Join {
         };
         let chosen = !self.text.corpus.is_empty();
         if !chosen && !self.text.test_corpus.is_empty() {
-            let message = "--test-corpus without --corpus";
+            let message = "--test-corpus was given without --corpus";
             return Err(Mistake::new(message).hint("give the creator's --corpus and --test-corpus, or neither").into());
         }
         let own_text =

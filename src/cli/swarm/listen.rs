@@ -28,7 +28,7 @@ pub fn announce(machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
 /// If one is no address, or not a relay's.
 pub fn relays(more: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     let one = |text: &String| {
-        let hint = "copy the whole address that `pathswarm relay` printed: it ends with /p2p/ and the relay's name";
+        let hint = "copy the whole address that `pathswarm relay` printed; it ends with /p2p/ and the relay's key";
         let address = parse(text).map_err(|error| error.hint(hint))?;
         match is_relay_address(&address) {
             true => Ok(address),

@@ -65,22 +65,22 @@ fn note(news: &PeerEvent) -> Option<String> {
             format!("path {drawn} on its test text: perplexity {perplexity:.2}{bits}")
         }
         PeerEvent::ShortOfDisk(reason) => format!(
-            "trains and combines nothing until the disk takes what is written, and then goes on; it still serves what it \
-             has: {reason}"
+            "training and aggregation are paused until the disk accepts writes again; this peer still serves its data: \
+             {reason}"
         ),
         PeerEvent::WrongBytes { peer, blob } => {
-            format!("peer …{} gave wrong bytes for blob {}; they were thrown away", peer.short(), blob.short())
+            format!("peer …{} sent wrong bytes for blob {}; they were discarded", peer.short(), blob.short())
         }
-        PeerEvent::DiskTakes => "the disk takes what is written again; going on".to_owned(),
+        PeerEvent::DiskTakes => "the disk accepts writes again; resuming".to_owned(),
         PeerEvent::Alone { seconds, tried, outlook } => {
             let tried = if tried.is_empty() { "no address is known".to_owned() } else { tried.join(", ") };
             format!(
-                "alone for {seconds} s; tried: {tried}; {}; it goes on trying and begins no swarm of its own; join with the \
-                 address of a peer that runs, or see what stands in the way: pathswarm doctor ADDRESS",
+                "alone for {seconds} s; tried: {tried}; {}; retrying, without starting a swarm of its own; join with \
+                 the address of a running peer, or diagnose with: pathswarm doctor ADDRESS",
                 outlook.join("; ")
             )
         }
-        PeerEvent::NotInvited(reason) => format!("the others do not let this peer in: {reason}"),
+        PeerEvent::NotInvited(reason) => format!("the other peers do not admit this peer: {reason}"),
         PeerEvent::Stepped(_) | PeerEvent::Waiting(_) => return None,
     })
 }
@@ -88,26 +88,27 @@ fn note(news: &PeerEvent) -> Option<String> {
 fn note_of_report(report: &Report) -> Option<String> {
     Some(match report {
         Report::PathTaken(path) => format!("took path {path}"),
-        Report::PathYielded(path) => format!("gave path {path} to another peer"),
+        Report::PathYielded(path) => format!("handed path {path} to another peer"),
         Report::TrainerStuck { path, steps, silent_ms } => {
             let seconds = silent_ms / 1_000;
-            let when = steps.map_or_else(|| "while it scored".to_owned(), |steps| format!("after step {steps}"));
-            format!("the trainer of path {path} has hung for {seconds} s {when}; it is started anew")
+            let when = steps.map_or_else(|| "during scoring".to_owned(), |steps| format!("after step {steps}"));
+            format!("the trainer of path {path} has hung for {seconds} s {when}; restarting it")
         }
-        Report::TrainerDied => "the trainer has died; it is started anew".to_owned(),
+        Report::TrainerDied => "the trainer has died; restarting it".to_owned(),
         Report::Refused { module, by, reason } => {
-            format!("refused an update of module {module} by …{}: {reason}", by.short())
+            format!("rejected an update of module {module} by …{}: {reason}", by.short())
         }
         Report::Deposed { module, owner, reason } => {
             format!("replaces …{} as owner of module {module}: {reason}", owner.short())
         }
         Report::Caught { module, owner, version } => format!(
-            "version {version} of module {module} is not what its contributions make: …{} signed it, and is believed nothing any more",
+            "version {version} of module {module} does not match its contributions: …{} signed it, and stays \
+             quarantined",
             owner.short()
         ),
-        Report::WentBack { module, from, to } => format!("module {module} goes back from version {from} to {to}"),
+        Report::WentBack { module, from, to } => format!("module {module} is rolled back from version {from} to {to}"),
         Report::Named { peer, fault } => {
-            format!("…{} {}: what it offers is not taken for now", peer.short(), fault.describe())
+            format!("…{} {}: quarantined for now, its offers are not used", peer.short(), fault.describe())
         }
         Report::Lost { module, path, parent, weight } => {
             format!("path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late")

@@ -75,7 +75,7 @@ impl Watch {
             }
         }
         drop(socket);
-        self.progress.note("leaving: the others take over what this peer has; Ctrl-C again leaves at once");
+        self.progress.note("leaving: other peers take over this peer's paths and modules; Ctrl-C again leaves at once");
         launched.peer.stop().await?;
         // One that has done its part has not been interrupted in it.
         if told.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
@@ -100,7 +100,7 @@ impl Watch {
         self.progress.result(result);
         self.progress.note(match written {
             Ok(()) => format!("all phases are done; the result is in {}", file.display()),
-            Err(error) => format!("all phases are done; the result was not kept: {error}"),
+            Err(error) => format!("all phases are done; the result could not be stored: {error}"),
         });
         self.progress.note("still serving the run to others; Ctrl-C leaves");
     }
@@ -118,7 +118,7 @@ pub fn open_control_socket(folder: &Path, handle: PeerHandle, progress: &Progres
     let opened = control_socket::serve(folder, handle);
     let told = |error: &std::io::Error| {
         let socket = control_socket::path(folder);
-        progress.note(format!("other commands cannot ask this peer: {}: {error}", socket.display()));
+        progress.note(format!("other commands cannot reach this peer: {}: {error}", socket.display()));
     };
     opened.inspect_err(told).ok()
 }

@@ -114,7 +114,7 @@ impl RunSupervisor {
         loop {
             self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
             looks += 1;
-            anyhow::ensure!(!launched.peer.has_stopped(), "the peer has stopped in the middle of its run");
+            anyhow::ensure!(!launched.peer.has_stopped(), "the peer stopped before the end of its run");
             let handle = launched.peer.handle();
             let status = handle.status().await;
             let done = status.as_ref().and_then(scored).is_some();
@@ -123,7 +123,7 @@ impl RunSupervisor {
                 continue;
             }
             if done && !told {
-                self.progress.note("the stage of shared levels is done; paths come next");
+                self.progress.note("the stage of shared levels is done; the stage of paths is next");
                 told = true;
             }
             let others = handle.contacts().await.unwrap_or_default();
@@ -134,7 +134,7 @@ impl RunSupervisor {
                 continue;
             }
             if refusal.is_empty() {
-                self.progress.note("this peer prepares the paths; if it goes, another one does");
+                self.progress.note("this peer prepares the paths; if it leaves, another peer does");
             }
             let own = launched.network.join_addresses().await?;
             let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
@@ -184,7 +184,7 @@ impl RunSupervisor {
         let (folder, shared) = (take_along(&self.folder)?, self.folder.join("shared"));
         remember_others(&folder, others)?;
         let summary = self.unless_interrupted(collect_from_swarm(entrance, &shared, &mut |_| {})).await??;
-        anyhow::ensure!(summary.run == run, "the peers are in another run by now");
+        anyhow::ensure!(summary.run == run, "the peers are already in another run");
         let (tokenizer, levels) = earlier_run(&shared, &then)?;
         let gathered = folder.join("gathered");
         let text = match (&self.own_text, manifest.share_text) {
@@ -248,7 +248,7 @@ impl RunSupervisor {
             match self.unless_interrupted(joining).await? {
                 // Everybody comes at once.
                 Err(error) if tries < TRIES && may_pass(&error) => {
-                    tracing::warn!(error = %format!("{error:#}"), "the next stage was not joined; trying again");
+                    tracing::warn!(error = %format!("{error:#}"), "joining the next stage failed; retrying");
                     self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
                 }
                 joined => break joined.map_err(explain)?,

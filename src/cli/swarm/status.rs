@@ -123,7 +123,7 @@ async fn ask(folder: &Path) -> Result<(PeerStatus, Value), String> {
         .await
         .map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?
         .map_err(|error| error.to_string())?;
-    read(&line).map_err(|error| format!("its answer does not read: {error}"))
+    read(&line).map_err(|error| format!("its response cannot be decoded: {error}"))
 }
 
 fn read(line: &str) -> serde_json::Result<(PeerStatus, Value)> {
@@ -189,10 +189,10 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
 /// Whose contributions are not as they should be: named, why, and how often.
 fn conduct_line(conduct: &ConductStatus) -> String {
     let faults: u64 = conduct.faults.values().sum();
-    let state = if conduct.named { "named: " } else { "" };
-    let reason = conduct.reason.as_deref().unwrap_or("not as it should be now and then");
+    let state = if conduct.named { "quarantined: " } else { "" };
+    let reason = conduct.reason.as_deref().unwrap_or("some contributions were faulty");
     let (who, counted) = (short(&conduct.peer.to_string()), conduct.counted);
-    format!("conduct  {who} {state}{reason} ({faults} faults, {counted} contributions in order)")
+    format!("faults   {who} {state}{reason} ({faults} faults, {counted} valid contributions)")
 }
 
 /// Who is kept out, and whether this peer is itself.
@@ -203,8 +203,8 @@ fn strangers(status: &PeerStatus) -> Vec<String> {
     };
     let invited = status.invited.iter().flat_map(|Invited { known, revoked, until_s, refused }| {
         let days = until_s.map(|until_s| format!("; this peer for {} days", until_s.saturating_sub(now_s()) / 86_400));
-        let out = refused.iter().map(|reason| format!("outside  the others do not let this peer in: {reason}"));
-        let line = format!("invited  {known} peers known, {revoked} sent away{}", days.unwrap_or_default());
+        let out = refused.iter().map(|reason| format!("outside  the other peers do not admit this peer: {reason}"));
+        let line = format!("invited  {known} peers known, {revoked} revoked{}", days.unwrap_or_default());
         std::iter::once(line).chain(out)
     });
     invited.chain(status.bans.iter().map(ban)).collect()

@@ -70,7 +70,7 @@ impl StoppedPeer {
             lines.push(format!("path {path}  finished phase {phase}; {}; {sizes}", modules.join(", ")));
         }
         if self.checkpoints.is_empty() {
-            lines.push("no path has finished a phase here".to_owned());
+            lines.push("no path of this folder has finished a phase".to_owned());
         }
         lines.extend(
             self.missing.iter().map(|blob| format!("missing  blob {} of {}", blob.hash.short(), size(blob.bytes))),

@@ -1,26 +1,27 @@
-//! Directional routing: each attention head may have directions of its output taken away, more or less, as a small network
-//! that looks at the text says.
+//! Directional routing: a small network, the router, suppresses directions in the output of each attention head,
+//! depending on the text.
 //!
-//! The paper gives the router's total and not its layers. Of 12 layers, 12 heads of 128, width 1536 and 4 directions they
-//! are 16,079,424 parameters (table 7), which a norm with weight and bias, and four linear layers with biases and a third of
-//! the width between them, have exactly.
+//! The paper gives only the total size of its routers. Table 7 has 16,079,424 parameters for 12 layers, 12 heads of
+//! 128, width 1536 and 4 directions. A norm with weight and bias, followed by four linear layers with biases and hidden
+//! width 512, has exactly as many.
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::model::parts::{Initial, Part, TensorList};
 
-/// What a layer's router looks at.
+/// The input of a layer's router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pooling {
-    /// At each position, the mean of what has been read up to it.
+    /// At each position, the mean over the prefix up to it.
     #[default]
     Prefix,
-    /// The mean over the whole sequence, as in the paper: a position's routing has seen what it is to predict.
+    /// The mean over the whole sequence, as in the paper. The routing of a position then depends on tokens that it
+    /// predicts.
     Sequence,
-    /// Each position's own vector.
+    /// The vector of each position.
     Token,
-    /// The mean over the sequence's first tokens, whose own loss does not count.
+    /// The mean over the first tokens of the sequence, whose loss is not counted.
     Context,
 }
 
@@ -30,19 +31,18 @@ pub enum Pooling {
 pub struct DirectionalConfig {
     /// Directions of each head.
     pub directions: usize,
-    /// What a router looks at.
     #[serde(default)]
     pub pooling: Pooling,
-    /// With `pooling = "context"`, how many tokens.
+    /// Number of tokens for `pooling = "context"`.
     #[serde(default = "context_tokens")]
     pub context_tokens: usize,
     /// Linear layers of a router.
     #[serde(default = "router_layers")]
     pub router_layers: usize,
-    /// Width between them; a third of the model's if absent.
+    /// Hidden width of a router; a third of the model's width if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router_width: Option<usize>,
-    /// What a router says is multiplied by it before the sigmoid.
+    /// Factor of the router's logits before the sigmoid.
     #[serde(default = "temperature")]
     pub temperature: f64,
 }
@@ -59,31 +59,19 @@ fn temperature() -> f64 {
     5.0
 }
 
-/// What a router says begins near nothing, so that every direction begins half suppressed.
+/// Deviation of the last layer's weights. The logits start near 0, so every direction starts half suppressed.
 const LAST_LAYER: f64 = 0.02;
 
-/// Why directions do not fit a model.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum DirectionalError {
-    /// A size out of range.
     #[error("directional.{key} = {found}: must be {least} to {most}")]
-    Size {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: usize,
-        /// Smallest allowed.
-        least: usize,
-        /// Largest allowed.
-        most: usize,
-    },
-    /// A sigmoid's steepness.
+    Size { key: &'static str, found: usize, least: usize, most: usize },
     #[error("directional.temperature = {0}: must be above 0, and finite")]
     Temperature(f64),
 }
 
 impl DirectionalError {
-    /// The key of `[model.directional]`.
+    /// The key of `[model.directional]` to which the error belongs.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Size { key, .. } => key,
@@ -92,7 +80,7 @@ impl DirectionalError {
     }
 }
 
-/// The sizes of the model around it.
+/// Sizes of the surrounding model.
 #[derive(Clone, Copy)]
 pub(in crate::config) struct Around {
     pub width: usize,
@@ -102,7 +90,7 @@ pub(in crate::config) struct Around {
 }
 
 impl DirectionalConfig {
-    /// The paper's router and pooling over the prefix.
+    /// The paper's router, with pooling over the prefix.
     pub fn of(directions: usize) -> Self {
         Self {
             directions,
@@ -114,12 +102,12 @@ impl DirectionalConfig {
         }
     }
 
-    /// Tokens at the beginning of each sequence whose routing has seen them and those after them: none is scored.
+    /// Tokens at the beginning of each sequence whose routing depends on later tokens. They are not scored.
     pub fn unscored_tokens(&self) -> usize {
         if self.pooling == Pooling::Context { self.context_tokens } else { 0 }
     }
 
-    /// Whether what comes after so many tokens may change what is made of them, so that they must be read again.
+    /// Whether later tokens can change the routing of the first `tokens` tokens, so that they must be computed again.
     pub fn reads_again(&self, tokens: usize) -> bool {
         match self.pooling {
             Pooling::Sequence => true,
@@ -128,8 +116,6 @@ impl DirectionalConfig {
         }
     }
 
-    /// # Errors
-    /// If a number is out of range.
     pub(in crate::config) fn check(&self, around: Around) -> Result<(), DirectionalError> {
         let in_range = |key, found, least, most| {
             if (least..=most).contains(&found) {
@@ -154,7 +140,7 @@ impl DirectionalConfig {
         self.router_width.unwrap_or(width.div_ceil(3))
     }
 
-    /// The tensors of a layer's router or directions, in the order in which they lie in a flat buffer.
+    /// The tensors of a layer's router or directions, in the order of the flat buffer.
     pub(in crate::config) fn tensors(&self, part: Part, around: Around, list: &mut TensorList) {
         let outputs = around.heads * self.directions;
         let keeping = |inputs: usize| Initial::Normal(1.0 / (inputs.max(1) as f64).sqrt());

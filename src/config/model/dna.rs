@@ -1,9 +1,9 @@
-//! Distributed neural architectures: after some blocks that every token goes through, each token chooses, step by step,
-//! which modules of a pool it goes through next.
+//! Distributed neural architectures (DNA): after some ordinary blocks, each token chooses in each step which modules of
+//! a pool it goes through.
 //!
-//! A pool has modules of four kinds, in this order: whole transformer blocks, attention alone, feed-forward alone, and
-//! identity, which does nothing and costs nothing. The first three are parts of the model, `module.0` and so on; identity has
-//! no parameters and is no part.
+//! A pool has modules of four kinds, in this order: transformer blocks, attention, feed-forward, and identity, which
+//! has no cost. The first three are parts of the model, `module.0` and so on. Identity has no parameters and is not a
+//! part.
 
 use std::ops::Range;
 
@@ -12,51 +12,42 @@ use serde::{Deserialize, Serialize};
 use crate::config::model::ModelConfig;
 use crate::config::model::parts::{Initial, Part, TensorList};
 
-/// What a module of the pool computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ModuleKind {
-    /// Attention and feed-forward.
     Transformer,
-    /// Attention.
     Attention,
-    /// Feed-forward.
     Mlp,
-    /// Nothing.
     Identity,
 }
 
-/// How many modules of each kind a pool has.
+/// Modules of each kind in a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pool {
-    /// Whole blocks.
+    /// Transformer blocks.
     pub transformer: usize,
-    /// Attention alone.
     pub attention: usize,
-    /// Feed-forward alone.
     pub mlp: usize,
-    /// Skips.
+    /// Identity modules, which skip a step.
     pub identity: usize,
 }
 
 impl Pool {
-    /// Modules that compute something: these have parameters.
+    /// Modules with parameters.
     pub fn computing(&self) -> usize {
         self.transformer.saturating_add(self.attention).saturating_add(self.mlp)
     }
 
-    /// All modules.
     pub fn count(&self) -> usize {
         self.computing().saturating_add(self.identity)
     }
 
-    /// Which are the identities: the last.
+    /// Indices of the identities, which come last.
     pub fn identities(&self) -> Range<usize> {
         self.computing()..self.count()
     }
 
-    /// What a module computes.
     pub fn kind(&self, module: usize) -> ModuleKind {
         match module {
             module if module < self.transformer => ModuleKind::Transformer,
@@ -71,20 +62,19 @@ impl Pool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DnaConfig {
-    /// The pool.
     pub modules: Pool,
-    /// `N_r`: how many times each token chooses.
+    /// `N_r`: number of routed steps.
     pub steps: usize,
-    /// `k`: how many modules it chooses each time.
+    /// `k`: modules that a token chooses in each step.
     #[serde(default = "one")]
     pub top_k: usize,
-    /// `r`: the share of choices that is to fall on identities; where absent, routers say alone.
+    /// `r`: target share of choices that fall on identities; without it, only the routers decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skips: Option<f64>,
-    /// `u`: how far an inner step moves the biases that bring that about.
+    /// `u`: by how much an inner step changes the biases that reach this share.
     #[serde(default = "bias_rate")]
     pub bias_rate: f64,
-    /// Whether routers stay as they begin: a control.
+    /// Whether routers keep their initial weights (a control experiment).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fixed_routers: bool,
 }
@@ -97,59 +87,31 @@ fn bias_rate() -> f64 {
     1e-3
 }
 
-/// Why a pool and its steps make no network.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum DnaError {
-    /// A size out of range.
     #[error("dna.{key} = {found}: must be {least} to {most}")]
-    Size {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: usize,
-        /// Smallest allowed.
-        least: usize,
-        /// Largest allowed.
-        most: usize,
-    },
-    /// More choices than modules.
+    Size { key: &'static str, found: usize, least: usize, most: usize },
     #[error(
-        "dna.top_k = {top_k}: the pool has {modules} modules, and a token chooses none twice; choose fewer or add modules"
+        "dna.top_k = {top_k}: the pool has only {modules} modules, and a token cannot choose one twice; lower top_k or \
+         add modules"
     )]
-    TopK {
-        /// `top_k`
-        top_k: usize,
-        /// Modules of the pool.
-        modules: usize,
-    },
-    /// Nothing is computed.
-    #[error("dna.modules has nothing but identities, which do nothing; add transformer, attention or mlp")]
+    TopK { top_k: usize, modules: usize },
+    #[error("dna.modules lists only identities, which compute nothing; add transformer, attention or mlp")]
     NothingToCompute,
-    /// A share that the identities cannot have.
     #[error("dna.skips = {skips}: with {identities} identities and top_k = {top_k} it must be 0 to {most}")]
-    Skips {
-        /// `skips`
-        skips: f64,
-        /// Identities in the pool.
-        identities: usize,
-        /// `top_k`
-        top_k: usize,
-        /// The largest share.
-        most: f64,
-    },
-    /// A step out of range.
+    Skips { skips: f64, identities: usize, top_k: usize, most: f64 },
     #[error("dna.bias_rate = {0}: must be above 0 and at most 1")]
     BiasRate(f64),
-    /// A table without its architecture, or the other way round.
-    #[error("architecture = \"dna\" and the table [model.dna] belong together; add the one or remove the other")]
+    #[error(
+        "architecture = \"dna\" and the table [model.dna] need each other; add the missing one or remove the other"
+    )]
     HalfSaid,
-    /// Two kinds of routing.
-    #[error("[model.directional] and [model.dna] do not go together; remove one")]
+    #[error("[model.directional] and [model.dna] exclude each other; remove one")]
     Directional,
 }
 
 impl DnaError {
-    /// The key of `[model]`.
+    /// The key of `[model]` to which the error belongs.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Size { key: "steps", .. } => "dna.steps",
@@ -164,8 +126,6 @@ impl DnaError {
 }
 
 impl DnaConfig {
-    /// # Errors
-    /// If a number is out of range or does not fit the others.
     pub(in crate::config) fn check(&self) -> Result<(), DnaError> {
         let Self { modules, steps, top_k, skips, bias_rate, .. } = self;
         let in_range = |key, found, least, most| {
@@ -198,17 +158,17 @@ impl DnaConfig {
         Ok(())
     }
 
-    /// Parts of the routed steps, in the order in which data meets them.
+    /// Parts of the routed steps, in the order of computation.
     pub(in crate::config) fn parts(&self) -> impl Iterator<Item = Part> {
         let modules = (0..self.modules.computing()).map(Part::Module);
         (0..self.steps).map(Part::Router).chain(modules).chain([Part::Balance])
     }
 
-    /// The tensors of a step's router, and of what keeps the shares of choices where they are to be:
+    /// The tensors of a step's router, and of the balance of choices:
     ///
     /// - `router.S.weight`, `[modules, width]`;
-    /// - `balance.biases`, `[steps]`: what all identities have added, when a token chooses;
-    /// - `balance.usage`, `[steps, modules]`: the running share of choices that each module gets.
+    /// - `balance.biases`, `[steps]`: added to the logits of all identities when a token chooses;
+    /// - `balance.usage`, `[steps, modules]`: running share of the choices of each module.
     pub(in crate::config) fn tensors(&self, part: Part, width: usize, initial: Initial, list: &mut TensorList) {
         let modules = self.modules.count();
         match part {
@@ -224,9 +184,9 @@ impl DnaConfig {
 }
 
 impl ModelConfig {
-    /// Parameters that act on one token, the embedding's rows of other tokens and positions left out: with modules that it
-    /// goes through twice counted `(twice, once)`, where every choice falls on what computes most but for the share of skips.
-    /// `None` where all act on all.
+    /// Parameters that act on one token, without the embedding rows of other tokens and positions. All choices except
+    /// the share of skips are assumed to fall on the largest modules. The pair counts modules that the token visits
+    /// twice as `(twice, once)`. `None` if all parameters act on every token.
     pub fn active_parameters(&self) -> Option<(u64, u64)> {
         let dna = self.dna.as_ref()?;
         let count = |part| self.parameters(part) as u64;

@@ -1,8 +1,8 @@
-//! A network that reads images, as `[model.images]` has it.
+//! Networks that read images, `[model.images]`.
 //!
-//! To all but the network's first and last part an image is a document: the bytes of its red, green and blue plane, row by
-//! row, and behind them its class. So `context` is how many bytes an image has, `vocabulary` how many classes there are, and
-//! what is predicted is the last token of each sequence.
+//! Outside the first and last part of the network, an image is a document: the bytes of its red, green and blue plane,
+//! row by row, followed by its class. So `context` is the number of bytes of an image, `vocabulary` the number of
+//! classes, and the last token of each sequence is predicted.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,57 +12,39 @@ use crate::config::model::{ModelConfig, Positions};
 /// Red, green and blue.
 const PLANES: usize = 3;
 
-/// Values of a byte, and the end of a document, which the tokenizer of bytes has.
+/// The 256 byte values and the end-of-document token of the byte tokenizer.
 const BYTE_IDS: usize = 257;
 
 /// `[model.images]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImagesConfig {
-    /// An image is cut into squares of so many pixels a side, which are what others call tokens.
+    /// Side of the square patches of an image, in pixels. A patch is what the literature calls a token.
     pub patch: usize,
 }
 
-/// What a network reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// Text.
     Text,
-    /// Images.
     Images {
-        /// Pixels of a side.
+        /// Pixels per side.
         side: usize,
-        /// Classes.
         classes: usize,
     },
 }
 
-/// Why a network cannot read images.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ImagesError {
-    /// No square has so many bytes.
-    #[error("context = {0}: where images are read it is their bytes, 3 * side * side: 3072 for 32 pixels a side")]
+    #[error("context = {0}: for images it must be their bytes, 3 * side * side, such as 3072 for 32 pixels a side")]
     Bytes(usize),
-    /// The image is not a whole number of patches.
-    #[error("images.patch = {patch}: must divide a side of {side} pixels")]
-    Patch {
-        /// `patch`
-        patch: usize,
-        /// Pixels of a side.
-        side: usize,
-    },
-    /// What only goes with text.
-    #[error("{key}: where images are read it must be {expected}")]
-    OfText {
-        /// The key.
-        key: &'static str,
-        /// What may stand there.
-        expected: &'static str,
-    },
+    #[error("images.patch = {patch}: must divide the side of {side} pixels")]
+    Patch { patch: usize, side: usize },
+    #[error("{key}: for images it must be {expected}")]
+    OfText { key: &'static str, expected: &'static str },
 }
 
 impl ImagesError {
-    /// The key of `[model]`.
+    /// The key of `[model]` to which the error belongs.
     pub fn key(&self) -> &'static str {
         match self {
             Self::Bytes(_) => "context",
@@ -73,12 +55,10 @@ impl ImagesError {
 }
 
 impl ModelConfig {
-    /// Whether it reads images, and no text.
     pub fn reads_images(&self) -> bool {
         self.images.is_some()
     }
 
-    /// What it reads.
     pub fn reads(&self) -> Reads {
         if !self.reads_images() {
             return Reads::Text;
@@ -86,17 +66,17 @@ impl ModelConfig {
         Reads::Images { side: self.side(), classes: self.vocabulary }
     }
 
-    /// How many ids sequences may have: entries of the vocabulary, or bytes and classes.
+    /// Number of token ids in sequences: the vocabulary, or bytes and classes.
     pub fn ids(&self) -> usize {
         if self.reads_images() { self.vocabulary.max(BYTE_IDS) } else { self.vocabulary }
     }
 
-    /// Pixels of an image's side.
+    /// Pixels per side of an image.
     pub fn side(&self) -> usize {
         (self.context / PLANES).isqrt()
     }
 
-    /// What goes through the network for a sequence of so many tokens: each of them, or an image's patches.
+    /// Positions in the network for a sequence of `tokens` tokens: one for each token, or one for each patch.
     pub fn stream_length(&self, tokens: usize) -> usize {
         self.images.map_or(tokens, |images| (self.side() / images.patch.max(1)).pow(2))
     }
@@ -123,7 +103,7 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// The tensors of the part that makes vectors of patches:
+    /// The tensors of the patch embedding:
     ///
     /// - `embedding.patches.weight`, `[width, 3 · patch · patch]`: of a patch's planes, row by row;
     /// - `embedding.positions.weight`, `[patches, width]`.

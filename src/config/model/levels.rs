@@ -10,63 +10,43 @@ use crate::grid::Sharing;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LevelConfig {
-    /// `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`; if attention is directional also `router.3`,
-    /// `routers.0-5`, `directions.3`, `directions.0-5`; if tokens choose their way also `router.3`, `module.3`, ranges of
-    /// them, and `balance`, in a level of its own. `layer.3` and `layers.0-5` are blocks with all that belongs to them.
+    /// Names of parts: `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`. Directional attention adds
+    /// `router.3`, `routers.0-5`, `directions.3` and `directions.0-5`. A DNA model adds `router.3`, `module.3`, ranges
+    /// of both, and `balance`, which needs its own level. `layer.3` and `layers.0-5` are blocks with their routers and
+    /// directions.
     pub parts: Vec<String>,
     /// `"shared"`, `{ experts = K }` or `"path"`.
     pub sharing: Sharing,
 }
 
-/// Ranges end before it, whatever a file says; no model has as many blocks, routers or modules.
+/// Upper bound of ranges. No model has as many blocks, routers or modules.
 const MOST_OF_A_KIND: usize = 1 << 14;
 
-/// Why levels do not cover a model.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum LevelError {
-    /// Not the name of a part of this model.
     #[error("level {level} lists {name:?}, which this model does not have; its parts are {parts}")]
-    Unknown {
-        /// Position of the level.
-        level: usize,
-        /// What stands there.
-        name: String,
-        /// What may stand there.
-        parts: String,
-    },
-    /// A part in two places.
+    Unknown { level: usize, name: String, parts: String },
     #[error("{part} is listed in level {first} and again in level {second}; list it once")]
-    Twice {
-        /// The part.
-        part: String,
-        /// Where first.
-        first: usize,
-        /// Where again.
-        second: usize,
-    },
-    /// A part nowhere.
+    Twice { part: String, first: usize, second: usize },
     #[error("no level lists {0}; every parameter must belong to one level")]
     Missing(String),
-    /// A level of nothing.
     #[error("level {0} lists no parts; list some or remove it")]
     Empty(usize),
-    /// What is not trained, with what is.
     #[error(
-        "level {0} lists balance among other parts; it is agreed on in another way than they are: give it its own level"
+        "level {0} lists balance among other parts, but balance is aggregated in another way: give it its own level"
     )]
     Balance(usize),
-    /// More levels than a module's name can count.
     #[error("{0} levels are too many; at most 65535")]
     TooMany(usize),
 }
 
 impl LevelConfig {
-    /// Whether it is what keeps shares of choices in balance, which is agreed on as it is, without learning.
+    /// Whether this level holds the balance of choices. Balance is averaged, not learnt.
     pub fn is_balance(&self) -> bool {
         self.parts == ["balance"]
     }
 
-    /// The parts named, in the order written.
+    /// The named parts, in the order of the file.
     fn parse(&self, model: &ModelConfig, level: usize) -> Result<Vec<Part>, LevelError> {
         let known = model.parts();
         let mut found = Vec::new();
@@ -77,7 +57,7 @@ impl LevelConfig {
                 return Err(LevelError::Unknown { level, name: name.clone(), parts });
             };
             found.extend(parts);
-            // One of them is listed twice: a few letters may stand for a thousand parts, again and again.
+            // A part is listed twice. The check comes early, since a short range can expand to a thousand parts.
             if found.len() > known.len() {
                 break;
             }
@@ -111,8 +91,6 @@ fn part_names(name: &str, model: &ModelConfig) -> Option<Vec<Part>> {
     (first <= last && last < MOST_OF_A_KIND).then(|| (first..=last).flat_map(parts).collect())
 }
 
-/// # Errors
-/// If a part is unknown, listed twice or missing, or a level is empty.
 pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), LevelError> {
     if levels.len() > usize::from(u16::MAX) {
         return Err(LevelError::TooMany(levels.len()));
@@ -139,16 +117,13 @@ pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), L
     }
 }
 
-/// What swarms must not do, though a network can be laid out so.
-///
-/// # Errors
-/// If what is agreed on without learning lies among what is learnt.
+/// A rule for swarms only: balance needs its own level.
 pub fn check_balance(levels: &[LevelConfig]) -> Result<(), LevelError> {
     let mixed = |level: &LevelConfig| level.parts.len() > 1 && level.parts.iter().any(|part| part == "balance");
     levels.iter().position(mixed).map_or(Ok(()), |level| Err(LevelError::Balance(level)))
 }
 
-/// The tensors of a level's flat buffer, in order. The levels must have been checked.
+/// The tensors of a level's flat buffer, in order. Requires checked levels.
 pub fn level_tensors(model: &ModelConfig, level: &LevelConfig) -> Vec<TensorSpec> {
     let parts = level.parse(model, 0).unwrap_or_default();
     parts.into_iter().flat_map(|part| model.tensors(part)).collect()
@@ -169,7 +144,7 @@ mod tests {
     fn parts_that_are_listed_again_and_again_are_refused_before_they_are_all_looked_at() {
         let mut run = RunConfig::from_toml(SMALL).unwrap();
         run.model.blocks = 1024;
-        // What fits into a manifest. All of it would be 18 million parts, each looked for among a thousand.
+        // This fits into a manifest, but expands to 18 million parts.
         run.levels[0].parts = vec!["blocks.0-1023".to_owned(); 18_000];
         let refused = check_levels(&run.model, &run.levels).unwrap_err();
         assert!(matches!(refused, LevelError::Twice { first: 0, second: 0, .. }), "{refused}");

@@ -1,9 +1,9 @@
-//! The network of a path: its sizes, its parts, and every tensor in them.
+//! The network of a path: its sizes, its parts, and all of their tensors.
 //!
-//! The parts of a model are `embedding`, `block.0` to `block.N-1`, `final-norm` and, unless the head is tied to the
-//! embedding, `head`; if its attention is [directional](crate::config::model::directional), also `router.0` and `directions.0` and so on; if
-//! tokens choose their way through a [pool](crate::config::model::dna), also `router.0`, `module.0` and so on, and `balance`. This list is the
-//! one place that knows which tensors a part has and in which order they lie in a module's flat buffer.
+//! The parts are `embedding`, `block.0` to `block.N-1`, `final-norm` and, unless the head is tied to the embedding,
+//! `head`. [Directional](crate::config::model::directional) attention adds `router.0`, `directions.0` and so on. A
+//! [DNA](crate::config::model::dna) model adds `router.0`, `module.0` and so on, and `balance`. Only this module knows
+//! the tensors of a part and their order in the flat buffer of a module.
 
 pub mod directional;
 pub mod dna;
@@ -18,24 +18,24 @@ use crate::config::model::dna::{DnaConfig, DnaError, ModuleKind};
 use crate::config::model::images::{ImagesConfig, ImagesError};
 use crate::config::model::parts::{Initial, Part, TensorList, TensorSpec};
 
-/// How a model knows positions.
+/// Position encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Positions {
     /// A learned vector for each position.
     Learned,
-    /// Queries and keys are rotated (RoFormer); no parameters.
+    /// Rotated queries and keys (RoFormer), without parameters.
     Rotary,
 }
 
-/// What a feed-forward part does between its two linear layers.
+/// Activation of the feed-forward part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activation {
-    /// GELU, exact.
+    /// Exact GELU.
     #[default]
     Gelu,
-    /// GELU by tanh, as GPT-2 has it.
+    /// The tanh approximation of GPT-2.
     GeluTanh,
 }
 
@@ -45,14 +45,13 @@ impl Activation {
     }
 }
 
-/// How blocks follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Architecture {
     /// Every token goes through every block.
     #[default]
     Transformer,
-    /// After the blocks, each token chooses its way through a pool of modules.
+    /// After the blocks, each token chooses modules of a pool.
     Dna,
 }
 
@@ -66,7 +65,6 @@ impl Architecture {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    /// How blocks follow each other.
     #[serde(default, skip_serializing_if = "Architecture::is_transformer")]
     pub architecture: Architecture,
     /// Transformer blocks that every token goes through.
@@ -75,38 +73,32 @@ pub struct ModelConfig {
     pub width: usize,
     /// Attention heads; each has `width / heads` dimensions unless `head_width` says otherwise.
     pub heads: usize,
-    /// Dimensions of a head.
+    /// Dimensions of a head, if not `width / heads`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_width: Option<usize>,
     /// Hidden width of the feed-forward part; four times `width` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feed_forward: Option<usize>,
-    /// Entries of the tokenizer.
     pub vocabulary: usize,
     /// Longest sequence, in tokens.
     pub context: usize,
-    /// Learned or rotary.
     #[serde(default = "rotary")]
     pub positions: Positions,
-    /// Whether the head is the embedding, transposed.
+    /// Whether the head uses the transposed embedding.
     #[serde(default)]
     pub tied_head: bool,
     /// Whether linear layers and norms have biases.
     #[serde(default)]
     pub biases: bool,
-    /// Exact GELU, or GPT-2's.
     #[serde(default, skip_serializing_if = "Activation::is_gelu")]
     pub activation: Activation,
-    /// All weights begin normal with this standard deviation, cut at twice of it; where absent, each as its inputs ask for.
+    /// Standard deviation of all initial weights, truncated at twice its value. Without it, each tensor has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_deviation: Option<f64>,
-    /// Directions of attention heads that a router suppresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directional: Option<DirectionalConfig>,
-    /// The pool of modules, and how tokens choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dna: Option<DnaConfig>,
-    /// It reads images.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<ImagesConfig>,
 }
@@ -115,58 +107,34 @@ fn rotary() -> Positions {
     Positions::Rotary
 }
 
-/// Why a model's sizes do not fit each other.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ModelError {
-    /// A size out of range.
     #[error("{key} = {found}: must be {least} to {most}")]
-    Size {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: usize,
-        /// Smallest allowed.
-        least: usize,
-        /// Largest allowed.
-        most: usize,
-    },
-    /// The heads do not divide the width.
+    Size { key: &'static str, found: usize, least: usize, most: usize },
     #[error("heads = {heads} do not divide width = {width}; change one or give head_width")]
-    Heads {
-        /// `heads`
-        heads: usize,
-        /// `width`
-        width: usize,
-    },
-    /// Rotary positions turn pairs of dimensions.
+    Heads { heads: usize, width: usize },
     #[error("rotary positions need heads of even width, found {0}")]
     OddHead(usize),
-    /// A deviation out of range.
     #[error("initial_deviation = {0}: must be above 0, at most 10")]
     InitialDeviation(f64),
-    /// Its attention's directions.
     #[error(transparent)]
     Directional(#[from] DirectionalError),
-    /// Its pool of modules.
     #[error(transparent)]
     Dna(#[from] DnaError),
-    /// Its images.
     #[error(transparent)]
     Images(#[from] ImagesError),
 }
 
 impl ModelConfig {
-    /// Dimensions of a head.
     pub fn head_width(&self) -> usize {
         self.head_width.unwrap_or(self.width / self.heads.max(1))
     }
 
-    /// Hidden width of the feed-forward part.
     pub fn feed_forward(&self) -> usize {
         self.feed_forward.unwrap_or(4 * self.width)
     }
 
-    /// All parts, in the order in which data flows through them.
+    /// All parts, in the order of computation.
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = vec![Part::Embedding];
         parts.extend((0..self.blocks).flat_map(|index| self.layer(index)));
@@ -178,7 +146,7 @@ impl ModelConfig {
         parts
     }
 
-    /// A block, with its router and directions if it has any.
+    /// A block, with its router and directions, if any.
     pub(super) fn layer(&self, index: usize) -> Vec<Part> {
         match self.directional {
             None => vec![Part::Block(index)],
@@ -186,7 +154,7 @@ impl ModelConfig {
         }
     }
 
-    /// Tokens at the beginning of each sequence that must not be scored, since the network has seen them before.
+    /// Tokens at the beginning of each sequence that must not be scored, since earlier positions depend on them.
     pub fn unscored_tokens(&self) -> usize {
         if self.reads_images() {
             return self.context;
@@ -194,7 +162,7 @@ impl ModelConfig {
         self.directional.as_ref().map_or(0, DirectionalConfig::unscored_tokens)
     }
 
-    /// Whether what is made of a token depends on those after it.
+    /// Whether the network's output at a position depends on later tokens.
     pub fn looks_ahead(&self) -> bool {
         self.directional.as_ref().is_some_and(|directional| directional.pooling == Pooling::Sequence)
     }
@@ -203,8 +171,6 @@ impl ModelConfig {
         Around { width: self.width, heads: self.heads, head_width: self.head_width(), context: self.context }
     }
 
-    /// # Errors
-    /// If sizes are out of range or do not fit each other.
     pub fn check(&self) -> Result<(), ModelError> {
         let in_range = |key, found, least, most| {
             if (least..=most).contains(&found) { Ok(()) } else { Err(ModelError::Size { key, found, least, most }) }
@@ -245,18 +211,18 @@ impl ModelConfig {
         }
     }
 
-    /// Blocks that a token goes through, one after the other.
+    /// Number of blocks that a token goes through.
     fn depth(&self) -> usize {
         self.blocks + self.dna.as_ref().map_or(0, |dna| dna.steps)
     }
 
-    /// The tensors of a part, in the order in which they lie in a flat buffer.
+    /// The tensors of a part, in the order of the flat buffer.
     ///
-    /// Linear weights are `[out, in]` and start at 1/√width, so that each keeps the size of what it is given. Those that
-    /// write into the residual stream start smaller by √(2·blocks), as in GPT-2, so that the stream's variance does not
-    /// grow with depth. An embedding starts at 1, unless it is the head as well. Beside 0.02 for
-    /// all, which suits wider models: 345 (1 and 0.06) against 409 perplexity after 100 steps of the 3.3M path at the same
-    /// learning rate of 2e-3, one seed, on a fifth of a test text.
+    /// Linear weights are `[out, in]` and start at 1/√width, which preserves the size of their input. Weights that
+    /// write into the residual stream start smaller by √(2·blocks), as in GPT-2, so that its variance does not grow
+    /// with depth. An embedding starts at 1, or at 1/√width if it is also the head. The usual 0.02 suits wider models:
+    /// after 100 steps of the 3.3M path at a learning rate of 2e-3, perplexity was 345 with these values and 409 with
+    /// 0.02 (one seed, a fifth of a test text).
     pub fn tensors(&self, part: Part) -> Vec<TensorSpec> {
         let narrow = self.starting(1.0 / (self.width.max(1) as f64).sqrt());
         let embedding = if self.tied_head { narrow } else { self.starting(1.0) };
@@ -291,7 +257,7 @@ impl ModelConfig {
         list.done()
     }
 
-    /// The tensors of a block, or of as much of one as a module has.
+    /// The tensors of a block, or of the half of it that a module has.
     fn module_tensors(&self, kind: ModuleKind, list: &mut TensorList) {
         let keeping = 1.0 / (self.width.max(1) as f64).sqrt();
         let (narrow, residual) =
@@ -309,7 +275,7 @@ impl ModelConfig {
         }
     }
 
-    /// How a weight starts that is to start with this deviation, unless all are to start with another.
+    /// The initial distribution of a weight: this deviation, unless `initial_deviation` is set.
     pub(super) fn starting(&self, deviation: f64) -> Initial {
         self.initial_deviation.map_or(Initial::Normal(deviation), Initial::Truncated)
     }

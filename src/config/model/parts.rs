@@ -2,20 +2,19 @@
 
 use std::fmt;
 
-/// A part of a model: the smallest thing that a level can be given.
+/// A part of a model: the unit that a level consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Token embedding and, if learned, positions.
     Embedding,
-    /// One block.
     Block(usize),
-    /// What says which of a block's directions are suppressed, or which modules tokens choose in a step.
+    /// The router of a block's directions, or of a routed step.
     Router(usize),
     /// The directions of a block's heads.
     Directions(usize),
-    /// One module of the pool that tokens choose from.
+    /// One module of the pool.
     Module(usize),
-    /// What keeps the modules' shares of choices where they are to be. No gradient moves it.
+    /// The balance of the modules' shares of choices. No gradient changes it.
     Balance,
     /// The norm before the head.
     FinalNorm,
@@ -38,18 +37,14 @@ impl fmt::Display for Part {
     }
 }
 
-/// How a tensor starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initial {
     /// Normal with this standard deviation.
     Normal(f64),
-    /// Normal with this standard deviation, drawn again where it is beyond twice of that.
+    /// The same, but values beyond two deviations are drawn again.
     Truncated(f64),
-    /// All the same.
     Constant(f64),
-    /// All ones.
     Ones,
-    /// All zeros.
     Zeros,
 }
 
@@ -60,19 +55,17 @@ pub struct TensorSpec {
     pub name: String,
     /// Row-major.
     pub shape: Vec<usize>,
-    /// Initial values.
     pub initial: Initial,
-    /// Whether gradients move it.
+    /// Whether gradients change it.
     pub trained: bool,
 }
 
 impl TensorSpec {
-    /// Number of values.
     pub fn count(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// What it is for, as tables of parameters have it.
+    /// Its group in tables of parameters.
     pub fn purpose(&self) -> &'static str {
         let is = |part: &str| self.name.split('.').any(|own| own == part);
         let purposes = [
@@ -88,7 +81,7 @@ impl TensorSpec {
     }
 }
 
-/// The tensors of a part, one after the other.
+/// Collects the tensors of a part.
 pub(in crate::config) struct TensorList {
     tensors: Vec<TensorSpec>,
     part: Part,
@@ -96,23 +89,21 @@ pub(in crate::config) struct TensorList {
 }
 
 impl TensorList {
-    /// Those of a part, none yet; with biases, if the model has any.
+    /// An empty list; with biases, if the model has them.
     pub(in crate::config) fn of(part: Part, biases: bool) -> Self {
         Self { tensors: Vec::new(), part, biases }
     }
 
-    /// All of them.
     pub(in crate::config) fn done(self) -> Vec<TensorSpec> {
         self.tensors
     }
 
-    /// The next one.
     pub(in crate::config) fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
         let name = format!("{}.{name}", self.part);
         self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial, trained: true });
     }
 
-    /// The next one, which no gradient moves.
+    /// Adds a tensor that no gradient changes.
     pub(in crate::config) fn fixed(&mut self, name: &str, shape: &[usize], initial: Initial) {
         self.add(name, shape, initial);
         if let Some(last) = self.tensors.last_mut() {
@@ -120,7 +111,6 @@ impl TensorList {
         }
     }
 
-    /// A linear layer.
     pub(in crate::config) fn linear(&mut self, name: &str, outputs: usize, inputs: usize, initial: Initial) {
         self.add(&format!("{name}.weight"), &[outputs, inputs], initial);
         if self.biases {
@@ -128,7 +118,6 @@ impl TensorList {
         }
     }
 
-    /// A norm.
     pub(in crate::config) fn norm(&mut self, name: &str, width: usize) {
         let dotted = if name.is_empty() { String::new() } else { format!("{name}.") };
         self.add(&format!("{dotted}weight"), &[width], Initial::Ones);

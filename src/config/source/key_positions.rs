@@ -1,4 +1,4 @@
-//! Where each key of a TOML text stands, so that a message and `config show` can name its line.
+//! Positions of keys in a TOML text, for the line numbers in messages and in `config show`.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(in crate::config) struct Place {
     pub(in crate::config) value: Option<Range<usize>>,
 }
 
-/// The keys of a text, in the order in which they stand there.
+/// The keys of a text, in the order of the text.
 #[derive(Debug)]
 pub(in crate::config) struct Places {
     places: Vec<Place>,
@@ -24,7 +24,7 @@ pub(in crate::config) struct Places {
 }
 
 impl Places {
-    /// Reads the places of a text's keys; there are none if it is not TOML.
+    /// Reads the positions; empty if the text is not TOML.
     pub(in crate::config) fn of(text: &str) -> Self {
         let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         let mut places = Vec::new();
@@ -35,22 +35,19 @@ impl Places {
         Self { places, line_starts }
     }
 
-    /// The keys that are not tables.
     pub(in crate::config) fn leaves(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
         self.places.iter().filter_map(|place| Some((place.key.as_str(), place.value.clone()?)))
     }
 
-    /// The line of a byte, counted from 1.
     pub(in crate::config) fn line_at(&self, byte: usize) -> usize {
         self.line_starts.partition_point(|start| *start <= byte)
     }
 
-    /// The line of a key, if the text has it.
     pub(in crate::config) fn line_of(&self, key: &str) -> Option<usize> {
         self.places.iter().find(|place| place.key == key).map(|place| self.line_at(place.covers.start))
     }
 
-    /// The innermost key around a byte.
+    /// The innermost key that contains a byte.
     pub(in crate::config) fn key_at(&self, byte: usize) -> Option<&str> {
         let around = self.places.iter().filter(|place| place.covers.contains(&byte));
         around.min_by_key(|place| place.covers.len()).map(|place| place.key.as_str())

@@ -1,4 +1,4 @@
-//! From text to values: files, the environment and flags, and where each value came from.
+//! From text to values: files, the environment and flags, with the origin of each value.
 
 pub(super) mod key_positions;
 pub mod resolve;

@@ -1,6 +1,6 @@
-//! From a file, the environment and flags to one checked value, each part of which knows where it came from.
+//! Merges a file, the environment and flags into one checked value that knows the origin of each part.
 //!
-//! A flag beats the environment, that beats the file, that beats the default.
+//! Flags override the environment, which overrides the file, which overrides the defaults.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,55 +16,43 @@ use crate::config::source::key_positions::Places;
 use crate::config::source::schema::keys_of;
 use crate::config::source::settings::{Origin, Setting, Settings, value_of};
 
-/// A longer file is no configuration.
+/// Longer files are refused.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Why there is no usable configuration. Each message names the file, variable or flag, and the key.
+/// Each message names the file, variable or flag, and the key.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
-    /// The file cannot be read.
     #[error("{}: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
-    /// What was given is wrong: a syntax error, an unknown key, a wrong type, a value that makes no sense.
+    Unreadable { path: PathBuf, reason: String },
+    /// A syntax error, an unknown key, a wrong type, or a value out of range.
     #[error("{place}: {message}")]
-    Refused {
-        /// The file and line, the variable or the flag.
-        place: String,
-        /// The key and what is wrong with it.
-        message: String,
-    },
+    Refused { place: String, message: String },
 }
 
 impl ResolveError {
-    /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Unreadable { .. } => "give the path of a TOML file; configs/ and peers/ have some",
-            Self::Refused { .. } => "mend it there; configs/ and peers/ show how each key is written",
+            Self::Unreadable { .. } => "give the path of a TOML file; configs/ and peers/ have examples",
+            Self::Refused { .. } => "correct it there; configs/ and peers/ show how each key is written",
         }
     }
 }
 
 impl Settings {
-    /// Reads a run's file and puts the settings over it.
+    /// Reads a run's file and applies the settings.
     ///
     /// # Errors
-    /// The first thing that is wrong, and where it was given.
+    /// The first wrong value, and the file, variable or flag that gave it.
     pub fn run(&self, file: &Path) -> Result<Resolved<RunConfig>, ResolveError> {
         self.resolve(Some(file), |run: &RunConfig| {
             run.check().map_err(|error| (key_of_error(&error), error.to_string()))
         })
     }
 
-    /// Reads a machine's profile, if there is one, and puts the settings over it.
+    /// Reads a machine's profile, if any, and applies the settings.
     ///
     /// # Errors
-    /// The first thing that is wrong, and where it was given.
+    /// The first wrong value, and the file, variable or flag that gave it.
     pub fn machine(&self, file: Option<&Path>) -> Result<Resolved<MachineConfig>, ResolveError> {
         self.resolve(file, |_| Ok(()))
     }
@@ -87,7 +75,7 @@ impl Settings {
     }
 }
 
-/// The key that a check complains about, as far as it says.
+/// The key that a check complains about, if it names one.
 fn key_of_error(error: &RunConfigError) -> String {
     match error {
         RunConfigError::Range { key, .. } => (*key).to_owned(),
@@ -116,7 +104,7 @@ fn read(path: &Path) -> Result<String, ResolveError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))
 }
 
-/// What a configuration was made of.
+/// The inputs of a configuration.
 #[derive(Debug)]
 struct Source {
     file: Option<PathBuf>,
@@ -125,7 +113,7 @@ struct Source {
 }
 
 impl Source {
-    /// Puts the settings over the file's table; if that is no `T`, says whether the file or a setting is at fault.
+    /// Applies the settings to the file's table. On failure, tells whether the file or a setting is wrong.
     fn value<T: DeserializeOwned>(&self, text: &str, file: &Table) -> Result<T, ResolveError> {
         let error = match over(file, &self.settings).try_into() {
             Ok(value) => return Ok(value),
@@ -142,7 +130,7 @@ impl Source {
         })
     }
 
-    /// What TOML or serde say about the file, in one line.
+    /// One line about what TOML or serde report of the file.
     fn refuse(&self, error: &toml::de::Error) -> ResolveError {
         let file = self.file_name();
         let Some(span) = error.span() else {
@@ -159,7 +147,7 @@ impl Source {
         self.file.as_ref().map_or_else(|| "configuration".to_owned(), |path| path.display().to_string())
     }
 
-    /// Where a key was given: the strongest setting of it or of a table around it, else the file, else nowhere.
+    /// Origin of a key: the strongest setting of it or of a table around it, else the file, else the default.
     fn origin(&self, key: &str) -> Origin {
         let sets = |setting: &&Setting| {
             key.strip_prefix(&setting.key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -173,7 +161,7 @@ impl Source {
         }
     }
 
-    /// As [`Source::origin`], for a message: the file if nobody gave the key.
+    /// As [`Source::origin`], for a message. A default is attributed to the file.
     fn place(&self, key: &str) -> String {
         let first_inside = format!("{key}[0]");
         match (self.origin(key), self.places.line_of(&first_inside)) {
@@ -184,7 +172,7 @@ impl Source {
     }
 }
 
-/// A table with settings put over it, the last the strongest.
+/// Applies settings to a table; later ones override earlier ones.
 fn over(file: &Table, settings: &[Setting]) -> Table {
     let mut whole = file.clone();
     for Setting { key, value, .. } in settings {
@@ -210,10 +198,9 @@ fn one_line(message: &str) -> String {
     message.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A checked configuration that knows where each value came from.
+/// A checked configuration with the origin of each value.
 #[derive(Debug)]
 pub struct Resolved<T> {
-    /// The configuration.
     pub value: T,
     source: Source,
 }
@@ -225,19 +212,17 @@ pub struct Entry {
     pub key: String,
     /// The value as TOML writes it.
     pub text: String,
-    /// Where it came from.
     pub origin: Origin,
 }
 
 impl Entry {
-    /// The value.
     pub fn value(&self) -> Value {
         value_of(&self.text)
     }
 }
 
 impl<T: Serialize> Resolved<T> {
-    /// Every value, in the order in which the type lists them.
+    /// Every value, in the order of the type's fields.
     pub fn entries(&self) -> Vec<Entry> {
         let text = toml::to_string(&self.value).expect("what was read from TOML can be written as TOML");
         let entry = |(key, value): (&str, Range<usize>)| Entry {

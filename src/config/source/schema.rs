@@ -1,13 +1,12 @@
-//! The keys that a configuration's type has, asked of serde, so that no second list can go stale.
+//! The keys of a configuration's type, taken from serde, so that there is no second list.
 
 use serde::de::value::Error;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The top-level keys of a configuration.
 pub(in crate::config) fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut keys: &'static [&'static str] = &[];
-    // The answer is in `keys`; there is no value to give, so this always fails.
+    // The keys are collected on the way; there is no value, so this always fails.
     let _ = T::deserialize(Asker { keys: &mut keys });
     keys
 }

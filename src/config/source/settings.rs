@@ -1,7 +1,7 @@
-//! What the command line and the environment set, key by key, over what a file says.
+//! Settings of the command line and the environment, which override a file key by key.
 //!
-//! The environment's name for a key is `PATHSWARM_` and the key in capitals with `_` for the dot:
-//! `PATHSWARM_TRAINING_PHASES` sets `training.phases`.
+//! The variable of a key is `PATHSWARM_` and the key in capitals, with `_` for the dot: `PATHSWARM_TRAINING_PHASES`
+//! sets `training.phases`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,19 +12,17 @@ use crate::config::machine::MachineConfig;
 use crate::config::run::RunConfig;
 use crate::config::source::schema::keys_of;
 
-/// Variables that begin with `PATHSWARM_` but set no key: the global flags of the command line.
+/// Variables that begin with `PATHSWARM_` but are global flags of the command line.
 const FLAG_VARIABLES: [&str; 3] = ["PATHSWARM_FORMAT", "PATHSWARM_LOG", "PATHSWARM_MACHINE"];
 
-/// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nobody gave it.
     Default,
     /// A line of a file, counted from 1.
     File(PathBuf, usize),
-    /// This variable of the environment.
+    /// A variable of the environment.
     Environment(String),
-    /// This flag of the command line.
+    /// A flag of the command line.
     Flag(String),
 }
 
@@ -38,28 +36,15 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A setting that sets nothing.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SettingError {
-    /// There is no `=`, or nothing before it.
     #[error("{flag}: {text:?} is not KEY=VALUE")]
-    NoValue {
-        /// The flag.
-        flag: String,
-        /// What stands there.
-        text: String,
-    },
-    /// Neither a run nor a machine has such a key.
+    NoValue { flag: String, text: String },
     #[error("{origin}: there is no key {key:?}; keys begin with {}", all_keys().join(", "))]
-    NoKey {
-        /// The flag or the variable.
-        origin: Origin,
-        /// The key.
-        key: String,
-    },
+    NoKey { origin: Origin, key: String },
 }
 
-/// One key that a flag or a variable sets.
+/// One key and its value from a flag or a variable.
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub(in crate::config) key: String,
@@ -68,15 +53,12 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// A flag that sets a key. The text is read as a TOML value, or as plain text if it is none.
+    /// From a flag. The text is read as a TOML value, or else as plain text.
     pub fn flag(flag: &str, key: &str, text: &str) -> Self {
         Self { key: key.to_owned(), value: value_of(text), origin: Origin::Flag(flag.to_owned()) }
     }
 
     /// `KEY=VALUE`, as in `--set training.phases=3`.
-    ///
-    /// # Errors
-    /// If there is no `=`, or nothing before it.
     pub fn parse(flag: &str, text: &str) -> Result<Self, SettingError> {
         match text.split_once('=') {
             Some((key, value)) if !key.trim().is_empty() => Ok(Self::flag(flag, key.trim(), value.trim())),
@@ -84,32 +66,28 @@ impl Setting {
         }
     }
 
-    /// Which key it sets, and by which flag or variable.
+    /// The key, and the flag or variable that sets it.
     pub fn what(&self) -> String {
         format!("{} {}", self.origin, self.key)
     }
 
-    /// The first part of the key.
     pub(in crate::config) fn section(&self) -> &str {
         self.key.split('.').next().unwrap_or_default()
     }
 }
 
-/// A text as TOML reads it, or as a string: `cpu` needs no quotes.
+/// A text as a TOML value, or as a string, so that `cpu` needs no quotes.
 pub(in crate::config) fn value_of(text: &str) -> Value {
     let parsed = format!("value = {text}").parse::<Table>().ok().filter(|table| table.len() == 1);
     parsed.and_then(|mut table| table.remove("value")).unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// Everything that was set outside files, weakest first.
+/// All settings outside files, weakest first.
 #[derive(Clone, Debug, Default)]
 pub struct Settings(pub(in crate::config) Vec<Setting>);
 
 impl Settings {
-    /// Takes the variables that begin with `PATHSWARM_` (all others are ignored) and the flags.
-    ///
-    /// # Errors
-    /// If one of them names a key that neither a run nor a machine has.
+    /// Takes the flags and the variables that begin with `PATHSWARM_`.
     pub fn new(
         environment: impl IntoIterator<Item = (String, String)>,
         flags: Vec<Setting>,
@@ -133,7 +111,6 @@ impl Settings {
 }
 
 impl Settings {
-    /// The first flag that sets a key of a run.
     pub fn flag_of_run(&self) -> Option<&Setting> {
         let sections = keys_of::<RunConfig>();
         self.0.iter().find(|setting| matches!(setting.origin, Origin::Flag(_)) && sections.contains(&setting.section()))
@@ -144,7 +121,7 @@ fn all_keys() -> Vec<&'static str> {
     [keys_of::<RunConfig>(), keys_of::<MachineConfig>()].concat()
 }
 
-/// `TRAINING_PHASES` is `training.phases`; a name that begins with no section is left as it is.
+/// `TRAINING_PHASES` becomes `training.phases`. Names that begin with no section stay as they are.
 fn key_of_variable(name: &str, sections: &[&str]) -> String {
     let name = name.to_ascii_lowercase();
     if sections.contains(&name.as_str()) {

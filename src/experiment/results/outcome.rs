@@ -91,16 +91,13 @@ impl std::ops::Add for Honest {
 /// What came of an arm with one seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Its name.
     pub arm: String,
     /// What tells it from all other trainings and scores: where this is known from results, nothing is trained again.
     #[serde(default)]
     pub identity: String,
-    /// The seed.
     pub seed: u64,
     /// How it was trained.
     pub kind: Kind,
-    /// Paths.
     pub paths: u32,
     /// Parameters of a path.
     pub path_parameters: u64,

@@ -53,9 +53,6 @@ fn lines<'a>(experiment: &'a Experiment, outcomes: &[Outcome], axis: Axis) -> Ve
 }
 
 /// An SVG image of held out loss against an axis; nothing if no arm has been trained.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub fn svg(experiment: &Experiment, outcomes: &[Outcome], axis: Axis) -> anyhow::Result<Option<String>> {
     let lines = lines(experiment, outcomes, axis);
     let points = || lines.iter().flat_map(|(_, points)| points);

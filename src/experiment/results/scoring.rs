@@ -15,7 +15,6 @@ use crate::training::{EvaluateError, Score, Sequences, target_losses};
 
 /// Sequences of which only tokens from one on count, whatever they begin with.
 pub struct From<'a> {
-    /// Which.
     pub set: &'a TokenSet,
     /// The first that counts.
     pub first: usize,
@@ -94,9 +93,6 @@ pub fn by_domain(documents: &Documents, scores: &[Score], domains: &Domains, sum
 }
 
 /// What a network makes of the tokens at some places, as it was trained and cut off behind each of them.
-///
-/// # Errors
-/// If a sequence does not fit the model.
 pub fn cut_off(
     model: &PathModel,
     set: &From<'_>,

@@ -7,9 +7,7 @@ use crate::experiment::results::outcome::Outcome;
 pub struct Spread {
     /// Their mean.
     pub mean: f64,
-    /// The least.
     pub least: f64,
-    /// The most.
     pub most: f64,
     /// How many.
     pub count: usize,

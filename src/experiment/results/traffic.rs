@@ -19,9 +19,6 @@ pub struct Frames {
 
 impl Frames {
     /// Counts a frame of these values, and gives what a receiver decodes.
-    ///
-    /// # Errors
-    /// If it is no frame of as many values.
     pub fn count(&mut self, values: &[f32], frame: &[u8]) -> Result<Vec<f32>, FrameError> {
         let decoded = decode(frame, values.len())?;
         self.values += values.len() as u64;

@@ -41,21 +41,15 @@ pub struct Assignment {
 /// Why the text cannot be shared out.
 #[derive(Debug, thiserror::Error)]
 pub enum AssignmentError {
-    /// A path with nothing to train on.
     #[error("path {0} has no training sequences; give more text or use fewer paths")]
     Empty(PathId),
-    /// No router.
     #[error(transparent)]
     Router(#[from] RouterError),
-    /// No discriminative router.
     #[error("the discriminative router: {0}")]
     Logistic(#[from] crate::routing::LogisticError),
 }
 
 /// The router that an arm begins with.
-///
-/// # Errors
-/// If the text is too little for its paths.
 pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<Router, RouterError> {
     let seed = Seed::root(run.seed).child("routing");
     let (prefix, rounds) = (run.routing.prefix_tokens, run.routing.kmeans_rounds);
@@ -70,9 +64,6 @@ pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<
 }
 
 /// The router after another that sends documents where those of the slice were predicted best: `best` is the path of each.
-///
-/// # Errors
-/// If there is no fit.
 pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Result<Router, AssignmentError> {
     let Features { width, ancestor, train, slice, .. } = features;
     let rows = Rows { slice, train, width: *width, ancestor: *ancestor };
@@ -81,9 +72,6 @@ pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Re
 
 impl Assignment {
     /// Shares out the text by a router; each training document goes to its `overlap` best paths.
-    ///
-    /// # Errors
-    /// If a path gets nothing.
     pub fn by(
         router: &Router,
         dataset: &Dataset,

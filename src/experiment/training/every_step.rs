@@ -37,9 +37,6 @@ type Gradients = Vec<Vec<Vec<f32>>>;
 
 impl<'a> EveryStep<'a> {
     /// Before the first phase: every module is the ancestor's level.
-    ///
-    /// # Errors
-    /// If the device cannot be opened or the model not be made.
     pub fn new(
         run: &'a RunConfig,
         machine: &MachineConfig,
@@ -60,7 +57,7 @@ impl<'a> EveryStep<'a> {
     /// As many steps as a phase has, each of all paths together. `done` hears of each path.
     ///
     /// # Errors
-    /// If a step fails, or the user asks to stop: then nothing of the phase is kept.
+    /// If a step fails or the user asks to stop. The phase is then discarded.
     pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         let before = (self.modules.clone(), self.tokens);
         let inner_steps = self.run.training.inner_steps;
@@ -178,9 +175,6 @@ impl<'a> EveryStep<'a> {
     }
 
     /// Resumes from a checkpoint.
-    ///
-    /// # Errors
-    /// If the checkpoint is of another run.
     pub fn resume(&mut self, checkpoint: &TrainingState) -> anyhow::Result<()> {
         if checkpoint.modules.len() != self.modules.len() || !checkpoint.paths.is_empty() {
             anyhow::bail!("the checkpoint is of another grid");

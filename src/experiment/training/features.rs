@@ -28,9 +28,6 @@ impl<'a> AncestorNetwork<'a> {
     }
 
     /// Features of some tokens, `[chunks, width]`.
-    ///
-    /// # Errors
-    /// If the model cannot take them.
     pub fn features_of(&self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
         let ExperimentContext { machine, scheduler, stop, .. } = self.context;
         let mut trainer = DenseTrainer::new(&self.ancestor.run, machine, scheduler, stop)?;
@@ -38,9 +35,6 @@ impl<'a> AncestorNetwork<'a> {
     }
 
     /// Features of all documents.
-    ///
-    /// # Errors
-    /// If a document does not fit the model, or the features are not finite.
     pub fn features_of_all(&self, dataset: &Dataset) -> anyhow::Result<Features> {
         let run = &self.ancestor.run;
         let of = |documents: &Documents| self.features_of(&documents.prefixes(run.routing.prefix_tokens));
@@ -57,7 +51,7 @@ impl<'a> AncestorNetwork<'a> {
     /// Fine-tunes the network to predict the path of each document: `homes` are the paths of these.
     ///
     /// # Errors
-    /// If a step fails, or the user asks to stop.
+    /// If a step fails or the user asks to stop.
     pub fn learn_homes(&mut self, documents: &Documents, homes: &[PathId], starts: Starts) -> anyhow::Result<()> {
         let positions = windows(&documents.set, starts, HOMES_EVERY);
         let fit_set = training_set::homes(&documents.set, homes, &positions);

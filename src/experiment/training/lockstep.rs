@@ -34,9 +34,6 @@ pub struct Lockstep<'a> {
 
 impl<'a> Lockstep<'a> {
     /// Before the first phase: every module is the ancestor's level.
-    ///
-    /// # Errors
-    /// If the device cannot be opened or the model not be made.
     pub fn new(
         run: &'a RunConfig,
         machine: &MachineConfig,
@@ -73,7 +70,7 @@ impl<'a> Lockstep<'a> {
     /// A phase of every path on its shard, and the outer step of every module. `done` hears of each path that is.
     ///
     /// # Errors
-    /// If a step fails, or the user asks to stop: then nothing of the phase is kept.
+    /// If a step fails or the user asks to stop. The phase is then discarded.
     pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         let (levels, steps) = (self.run.levels.len(), self.run.training.inner_steps);
         let Some(streaming) = self.run.outer.streaming else {
@@ -191,9 +188,6 @@ impl<'a> Lockstep<'a> {
     }
 
     /// Resumes from a checkpoint.
-    ///
-    /// # Errors
-    /// If the checkpoint is of another run.
     pub fn resume(&mut self, checkpoint: &TrainingState) -> anyhow::Result<()> {
         let counts = self.pool.level_sizes();
         let trainers = [0, self.paths.len()].contains(&checkpoint.paths.len());

@@ -23,7 +23,6 @@ const MOST_ROWS: usize = 8192;
 
 /// Documents and what every path makes of them.
 pub struct Judged<'a> {
-    /// Which.
     pub documents: &'a Documents,
     /// The path of each.
     pub routes: &'a [PathId],
@@ -34,16 +33,10 @@ pub struct Judged<'a> {
 /// What the ancestor's network can be asked for.
 pub trait Ancestor {
     /// Features of some tokens, `[chunks, width]`.
-    ///
-    /// # Errors
-    /// If the model cannot take them.
     fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
 
     /// Fine-tunes a copy of it until it predicts `training set`'s targets, which are below `paths`; how likely it then finds each
     /// of those at the targets of what it is `asked`, one set after the other: log-probabilities, `[targets][paths]`.
-    ///
-    /// # Errors
-    /// If training fails.
     fn transduce(
         &mut self,
         training_set: &Marked<'_>,
@@ -53,9 +46,6 @@ pub trait Ancestor {
 }
 
 /// Fits the routers on one text and scores them on another, whose documents' routes are `routes`.
-///
-/// # Errors
-/// If a router cannot be fitted.
 pub fn reroute(
     ancestor: &mut dyn Ancestor,
     (training_set, test): (&Judged<'_>, &Judged<'_>),

@@ -28,7 +28,6 @@ pub struct DenseArm<'a> {
 
 /// What an arm trains.
 pub enum TrainedArm<'a> {
-    /// Paths.
     Paths(Box<Lockstep<'a>>),
     /// Paths that average each step.
     EveryStep(Box<EveryStep<'a>>),
@@ -37,8 +36,6 @@ pub enum TrainedArm<'a> {
 }
 
 impl<'a> DenseArm<'a> {
-    /// # Errors
-    /// If the device cannot be opened or the model not be made.
     pub fn new(
         run: &'a RunConfig,
         machine: &MachineConfig,
@@ -77,7 +74,7 @@ impl TrainedArm<'_> {
     /// A phase. `done` hears of each path that is.
     ///
     /// # Errors
-    /// If a step fails, or the user asks to stop.
+    /// If a step fails or the user asks to stop.
     pub fn phase(&mut self, phase: Phase, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         match self {
             Self::Paths(lockstep) => lockstep.phase(phase, shards, done),
@@ -159,9 +156,6 @@ impl TrainedArm<'_> {
     }
 
     /// Resumes from a checkpoint.
-    ///
-    /// # Errors
-    /// If the checkpoint is of another run.
     pub fn resume(&mut self, checkpoint: &TrainingState) -> anyhow::Result<()> {
         match self {
             Self::Paths(lockstep) => lockstep.resume(checkpoint),

@@ -18,9 +18,6 @@ pub struct WorkerPool {
 
 impl WorkerPool {
     /// One for so many jobs at a time, at the most.
-    ///
-    /// # Errors
-    /// If the device cannot be opened or the model not be made.
     pub fn new(run: &RunConfig, machine: &MachineConfig, jobs: usize) -> anyhow::Result<Self> {
         let device = open_device(machine.device)?;
         let cores = match machine.threads {
@@ -43,7 +40,7 @@ impl WorkerPool {
     /// of each. What comes of a job depends neither on the member nor on the others.
     ///
     /// # Errors
-    /// The first error of a job; those not begun are left undone.
+    /// The first error of a job. Jobs that have not begun are then not run.
     pub fn each<T: Send>(
         &mut self,
         jobs: usize,

@@ -21,7 +21,6 @@ const MOST_NAMES_BYTES: u64 = 4096;
 /// A file of records.
 #[derive(Clone, Debug)]
 pub(super) struct CifarFile {
-    /// Where.
     pub path: PathBuf,
     /// How many.
     pub records: u64,

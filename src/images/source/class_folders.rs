@@ -13,9 +13,7 @@ const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 /// The images of a class in one folder.
 #[derive(Debug)]
 pub(super) struct ClassFolder {
-    /// Where.
     pub path: PathBuf,
-    /// Which class.
     pub class: u16,
     /// The names of the images, in order.
     pub files: Vec<OsString>,

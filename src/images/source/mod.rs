@@ -15,102 +15,44 @@ use crate::images::source::class_folders::ClassFolder;
 /// Why sources hold no images that could be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Nothing was named.
-    #[error("no source of images is named; give a folder of classes, or files of CIFAR-10")]
+    #[error("no source of images was given; give a folder of classes, or files of CIFAR-10")]
     None,
-    /// Nothing is there.
-    #[error("there is no {}; give a folder of classes, or files of CIFAR-10", path.display())]
-    Missing {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// A file of another kind.
+    #[error("{} does not exist; give a folder of classes, or files of CIFAR-10", path.display())]
+    Missing { path: PathBuf },
     #[error(
-        "{} is neither a folder of classes nor a .bin file of CIFAR-10; single images are given by such a folder",
+        "{} is neither a folder of classes nor a .bin file of CIFAR-10; put single images into a folder of classes",
         path.display()
     )]
-    Kind {
-        /// What was named.
-        path: PathBuf,
-    },
-    /// A folder without folders.
-    #[error("{} has no folders; the images of each class go into a folder with the class's name", path.display())]
-    NoClasses {
-        /// The folder.
-        path: PathBuf,
-    },
+    Kind { path: PathBuf },
+    #[error("{} has no subfolders; put the images of each class into a folder with the name of the \
+        class", path.display())]
+    NoClasses { path: PathBuf },
     /// A folder with files of CIFAR-10, but none of those to train on.
     #[error(
         "{} has .bin files, but no data_batch_*.bin; name the files themselves, such as test_batch.bin",
         path.display()
     )]
-    NoBatches {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// A class's folder without images.
-    #[error("{} has no .jpg, .jpeg or .png file; put some there, or remove it", path.display())]
-    EmptyClass {
-        /// The class's folder.
-        path: PathBuf,
-    },
-    /// A folder whose name is no text.
-    #[error("{} is not named in UTF-8; rename it, since a class is called as its folder", path.display())]
-    ClassName {
-        /// The class's folder.
-        path: PathBuf,
-    },
-    /// A class that the wanted list does not have.
-    #[error("{}: there is no class {name:?} among those to be numbered by; remove it, or rename it", path.display())]
-    UnknownClass {
-        /// The class's folder, or the file that it is in.
-        path: PathBuf,
-        /// Its name.
-        name: String,
-    },
-    /// Both kinds at once.
-    #[error("{} and {} are of different kinds; prepare them one at a time", first.display(), other.display())]
-    Mixed {
-        /// The first source.
-        first: PathBuf,
-        /// One of the other kind.
-        other: PathBuf,
-    },
-    /// A file that is not made of records.
+    NoBatches { path: PathBuf },
+    #[error("{} has no .jpg, .jpeg or .png file; add images, or remove the folder", path.display())]
+    EmptyClass { path: PathBuf },
+    #[error("the name of {} is not UTF-8; rename the folder, since it names the class", path.display())]
+    ClassName { path: PathBuf },
+    #[error("{}: class {name:?} is not in the file given with --classes-of; remove or rename it", path.display())]
+    UnknownClass { path: PathBuf, name: String },
+    #[error("{} and {} are sources of different kinds; prepare them separately", first.display(), other.display())]
+    Mixed { first: PathBuf, other: PathBuf },
     #[error(
-        "{} has {found} bytes, no multiple of {}: it is cut, or not of CIFAR-10's binary version",
+        "{} has {found} bytes, which is not a multiple of {}: it is truncated, or not the binary version of CIFAR-10",
         path.display(), cifar::RECORD_BYTES
     )]
-    Size {
-        /// The file.
-        path: PathBuf,
-        /// Its size.
-        found: u64,
-    },
-    /// A record of no class.
-    #[error("{}: record {record} is of class {class}, and CIFAR-10 has 0 to 9; fetch the file anew", path.display())]
-    Class {
-        /// The file.
-        path: PathBuf,
-        /// Which record, from 0.
-        record: u64,
-        /// Its class.
-        class: u8,
-    },
+    Size { path: PathBuf, found: u64 },
+    #[error("{}: record {record} has class {class}, but CIFAR-10 has 0 to 9; download the file again", path.display())]
+    Class { path: PathBuf, record: u64, class: u8 },
     /// Names of classes that are not ten, or not the same everywhere.
-    #[error("{} does not name the ten classes as other sources do, each once; mend it, or remove it", path.display())]
-    Names {
-        /// The file of names.
-        path: PathBuf,
-    },
-    /// The disk.
+    #[error("{} does not name ten different classes; correct the file, or remove it", path.display())]
+    Names { path: PathBuf },
     #[error("cannot read {}", path.display())]
-    Disk {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the operating system says.
-        source: io::Error,
-    },
+    Disk { path: PathBuf, source: io::Error },
 }
 
 impl SourceError {
@@ -124,7 +66,6 @@ impl SourceError {
 pub(super) struct Offer {
     /// The file that it is, or is in.
     pub path: PathBuf,
-    /// Its class.
     pub class: u16,
     /// Its pixels, planar, if the file has more than this image.
     pub pixels: Option<Vec<u8>>,
@@ -175,9 +116,6 @@ impl Found {
 }
 
 /// Finds out what sources hold. Classes are numbered as in `names`, if there are any, else in order of name.
-///
-/// # Errors
-/// If they hold nothing that could be prepared, or cannot be read.
 pub(super) fn find(sources: &[PathBuf], names: Option<&[String]>) -> Result<Found, SourceError> {
     let Some(first) = sources.first() else { return Err(SourceError::None) };
     let kinds = sources.iter().map(|source| is_cifar(source)).collect::<Result<Vec<bool>, _>>()?;

@@ -25,9 +25,7 @@ pub struct Share {
 pub struct Attribution {
     /// The token, as text.
     pub target: String,
-    /// The logit.
     pub logit: f64,
-    /// Its probability.
     pub probability: f64,
     /// Embedding, all heads, routing and feed-forward of each layer: what they add sums up to the logit, but for biases.
     pub parts: Vec<Share>,
@@ -39,9 +37,6 @@ pub struct Attribution {
 const TOP: usize = 10;
 
 /// What adds up to the logit of `target` behind `prompt`.
-///
-/// # Errors
-/// If the prompt does not fit.
 pub fn attribute(subject: &Subject, prompt: &[u32], target: u32) -> Result<Attribution, InspectError> {
     let capture = Capture::of(subject, prompt)?;
     let added = capture.added_all();

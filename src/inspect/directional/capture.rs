@@ -38,9 +38,6 @@ impl Watch for Capture {
 
 impl Capture {
     /// Reads a sequence.
-    ///
-    /// # Errors
-    /// If it does not fit.
     pub fn of(subject: &Subject, tokens: &[u32]) -> Result<Self, InspectError> {
         let capture = Self::default();
         let _ = subject.model.watched(&row(tokens), &capture)?;
@@ -48,17 +45,11 @@ impl Capture {
     }
 
     /// Reads a sequence as it is read to be scored: without its last token.
-    ///
-    /// # Errors
-    /// If it does not fit.
     pub fn of_scored(subject: &Subject, sequence: &[u32]) -> Result<Self, InspectError> {
         Self::of(subject, sequence.split_last().map_or(sequence, |(_, inner)| inner))
     }
 
     /// Weights by layer: `[time][heads · directions]`; one row for all where a router says one thing.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn weights(&self) -> Result<Vec<Vec<Vec<f64>>>, InspectError> {
         self.routing.borrow().values().map(rows).collect()
     }
@@ -80,9 +71,6 @@ impl Capture {
 }
 
 /// The rows of a matrix.
-///
-/// # Errors
-/// If the device fails.
 pub fn rows(matrix: &Tensor) -> Result<Vec<Vec<f64>>, InspectError> {
     let wide = matrix.f_to_kind(Kind::Double)?.f_to_device(Device::Cpu)?;
     Ok(Vec::try_from(wide)?)

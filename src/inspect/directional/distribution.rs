@@ -28,7 +28,6 @@ pub struct LayerWeights {
 /// A head whose weights differ most between domains: one of the top quartile.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Specialist {
-    /// Its layer.
     pub layer: usize,
     /// Its number there.
     pub head: usize,
@@ -61,9 +60,6 @@ pub struct Distribution {
 }
 
 /// A text's weights: each sequence's mean over the positions that count, `[sequences][layers · heads · directions]`.
-///
-/// # Errors
-/// If a sequence does not fit.
 pub fn mean_weights(subject: &Subject, passages: &Passages) -> Result<Vec<Vec<f64>>, InspectError> {
     let one = |tokens: &Vec<u32>| -> Result<Vec<f64>, InspectError> {
         let weights = Capture::of_scored(subject, tokens)?.weights()?;
@@ -77,8 +73,6 @@ fn counted(rows: &[Vec<f64>], first: usize) -> &[Vec<f64>] {
     if rows.len() == 1 { rows } else { &rows[(first - 1).min(rows.len() - 1)..] }
 }
 
-/// # Errors
-/// If the network is a plain one, or a sequence does not fit.
 pub fn distribution(subject: &Subject, passages: &Passages) -> Result<Distribution, InspectError> {
     let config = subject.config();
     let directions = config.directional.as_ref().ok_or(InspectError::Plain)?.directions;

@@ -15,7 +15,6 @@ use crate::seed::Seed;
 /// A text as a point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
-    /// Its domain.
     pub domain: String,
     /// Along the two directions in which texts differ most.
     pub at: [f64; 2],
@@ -49,9 +48,6 @@ pub struct Domains {
 
 /// Of documents with a domain and their [mean weights](super::distribution::mean_weights), of which several sequences make
 /// one point; nothing without two domains of two documents.
-///
-/// # Errors
-/// If libtorch refuses.
 pub fn domains(passages: &Passages, weights: &[Vec<f64>]) -> Result<Option<Domains>, InspectError> {
     let mut by_document: BTreeMap<u32, (usize, Vec<Vec<f64>>)> = BTreeMap::new();
     for ((own, domain), document) in weights.iter().zip(&passages.domains).zip(&passages.documents) {

@@ -100,9 +100,6 @@ impl Measuring<'_> {
 }
 
 /// Measures all of them; `asked` are interventions of the user's, as they were written.
-///
-/// # Errors
-/// If the network is a plain one, an intervention names what is not there, or a sequence does not fit.
 pub fn effects(
     subject: &Subject,
     passages: &Passages,

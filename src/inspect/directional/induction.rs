@@ -27,9 +27,6 @@ pub struct Accuracy {
 }
 
 /// Accuracy as trained, with weights at 0, 0.5 and 1, and with each layer's at 0.
-///
-/// # Errors
-/// If the network is a plain one.
 pub fn induction(subject: &Subject) -> Result<Vec<Accuracy>, InspectError> {
     let everywhere = |weight| Intervention::weight(Scope::default(), weight);
     let mut changes: Vec<(String, Intervention)> = [("off (0)", 0.0), ("neutral (0.5)", 0.5), ("full (1)", 1.0)]

@@ -32,8 +32,8 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Intervention(pub Vec<(Scope, Change)>);
 
-const EXPECTED: &str = "write off, neutral, full, a weight from 0 to 1, or silent, after layer=N, head=N, direction=N and a \
-                        colon if it is not for all: layer=2,head=0:off";
+const EXPECTED: &str = "write off, neutral, full, silent, or a weight from 0 to 1; before it, layer=N, head=N, \
+    direction=N and a colon select a part: layer=2,head=0:off";
 
 impl FromStr for Change {
     type Err = ();
@@ -89,8 +89,6 @@ impl Intervention {
         Self::weight(Scope { layer: Some(layer), ..Scope::default() }, 0.0)
     }
 
-    /// # Errors
-    /// If it names a layer, head or direction that the model does not have, or the model is a plain one.
     pub fn check(&self, model: &ModelConfig) -> Result<(), InspectError> {
         let directions = model.directional.as_ref().ok_or(InspectError::Plain)?.directions;
         for (scope, _) in &self.0 {
@@ -187,7 +185,7 @@ mod tests {
             "layer=0,layer=1:off",
             "direction=1:silent",
         ] {
-            assert!(read(wrong).unwrap_err().to_string().contains("is no intervention"), "{wrong}");
+            assert!(read(wrong).unwrap_err().to_string().contains("is not an intervention"), "{wrong}");
         }
     }
 

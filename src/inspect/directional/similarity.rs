@@ -26,8 +26,6 @@ pub struct Similarity {
     pub sureness: [Sureness; 2],
 }
 
-/// # Errors
-/// If a sequence does not fit.
 pub fn sureness(subject: &Subject, passages: &Passages) -> Result<Sureness, InspectError> {
     let (mut entropy, mut top, mut count) = (0.0, 0.0, 0.0);
     for tokens in &passages.sequences {
@@ -43,16 +41,13 @@ pub fn sureness(subject: &Subject, passages: &Passages) -> Result<Sureness, Insp
 }
 
 /// Compares two networks that read the same tokens.
-///
-/// # Errors
-/// If they have not as many layers or another vocabulary, or a sequence does not fit.
 pub fn similarity(one: &Subject, other: &Subject, passages: &Passages) -> Result<Similarity, InspectError> {
     let (a, b) = (one.config(), other.config());
     if a.blocks != b.blocks {
         return Err(InspectError::Differ("their number of layers"));
     }
     if a.context > b.context {
-        return Err(InspectError::Differ("their context: the other reads less at once"));
+        return Err(InspectError::Differ("their context: the other network reads fewer tokens"));
     }
     if a.vocabulary != b.vocabulary || one.tokenizer.json() != other.tokenizer.json() {
         return Err(InspectError::Differ("their tokenizers"));

@@ -14,7 +14,6 @@ const TOP: i64 = 10;
 /// A direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Direction {
-    /// Its layer.
     pub layer: usize,
     /// Its head there.
     pub head: usize,
@@ -27,7 +26,6 @@ pub struct Direction {
 /// The directions of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Head {
-    /// Its layer.
     pub layer: usize,
     /// Its number there.
     pub head: usize,
@@ -48,8 +46,6 @@ pub struct Vocabulary {
     pub random: [f64; 2],
 }
 
-/// # Errors
-/// If the network is a plain one, or libtorch refuses.
 pub fn vocabulary(subject: &Subject) -> Result<Vocabulary, InspectError> {
     let config = subject.config();
     let count = config.directional.as_ref().ok_or(InspectError::Plain)?.directions;

@@ -15,7 +15,6 @@ const SHOWN: usize = 2;
 pub struct Compute {
     /// Parameters that act on a token: mean over tokens, and those below which 5%, 50% and 95% of tokens lie.
     pub parameters: f64,
-    /// The quantiles.
     pub quantiles: [f64; 3],
     /// Of each sequence, the mean of its tokens.
     pub by_sequence: Vec<f64>,

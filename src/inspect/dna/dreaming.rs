@@ -79,9 +79,6 @@ impl Watch for Scores {
 }
 
 /// Dreams what the network sees in an image, given as the bytes of its planes.
-///
-/// # Errors
-/// If the network has no pool or reads no images, or there is no such step or patch.
 pub fn dream(model: &PathModel, image: &[u8], wish: &Wish) -> Result<Dreamt, InspectError> {
     let dream = Dream::of(model, image, wish)?;
     let mut generator = wish.seed.generator();

@@ -11,9 +11,6 @@ pub struct RoutePattern(Vec<Option<Vec<u16>>>);
 impl RoutePattern {
     /// Of words, one for each step: modules as tables name them with `+` between them, such as `T0+M4`; `skip` for none; `*`
     /// for whatever. Steps that are not named do not matter.
-    ///
-    /// # Errors
-    /// If a word is none of these, or there are more than steps.
     pub fn parse(text: &str, dna: &DnaConfig) -> Result<Self, InspectError> {
         let known: Vec<String> = (0..dna.modules.computing()).map(|module| label(module, dna)).collect();
         let wrong =

@@ -76,9 +76,6 @@ fn effective(scores: &[f32]) -> f64 {
 
 impl TokenRoutes {
     /// Reads some passages.
-    ///
-    /// # Errors
-    /// If the network has no pool, or a sequence does not fit.
     pub fn of(model: &PathModel, passages: &Passages) -> Result<Self, InspectError> {
         let dna = model.config().dna.as_ref().ok_or(InspectError::NoPool)?;
         let (mut all, mut effective) = (Vec::new(), vec![0.0; dna.steps]);

@@ -40,9 +40,6 @@ fn image(draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<S
 }
 
 /// An image of some size, in pixels.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub(super) fn image_of(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<String> {
     let mut svg = String::new();
     {
@@ -70,9 +67,6 @@ fn colour(number: usize, of: usize) -> HSLColor {
 }
 
 /// Lines, or points alone.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow::Result<String> {
     let points = || series.iter().flat_map(|series| series.points.iter().copied());
     image(|root| {
@@ -103,9 +97,6 @@ pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow:
 }
 
 /// A table of numbers as colours, from white for the least to dark for the most; rows from the top.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub fn heat(labels: &Labels<'_>, rows: &[Vec<f64>]) -> anyhow::Result<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let shown = range(rows.iter().flatten().copied());
@@ -131,9 +122,6 @@ pub fn heat(labels: &Labels<'_>, rows: &[Vec<f64>]) -> anyhow::Result<String> {
 }
 
 /// A bar for each name, from 0.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub fn bars(labels: &Labels<'_>, values: &[(String, f64)]) -> anyhow::Result<String> {
     let shown = range(values.iter().map(|(_, value)| *value).chain([0.0]));
     image(|root| {

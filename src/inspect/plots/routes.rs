@@ -20,9 +20,6 @@ fn colour(module: usize, dna: &DnaConfig) -> HSLColor {
 
 /// The flow of tokens through the modules: a column for each step, in it a bar for each module as high as its share of
 /// choices, and between columns bands as wide as the share of tokens that go from the one to the other.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub fn flow_image(flow: &Flow, dna: &DnaConfig) -> anyhow::Result<String> {
     image_of(FLOW, |root| {
         let title = "Tokens' routes: share of choices by step and module";
@@ -101,9 +98,6 @@ fn bands(
 
 /// One text, token by token: in each row a token, in each column a step, coloured by the modules that it chose; and beside it
 /// the rank of its route, darker the commoner.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub fn text_image(
     tokens: &[(String, &TokenRoute, Option<usize>)],
     routes: usize,

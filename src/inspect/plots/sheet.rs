@@ -59,9 +59,6 @@ fn heat(value: f64) -> [u8; 3] {
 }
 
 /// Rows of images, each so many pixels wide and high, as a PNG.
-///
-/// # Errors
-/// If there is none, or it cannot be written.
 pub fn sheet(rows: &[Vec<Tile>], shown: u32) -> anyhow::Result<Vec<u8>> {
     let across = rows.iter().map(Vec::len).max().unwrap_or(0) as u32;
     anyhow::ensure!(across > 0, "there is no image to draw");

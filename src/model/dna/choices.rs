@@ -1,38 +1,38 @@
-//! From what tokens choose to what modules do: for each module, which tokens it is given.
+//! From the choices of tokens to the input of each module.
 
 use tch::{Device, TchError, Tensor};
 
-/// Modules are given multiples of this many tokens, if they are given more than a few: the kernels of products want that.
+/// Batches of tokens for a module are padded to a multiple of this, which suits matrix kernels.
 const STEP: usize = 16;
 
-/// Fewer tokens than these are not filled up.
+/// Smaller batches are not padded.
 const FEW: usize = 64;
 
-/// Who computes what in one step. Identities are not in it.
+/// The tokens of each module in one step. Identities are left out.
 pub struct Choices {
-    /// How many tokens chose each module, identities included.
+    /// Number of tokens that chose each module, identities included.
     pub counts: Vec<u64>,
-    /// Of each module that computes, in order: which tokens, ascending. Fill lies behind them.
+    /// For each module with parameters, in order: its tokens, ascending, followed by fill.
     modules: Vec<Given>,
-    /// Tokens of all modules, one module after the other, fill included.
+    /// Tokens of all modules, one module after the other, with fill.
     tokens: Vec<i64>,
-    /// Where the token's score of the module lies among all scores.
+    /// Index of each token's score for its module among all scores.
     scores: Vec<i64>,
 }
 
-/// What one module is given.
+/// The tokens of one module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
-    /// Where it begins among the tokens of all modules.
+    /// Start among the tokens of all modules.
     pub first: usize,
-    /// How many tokens.
     pub tokens: usize,
-    /// How many, with fill.
+    /// Count, with fill.
     pub filled: usize,
 }
 
 impl Choices {
-    /// From the modules that each token chose, `top_k` for each, of so many, of which the first `computing` compute.
+    /// From the chosen modules of each token, `top_k` for each, out of `modules`, of which the first `computing` have
+    /// parameters.
     pub fn new(chosen: &[i64], top_k: usize, modules: usize, computing: usize) -> Self {
         let mut counts = vec![0u64; modules];
         for module in chosen {
@@ -58,21 +58,18 @@ impl Choices {
         Self { counts, modules: given, tokens, scores }
     }
 
-    /// What each module that computes is given.
+    /// The tokens of each module with parameters.
     pub fn modules(&self) -> &[Given] {
         &self.modules
     }
 
-    /// Tokens of all modules, one module after the other, fill included.
+    /// Tokens of all modules, one module after the other, with fill.
     pub fn tokens(&self) -> &[i64] {
         &self.tokens
     }
 
-    /// How much of what a module gives to a token reaches it: its score, and nothing for fill; `[tokens, 1]`, recorded by
+    /// The weight of a module's output for each of its tokens: the score, or 0 for fill; `[tokens, 1]`, recorded by
     /// autograd. `scores` is `[all tokens, modules]`.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn shares(&self, scores: &Tensor) -> Result<Tensor, TchError> {
         let places = on_device(&self.scores, scores.device())?;
         let shares = scores.f_reshape([-1])?.f_index_select(0, &places)?.f_unsqueeze(1)?;
@@ -87,10 +84,7 @@ impl Choices {
     }
 }
 
-/// Integers, where the network lives.
-///
-/// # Errors
-/// If memory is short.
+/// Integers as a tensor on the network's device.
 pub(super) fn on_device(values: &[i64], device: Device) -> Result<Tensor, TchError> {
     Tensor::f_from_slice(values)?.f_to_device(device)
 }

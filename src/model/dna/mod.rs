@@ -1,10 +1,10 @@
 //! Distributed neural architectures: routed steps through a pool of modules.
 //!
-//! In each step a token's router says ρ, the softmax of a linear layer; the token chooses the `k` modules with the largest
-//! ρ + b and goes on with `h + Σ ρ_i (M_i(h) - h)`. A module with attention lets tokens look at those of their own sequence
-//! that chose it in the same step and, in text, lie before them. Only what was chosen is computed: the tokens of all modules are
-//! gathered at once, module by module, each module computes its own, and what they say is added back at once. Identities
-//! cost nothing, and padding is not routed.
+//! In each step, a token's router computes ρ, the softmax of a linear layer. The token takes the `k` modules with the
+//! largest ρ + b and becomes `h + Σ ρ_i (M_i(h) - h)`. In a module with attention, a token attends to the tokens of its
+//! own sequence that chose the module in the same step and, in text, precede it. Only chosen modules are computed: the
+//! tokens of all modules are gathered at once, module by module, each module computes its own, and the results are
+//! scattered back at once. Identities have no cost, and padding is not routed.
 
 mod choices;
 mod module;
@@ -39,10 +39,7 @@ pub struct Dna {
 }
 
 impl Dna {
-    /// Takes its tensors from the weights; nothing if the model has no pool.
-    ///
-    /// # Errors
-    /// If one is missing.
+    /// Takes its tensors from the weights; `None` if the model has no pool.
     pub fn new(weights: &Weights, model: &ModelConfig) -> Result<Option<Self>, WeightsError> {
         let Some(dna) = &model.dna else { return Ok(None) };
         let module = |index| Module::new(weights, index, dna.modules.kind(index), model);
@@ -57,15 +54,12 @@ impl Dna {
         }))
     }
 
-    /// How much is remembered of tokens that were read: something for each module in each step.
+    /// Number of caches: one for each module in each step.
     pub fn memories(&self) -> usize {
         self.routers.len() * self.modules.len()
     }
 
-    /// The residual stream `[batch, time, width]` after all steps. `past` is of the tokens before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// The residual stream `[batch, time, width]` after all steps. `past` has the caches of earlier tokens, if any.
     pub fn forward(
         &self,
         stream: &Tensor,
@@ -102,9 +96,9 @@ impl Dna {
         tokens.f_index_add(0, &who, &changes.f_mul(&choices.shares(&scores)?)?)
     }
 
-    /// ρ of all modules, and which modules each token chooses.
+    /// ρ of all modules, and the modules that each token chooses.
     fn choose(&self, step: usize, tokens: &Tensor, products: &Products) -> Result<(Tensor, Vec<i64>), TchError> {
-        // In f32 also where other products are not: a choice is all or nothing.
+        // In f32 at any precision, since a choice is discrete.
         let exact = Products { precision: Precision::F32, ..*products };
         let scores = exact.linear(tokens, &self.routers[step], None)?.f_softmax(-1, Kind::Float)?;
         let _no_gradient = tch::no_grad_guard();
@@ -120,7 +114,7 @@ impl Dna {
         Ok((scores, to_integers(&chosen)?))
     }
 
-    /// What modules say to the tokens that they were given, one module after the other: `[tokens, width]`.
+    /// The outputs of modules for their tokens, one module after the other: `[tokens, width]`.
     fn changes(
         &self,
         gathered: &Tensor,
@@ -151,13 +145,13 @@ impl Dna {
     }
 }
 
-/// How some tokens lie in their sequences.
+/// The layout of some tokens in their sequences.
 fn rows(who: &[i64], places: &TokenPositions, device: Device) -> Result<Rows, TchError> {
     let sequences: Vec<i64> = who.iter().map(|token| places.sequences[*token as usize]).collect();
     Rows::of(&sequences, device)
 }
 
-/// The rotations of their positions.
+/// The rotations for their positions.
 fn turned(all: &Tensor, who: &[i64], places: &TokenPositions) -> Result<Tensor, TchError> {
     let positions: Vec<i64> = who.iter().map(|token| places.positions[*token as usize]).collect();
     all.f_index_select(0, &on_device(&positions, all.device())?)

@@ -1,4 +1,4 @@
-//! One module of the pool: a block, or as much of one as its kind has, over tokens gathered from several sequences.
+//! One module of the pool: a block or half of one, over tokens gathered from several sequences.
 
 use tch::{TchError, Tensor};
 
@@ -11,29 +11,26 @@ use crate::model::layers::norm::Norm;
 use crate::model::layers::rows::Rows;
 use crate::model::weights::{Weights, WeightsError};
 
-/// A module that computes something.
+/// A module with parameters.
 pub struct Module {
     attention: Option<(Norm, Attention)>,
     feed_forward: Option<FeedForward>,
 }
 
-/// What a module is given of the tokens that chose it.
+/// The gathered input of a module.
 pub struct Gathered<'a> {
     /// Their vectors, `[tokens + fill, width]`.
     pub stream: Tensor,
-    /// How many are no fill.
+    /// Number of tokens without fill.
     pub tokens: i64,
-    /// How they lie in their sequences.
+    /// Their layout in the sequences.
     pub rows: &'a Rows,
-    /// `[tokens + fill, 1, 1, head/2]`, complex, if positions are rotary.
+    /// `[tokens + fill, 1, 1, head/2]`, complex, for rotary positions.
     pub rotation: Option<Tensor>,
 }
 
 impl Module {
     /// Takes its tensors from the weights.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, index: usize, kind: ModuleKind, model: &ModelConfig) -> Result<Self, WeightsError> {
         let prefix = format!("module.{index}");
         let attends = matches!(kind, ModuleKind::Transformer | ModuleKind::Attention);
@@ -48,16 +45,13 @@ impl Module {
         })
     }
 
-    /// Whether tokens look at each other in it.
+    /// Whether it has attention.
     pub fn attends(&self) -> bool {
         self.attention.is_some()
     }
 
-    /// `M(h) - h` of each token, `[tokens + fill, width]`; that of fill is of no use. `past` is of the tokens that it was
-    /// given before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// `M(h) - h` of each token, `[tokens + fill, width]`; the values for fill are meaningless. `past` has the caches
+    /// of earlier tokens, if any.
     pub fn change(
         &self,
         given: &Gathered<'_>,

@@ -1,4 +1,5 @@
-//! The routed steps token by token, in double precision and with nothing clever: what the fast way must agree with.
+//! Reference implementation of the routed steps: token by token, in double precision. The fast implementation must
+//! agree with it.
 
 use std::collections::HashMap;
 
@@ -28,7 +29,7 @@ impl Reference<'_> {
         x.layer_norm([width], Some(self.get(&format!("{name}.weight"))), None::<&Tensor>, EPSILON, false)
     }
 
-    /// Turns the halves of a head against each other, as far as the position says.
+    /// Rotates the halves of a head for a position.
     fn turned(&self, x: &Tensor, position: usize) -> Tensor {
         if self.model.positions == Positions::Learned {
             return x.shallow_clone();
@@ -41,7 +42,8 @@ impl Reference<'_> {
         Tensor::cat(&[&a * &cos - &b * &sin, &a * &sin + &b * &cos], 0)
     }
 
-    /// What attention adds to each member of a sequence, which sees the members before it and itself; a patch sees all.
+    /// The output of attention for each member of a sequence. A member attends to itself and those before it; a patch
+    /// attends to all.
     fn attended(&self, name: &str, stream: &[Tensor], members: &[usize]) -> Vec<Tensor> {
         let (heads, width) = (self.model.heads as i64, self.model.head_width() as i64);
         let head = |x: &Tensor, part: i64, head: i64| x.narrow(0, (part * heads + head) * width, width);
@@ -122,7 +124,7 @@ impl Reference<'_> {
         tokens.iter().enumerate().map(embed).collect()
     }
 
-    /// Hidden states of one sequence, `[time, width]`; of an image their mean, `[1, width]`.
+    /// Hidden states of one sequence, `[time, width]`; of an image, their mean, `[1, width]`.
     fn hidden(&self, tokens: &[i64]) -> Tensor {
         let mut stream = self.embedded(tokens);
         let everybody: Vec<usize> = (0..stream.len()).collect();
@@ -192,14 +194,14 @@ fn images() -> Tensor {
     Tensor::from_slice(&(0..3 * 192).map(byte).collect::<Vec<i64>>()).view([3, 192])
 }
 
-/// What one of the two ways comes to.
+/// The results of one implementation.
 struct Computed {
     hidden: Tensor,
     gradients: Vec<Tensor>,
 }
 
-/// Hidden states of all that is no padding, and the gradients of all that is trained, of some function of them; then those
-/// of the reference; and who chose what.
+/// Hidden states of all tokens without padding, and gradients of a function of them, by the fast implementation and by
+/// the reference; and the choices of tokens.
 fn both(path: &PathModel) -> ([Computed; 2], Vec<Vec<u64>>) {
     let of_images = path.config().reads_images();
     let (tokens, lengths, said) = if of_images { (images(), [192; 3], [1; 3]) } else { (batch(), LENGTHS, LENGTHS) };
@@ -234,7 +236,7 @@ fn both(path: &PathModel) -> ([Computed; 2], Vec<Vec<u64>>) {
     ([fast, slow], counts.0.into_inner())
 }
 
-/// With initial values twice as large as usual, but for the usage and the norms: tokens differ, and rounding stays small.
+/// Initial values are doubled, except usage and norms, so that tokens differ while rounding stays small.
 fn path(model: &ModelConfig, levels: &[LevelConfig]) -> PathModel {
     let mut path = PathModel::new(model, levels, Device::Cpu, Precision::F32).unwrap();
     for (level, values) in initial_levels(model, levels, Seed::root(1)).iter().enumerate() {
@@ -302,7 +304,7 @@ fn an_image_is_the_same_wherever_it_is_made_of_bytes_or_of_pixels() {
     let pixels = (bytes.to_kind(Kind::Float) / 127.5 - 1.0).view([3, 3, 8, 8]).set_requires_grad(true);
     let seen = path.watched_pixels(&pixels, &Counts::default()).unwrap();
     assert!(distance(&seen, &path.hidden(&bytes).unwrap()) < 1e-5);
-    // What the norm leaves sums to nothing whatever it is given.
+    // The sum of a norm's output is constant, so the function takes fourth powers.
     let value = seen.square().square().sum(Kind::Float);
     let gradient = Tensor::run_backward(&[value], &[&pixels], false, false);
     assert!(gradient[0].abs().max().double_value(&[]) > 1e-6, "what is dreamt follows it");
@@ -317,7 +319,7 @@ fn modules_that_nobody_chooses_and_one_that_all_choose_are_no_exception() {
     levels[0].parts.push("module.4".to_owned());
     for all_choose in 0..6 {
         let mut path = path(&model, &levels);
-        // Every embedding leans the same way, and the routers see nothing else.
+        // All embeddings share one direction, and the routers see only that direction.
         let _guard = tch::no_grad_guard();
         let tokens = path.weights().tensor("embedding.tokens.weight").unwrap();
         let _ = tokens.narrow(1, 0, 1).fill_(40.0);

@@ -1,10 +1,10 @@
-//! A path as `transformers` keeps a model: `config.json` and `model.safetensors`.
+//! A path in the format of `transformers`: `config.json` and `model.safetensors`.
 //!
-//! Learned positions make it a GPT-2, rotary ones a GPT-NeoX without parallel residuals: these compute the same, weight by
-//! weight. Both always have biases; where ours has none, theirs are zero. What they cannot say is a head whose width is
-//! not the model's divided by the heads.
+//! A path with learned positions is a GPT-2; one with rotary positions is a GPT-NeoX without parallel residuals. They
+//! compute the same, weight by weight. Both always have biases, which are zero if the path has none. They cannot
+//! express a head width other than the model's width divided by the heads.
 //!
-//! [`settings`] writes and reads `config.json`, [`tensors`] says how each tensor is called there and how it lies.
+//! [`settings`] reads and writes `config.json`; [`tensors`] maps names and layouts of tensors.
 
 pub mod settings;
 pub mod tensors;
@@ -16,7 +16,7 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, seria
 use crate::config::{LevelConfig, ModelConfig, Positions, TensorSpec, level_tensors};
 use tensors::{Theirs, theirs};
 
-/// Which of their models computes the same as ours.
+/// The equivalent model of `transformers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Learned positions.
@@ -26,7 +26,6 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// That of a model.
     pub fn of(model: &ModelConfig) -> Self {
         match model.positions {
             Positions::Learned => Self::Gpt2,
@@ -35,78 +34,35 @@ impl Layout {
     }
 }
 
-/// Why a model has no counterpart.
 #[derive(Debug, thiserror::Error)]
 pub enum HuggingFaceError {
-    /// Ours, there.
     #[error(
-        "head_width = {head_width} is not width / heads = {width} / {heads}: neither GPT-2 nor GPT-NeoX can say that"
+        "head_width = {head_width} is not width / heads = {width} / {heads}: GPT-2 and GPT-NeoX cannot express this"
     )]
-    HeadWidth {
-        /// `head_width`
-        head_width: usize,
-        /// `width`
-        width: usize,
-        /// `heads`
-        heads: usize,
-    },
-    /// Only ours.
+    HeadWidth { head_width: usize, width: usize, heads: usize },
     #[error("[model.directional] has no counterpart: neither GPT-2 nor GPT-NeoX routes directions of its heads")]
     Directional,
-    /// No language model.
     #[error("[model.images] has no counterpart: GPT-2 and GPT-NeoX read text")]
     Images,
-    /// Tokens that choose their way.
     #[error("architecture = \"dna\" has no counterpart: in GPT-2 and GPT-NeoX every token goes through every block")]
     Dna,
-    /// Theirs, here.
     #[error("config.json: {key} = {found}, this program knows {known}")]
-    Setting {
-        /// The key.
-        key: &'static str,
-        /// What stands there.
-        found: String,
-        /// What might.
-        known: &'static str,
-    },
-    /// Not what `transformers` writes.
+    Setting { key: &'static str, found: String, known: &'static str },
     #[error("config.json: {0}")]
     Json(#[from] serde_json::Error),
-    /// A size out of range.
     #[error("config.json: {0}")]
     Model(#[from] crate::config::ModelError),
-    /// Not a safetensors file.
     #[error("safetensors: {0}")]
     Format(#[from] SafeTensorError),
-    /// A tensor of another shape or type.
     #[error("tensor {name} is {found}, config.json makes it {expected:?} of f32, f16 or bf16")]
-    Tensor {
-        /// Its name.
-        name: String,
-        /// What the file has.
-        found: String,
-        /// Its shape.
-        expected: Vec<usize>,
-    },
-    /// A value that is infinite or not a number.
+    Tensor { name: String, found: String, expected: Vec<usize> },
     #[error("tensor {0} has values that are not finite")]
     NotFinite(String),
-    /// Values that do not make a model.
     #[error("level {level} has {found} values, the model needs {expected}")]
-    Level {
-        /// Which.
-        level: usize,
-        /// How many are there.
-        found: usize,
-        /// How many should be.
-        expected: usize,
-    },
+    Level { level: usize, found: usize, expected: usize },
 }
 
 /// `model.safetensors` of a path: `values` are its levels' flat buffers.
-///
-/// # Errors
-/// If the model has no counterpart, or a buffer is not as long as its level.
 pub fn weights(model: &ModelConfig, levels: &[LevelConfig], values: &[Vec<f32>]) -> Result<Vec<u8>, HuggingFaceError> {
     settings::has_counterpart(model)?;
     let ours = by_name(model, levels, values)?;
@@ -123,11 +79,11 @@ pub fn weights(model: &ModelConfig, levels: &[LevelConfig], values: &[Vec<f32>])
         .iter()
         .map(|(theirs, bytes)| Ok((&theirs.name, TensorView::new(Dtype::F32, theirs.shape.clone(), bytes)?)))
         .collect::<Result<Vec<_>, SafeTensorError>>()?;
-    // Without this note `transformers` does not load the file.
+    // `transformers` does not load a file without this metadata.
     Ok(serialize(views, Some(HashMap::from([("format".to_owned(), "pt".to_owned())])))?)
 }
 
-/// Each of our tensors' values.
+/// The values of each tensor by its name here.
 fn by_name<'a>(
     model: &ModelConfig,
     levels: &[LevelConfig],
@@ -151,9 +107,6 @@ fn by_name<'a>(
 }
 
 /// The flat buffers of a model's levels, from the safetensors files of a folder.
-///
-/// # Errors
-/// If a tensor is missing, of another shape or type, or not finite.
 pub fn levels(
     model: &ModelConfig,
     levels: &[LevelConfig],
@@ -242,7 +195,7 @@ mod tests {
         let tokens = [model.vocabulary, model.width];
         let ones: Vec<u8> = (0..tokens[0] * tokens[1]).flat_map(|_| half::bf16::ONE.to_le_bytes()).collect();
         let view = TensorView::new(Dtype::BF16, tokens.to_vec(), &ones).unwrap();
-        // As OpenAI's own file has it, without the model's name in front.
+        // OpenAI's own file has names without the prefix of the model.
         let halves = serialize([("wte.weight", view)], None).unwrap();
         let read = levels(&model, &small_levels(), &[halves, file]).unwrap();
         assert_eq!(read[0][..tokens[0] * tokens[1]], vec![1.0; tokens[0] * tokens[1]]);

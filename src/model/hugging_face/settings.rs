@@ -1,4 +1,4 @@
-//! `config.json`, as `transformers` reads and writes it for GPT-2 and GPT-NeoX.
+//! `config.json` of `transformers` for GPT-2 and GPT-NeoX.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -9,8 +9,6 @@ use crate::config::{Activation, Architecture, ModelConfig, Positions};
 const NORM_EPSILON: f64 = 1e-5;
 const ROTARY_BASE: f64 = 10_000.0;
 
-/// # Errors
-/// If neither of their models computes the same.
 pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
     if model.reads_images() {
         return Err(HuggingFaceError::Images);
@@ -28,10 +26,7 @@ pub fn has_counterpart(model: &ModelConfig) -> Result<(), HuggingFaceError> {
     Ok(())
 }
 
-/// `config.json` of a model whose tokenizer ends documents with this token.
-///
-/// # Errors
-/// If it has no counterpart.
+/// `config.json` of a model with this end-of-document token.
 pub fn write(model: &ModelConfig, end_of_document: u32) -> Result<Vec<u8>, HuggingFaceError> {
     has_counterpart(model)?;
     let activation = match model.activation {
@@ -122,13 +117,13 @@ struct Rope {
     partial_rotary_factor: Option<f64>,
 }
 
-/// What this program has written besides.
+/// Additional keys of this program.
 #[derive(Deserialize)]
 struct Ours {
     biases: bool,
 }
 
-/// A setting that must be this, since nothing here is otherwise.
+/// A setting for which only this value is supported.
 fn must<T: PartialEq + std::fmt::Debug>(
     key: &'static str,
     found: T,
@@ -153,9 +148,6 @@ fn activation(key: &'static str, found: &str) -> Result<Activation, HuggingFaceE
 }
 
 /// The model that a `config.json` describes.
-///
-/// # Errors
-/// If it is another kind of model, or one that this program cannot compute.
 pub fn read(json: &[u8]) -> Result<ModelConfig, HuggingFaceError> {
     let model = match serde_json::from_slice(json)? {
         Theirs::Gpt2(gpt2) => gpt2.model()?,
@@ -169,7 +161,7 @@ pub fn read(json: &[u8]) -> Result<ModelConfig, HuggingFaceError> {
     Ok(model)
 }
 
-/// `None` where it is what this program would take anyway.
+/// `None` for the default of this program.
 fn unless(value: usize, usual: usize) -> Option<usize> {
     (value != usual).then_some(value)
 }

@@ -1,20 +1,20 @@
-//! What each of our tensors is called in their files, and how it lies there.
+//! Names and layouts of tensors in the files of `transformers`.
 
 use super::Layout;
 use crate::config::{ModelConfig, TensorSpec};
 
-/// One of our tensors, there.
+/// The counterpart of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Theirs {
-    /// With the model's own name in front.
+    /// With the prefix of the model.
     pub name: String,
     /// Row-major.
     pub shape: Vec<usize>,
-    /// Ours is `[axes.0, axes.1, ..]`, theirs `[axes.1, axes.0, ..]`.
+    /// Here `[axes.0, axes.1, ..]`, there `[axes.1, axes.0, ..]`.
     axes: (usize, usize),
 }
 
-/// What parts of a block are called there.
+/// Names of the parts of a block.
 struct Names {
     embedding: &'static str,
     block: &'static str,
@@ -54,7 +54,7 @@ const GPT_NEOX: Names = Names {
 };
 
 impl Names {
-    /// What a tensor's part is called, without `.weight` or `.bias`.
+    /// The name of a tensor's part, without `.weight` or `.bias`.
     fn of(&self, ours: &str) -> Option<String> {
         match ours {
             "embedding.tokens" => Some(self.embedding.to_owned()),
@@ -70,7 +70,7 @@ impl Names {
     }
 }
 
-/// A tensor of ours in the layout of its model; nothing if it is none of the model's.
+/// The counterpart of a tensor; `None` if it is not one of the model's.
 pub fn theirs(model: &ModelConfig, ours: &TensorSpec) -> Option<Theirs> {
     let (part, kind) = ours.name.rsplit_once('.')?;
     let layout = Layout::of(model);
@@ -81,9 +81,9 @@ pub fn theirs(model: &ModelConfig, ours: &TensorSpec) -> Option<Theirs> {
     let name = format!("{}.{kind}", names.of(part)?);
     let is_linear = part.starts_with("block.") && ours.shape.len() == 2;
     let (axes, shape) = match layout {
-        // A weight there is [in, out].
+        // GPT-2 stores weights as [in, out].
         Layout::Gpt2 if is_linear => ((ours.shape[0], ours.shape[1]), vec![ours.shape[1], ours.shape[0]]),
-        // Query, key and value of a head stand together.
+        // GPT-NeoX stores query, key and value of each head together.
         Layout::GptNeox if part.ends_with("attention.qkv") => ((3, model.heads), ours.shape.clone()),
         _ => ((1, 1), ours.shape.clone()),
     };
@@ -91,18 +91,18 @@ pub fn theirs(model: &ModelConfig, ours: &TensorSpec) -> Option<Theirs> {
 }
 
 impl Theirs {
-    /// What it may be called: OpenAI's file has no model's name in front.
+    /// Possible names: OpenAI's file has no prefix of the model.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let short = self.name.strip_prefix("transformer.").or(self.name.strip_prefix("gpt_neox."));
         std::iter::once(self.name.as_str()).chain(short)
     }
 
-    /// Our values in their order.
+    /// Converts values to their order.
     pub fn from_ours(&self, values: &[f32]) -> Vec<f32> {
         swapped(values, self.axes)
     }
 
-    /// Their values in our order.
+    /// Converts values to our order.
     pub fn to_ours(&self, values: &[f32]) -> Vec<f32> {
         swapped(values, (self.axes.1, self.axes.0))
     }

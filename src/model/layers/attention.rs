@@ -1,8 +1,8 @@
-//! Self-attention, causal in text and free in images: learned positions or rotary ones (RoFormer, section 3.2).
+//! Self-attention, causal in text and full in images, with learned or rotary positions (RoFormer, section 3.2).
 //!
-//! Rotation is NeoX's: in each head, dimension `i` is paired with `i + width/2`. It is computed as one complex product,
-//! which wants the two of a pair side by side. So the rows of the query and key weights are put in that order first
-//! (few values); queries and keys are permuted alike, and their inner products stay what they were.
+//! The rotation is that of NeoX: in each head, dimension `i` is paired with `i + width/2`. It is computed as one
+//! complex product, which needs the two of a pair side by side. So the rows of the query and key weights are first
+//! brought into that order, which is cheap. Queries and keys are permuted alike, so their inner products do not change.
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -22,15 +22,12 @@ pub struct Attention {
     out_bias: Option<Tensor>,
     heads: i64,
     head_width: i64,
-    /// Whether all of a sequence is seen, or only what lies before.
+    /// Whether attention is full instead of causal.
     sees_all: bool,
 }
 
 impl Attention {
     /// Takes its tensors from the weights; `prefix` is such as `block.3.attention`.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, prefix: &str, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(Self {
             qkv: weights.tensor(&format!("{prefix}.qkv.weight"))?,
@@ -43,12 +40,9 @@ impl Attention {
         })
     }
 
-    /// What the heads say, side by side: `[batch, time, width]` to `[batch, time, heads · head]`. `rotation` is
-    /// `[time, 1, 1, head/2]`, complex, if positions are rotary. `past` is of the tokens before, if there are any, and is added
-    /// to.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// The concatenated outputs of the heads: `[batch, time, width]` to `[batch, time, heads · head]`. `rotation` is
+    /// `[time, 1, 1, head/2]`, complex, for rotary positions. `past` has the cache of earlier tokens, if any, and is
+    /// extended.
     pub fn heads(
         &self,
         input: &Tensor,
@@ -61,12 +55,9 @@ impl Attention {
         self.mixed((q, k, v), None, past)?.f_reshape([batch, time, self.heads * self.head_width])
     }
 
-    /// What the heads say of tokens that were gathered from several sequences, so many, `[tokens + fill, width]` to
-    /// `[tokens, heads · head]`: each looks at those of its own sequence that were gathered with it, in text those before it.
-    /// `rotation` is `[tokens + fill, 1, 1, head/2]`.
-    ///
-    /// # Errors
-    /// As [`Attention::heads`].
+    /// Outputs of the heads for tokens gathered from several sequences: `[tokens + fill, width]` to `[tokens, heads ·
+    /// head]`. Each token attends to those of its own sequence, in text only to earlier ones. `rotation` is `[tokens +
+    /// fill, 1, 1, head/2]`.
     pub fn gathered_heads(
         &self,
         (input, tokens): (&Tensor, i64),
@@ -97,8 +88,8 @@ impl Attention {
         three(&mut qkv.f_view([batch, time, 3, self.heads, self.head_width])?.f_unbind(2)?.into_iter())
     }
 
-    /// Values mixed by attention, `[batch, time, heads, head]`. `present` is who is no filling, `[batch, 1, 1, time]`: where
-    /// only what lies before is seen, nobody sees what is filled up behind.
+    /// Values mixed by attention, `[batch, time, heads, head]`. `present` masks fill, `[batch, 1, 1, time]`. Causal
+    /// attention needs no mask, since fill comes last.
     fn mixed(
         &self,
         (q, k, v): (Tensor, Tensor, Tensor),
@@ -121,10 +112,7 @@ impl Attention {
         mixed.f_transpose(1, 2)
     }
 
-    /// What heads say, in the residual stream: `[batch, time, width]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// Projects the outputs of heads to the residual stream: `[batch, time, width]`.
     pub fn project(&self, heads: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         products.linear(heads, &self.out, self.out_bias.as_ref())
     }
@@ -151,7 +139,7 @@ impl Attention {
             return Err(TchError::Shape("queries, keys and values could not be split".to_owned()));
         };
         let kind = qk.f_kind()?;
-        // Rotated in f32 also where products are bfloat16: angles of far positions need the bits.
+        // Rotated in f32 even if products are bfloat16: far positions need the precision.
         let pairs = qk.f_to_kind(Kind::Float)?.f_reshape([batch, time, 2, self.heads, self.head_width / 2, 2])?;
         let turned = pairs.f_view_as_complex()?.f_mul(rotation)?.f_view_as_real()?;
         let turned = turned.f_to_kind(kind)?.f_view([batch, time, 2, self.heads, self.head_width])?;
@@ -162,7 +150,8 @@ impl Attention {
         Ok((q, k, v.f_view([batch, time, self.heads, self.head_width])?))
     }
 
-    /// Reorders the query and key rows of a weight or bias from halves (`a0 a1 .. b0 b1 ..`) to pairs (`a0 b0 a1 b1 ..`).
+    /// Reorders the query and key rows of a weight or bias from halves (`a0 a1 .. b0 b1 ..`) to pairs (`a0 b0 a1 b1
+    /// ..`).
     fn pairs_together(&self, stacked: &Tensor) -> Result<Tensor, TchError> {
         let inner = self.heads * self.head_width;
         let mut parts = stacked.f_split_with_sizes([2 * inner, inner], 0)?.into_iter();
@@ -182,11 +171,8 @@ fn three(parts: &mut impl Iterator<Item = Tensor>) -> Result<(Tensor, Tensor, Te
     }
 }
 
-/// The complex numbers of length 1 that turn each pair at each position, `[context, 1, 1, head/2]`, or none if positions
-/// are learned.
-///
-/// # Errors
-/// If memory is short.
+/// The unit complex numbers that rotate each pair at each position, `[context, 1, 1, head/2]`; `None` if positions are
+/// learned.
 pub fn rotation(model: &ModelConfig, device: Device) -> Result<Option<Tensor>, TchError> {
     if model.positions != Positions::Rotary {
         return Ok(None);

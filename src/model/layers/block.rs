@@ -1,4 +1,4 @@
-//! A transformer block: attention and feed-forward, each behind a norm and added to the residual stream.
+//! A transformer block: attention and feed-forward, each after a norm and added to the residual stream.
 
 use tch::{TchError, Tensor};
 
@@ -12,19 +12,16 @@ use crate::model::layers::norm::Norm;
 use crate::model::layers::watch::{Watch, Writer};
 use crate::model::weights::{Weights, WeightsError};
 
-/// How some tokens are read.
+/// Inputs of a forward pass besides the stream.
 pub struct Reading<'a> {
-    /// How products are computed.
     pub products: &'a Products,
-    /// `[time, 1, 1, head/2]`, complex, if positions are rotary.
+    /// `[time, 1, 1, head/2]`, complex, for rotary positions.
     pub rotation: Option<&'a Tensor>,
-    /// How many tokens of each sequence are no padding, `[batch]`; nothing if none is.
+    /// Length of each sequence without padding, `[batch]`; `None` without padding.
     pub lengths: Option<&'a Tensor>,
-    /// Who looks on.
     pub watch: &'a dyn Watch,
 }
 
-/// One block.
 pub struct Block {
     index: usize,
     attention_norm: Norm,
@@ -35,9 +32,6 @@ pub struct Block {
 
 impl Block {
     /// Takes its tensors from the weights.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Self, WeightsError> {
         let name = |part: &str| format!("block.{index}.{part}");
         Ok(Self {
@@ -49,20 +43,16 @@ impl Block {
         })
     }
 
-    /// Its attention.
     pub(crate) fn attention(&self) -> &Attention {
         &self.attention
     }
 
-    /// What routes its attention's directions, if they are.
+    /// The router of its directions, if attention is directional.
     pub(crate) fn directional(&self) -> Option<&Directional> {
         self.directional.as_ref()
     }
 
-    /// The residual stream `[batch, time, width]` after this block. `past` is of the tokens before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// The residual stream `[batch, time, width]` after this block. `past` has the cache of earlier tokens, if any.
     pub fn forward(
         &self,
         stream: &Tensor,

@@ -1,8 +1,8 @@
-//! Directional routing: in what each attention head says, some learned directions are suppressed, as far as a router says.
+//! Directional routing: a router suppresses learned directions in the output of each attention head.
 //!
-//! With `o` what a head says, `d` its directions, of unit length, and `r` the router's numbers in [0, 1],
-//! `o' = o - Σ r (o·d) d`. The output projection is linear, so that nothing of a head's width has to be computed for it:
-//! `W o' = W o - (W D) (r ⊙ Dᵀ o)`, with all heads' directions in one matrix `D`. Both factors are products with few columns.
+//! With `o` the output of a head, `d` its directions of unit length, and `r` in [0, 1] from the router, `o' = o - Σ r
+//! (o·d) d`. The output projection is linear, so no tensor of a head's width is needed: `W o' = W o - (W D) (r ⊙ Dᵀ
+//! o)`, with all heads' directions in one matrix `D`. Both factors are products with few columns.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -13,10 +13,10 @@ use crate::model::weights::{Weights, WeightsError};
 
 const EPSILON: f64 = 1e-5;
 
-/// A direction is divided by its length, but by no less.
+/// Lower bound of the norm by which a direction is divided.
 const LEAST_LENGTH: f64 = 1e-12;
 
-/// Positions that are summed by one product.
+/// Positions summed by one matrix product.
 const SUMMED: i64 = 32;
 
 /// A linear layer with a bias.
@@ -36,10 +36,7 @@ pub struct Directional {
 }
 
 impl Directional {
-    /// Takes its tensors from the weights; nothing if the model is a plain one.
-    ///
-    /// # Errors
-    /// If one is missing.
+    /// Takes its tensors from the weights; `None` without directional attention.
     pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Option<Self>, WeightsError> {
         let Some(config) = &model.directional else { return Ok(None) };
         let DirectionalConfig { router_layers, pooling, context_tokens, temperature, .. } = *config;
@@ -57,12 +54,9 @@ impl Directional {
         }))
     }
 
-    /// How far each direction is suppressed: of `input`, `[batch, time, width]`, which is what attention is given,
-    /// `[batch, time or 1, heads · directions]`, f32. `lengths`, `[batch]`, is how many tokens are no padding, if some are;
-    /// `past` is of the tokens before, if there are any.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// The suppression of each direction, `[batch, time or 1, heads · directions]`, f32. `input`, `[batch, time,
+    /// width]`, is the input of attention. `lengths`, `[batch]`, has the lengths without padding, if there is any;
+    /// `past` has the cache of earlier tokens, if any.
     pub fn routing(
         &self,
         input: &Tensor,
@@ -102,19 +96,13 @@ impl Directional {
     }
 
     /// Directions of unit length, `[heads, directions, head]`.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn directions(&self) -> Result<Tensor, TchError> {
         let lengths = self.directions.f_norm_scalaropt_dim(2, [-1i64].as_slice(), true)?;
         self.directions.f_div(&lengths.f_clamp_min(LEAST_LENGTH)?)
     }
 
-    /// What a routing adds to the output projection of `heads`, `[batch, time, inner]`: `[batch, time, width]`, the
-    /// suppressed part with a minus. `out` is the projection's weight, `[width, inner]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// The change of the output projection of `heads`, `[batch, time, inner]`: `[batch, time, width]`, minus the
+    /// suppressed part. `out` is the projection's weight, `[width, inner]`.
     pub fn suppression(
         &self,
         heads: &Tensor,
@@ -142,7 +130,7 @@ fn mean(input: &Tensor, tokens: i64, lengths: Option<&Tensor>) -> Result<Tensor,
     input.f_mul(&shares.f_unsqueeze(2)?)?.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Float)
 }
 
-/// At each position the mean of all up to it.
+/// At each position, the mean of the input up to it.
 fn running_mean(input: &Tensor, past: Option<&mut Past>) -> Result<Tensor, TchError> {
     let (_, time, _) = input.size3()?;
     let mut sums = running_sums(input)?;
@@ -158,8 +146,8 @@ fn running_mean(input: &Tensor, past: Option<&mut Past>) -> Result<Tensor, TchEr
     sums.f_div(&counts.f_unsqueeze(1)?)
 }
 
-/// At each position the sum of all up to it: within blocks by a product with a triangle of ones, which is twice as fast as
-/// a cumulative sum, and which what follows changes by no bit either.
+/// At each position, the sum of the input up to it. Blocks are multiplied by a triangular matrix of ones, which is
+/// twice as fast as a cumulative sum; later positions do not change any bit.
 fn running_sums(input: &Tensor) -> Result<Tensor, TchError> {
     let (batch, time, width) = input.size3()?;
     let blocks = (time + SUMMED - 1) / SUMMED;

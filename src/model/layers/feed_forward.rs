@@ -1,4 +1,4 @@
-//! The feed-forward part of a block: two linear layers with GELU between them, behind a norm.
+//! The feed-forward part of a block: two linear layers with GELU between them, after a norm.
 
 use tch::{TchError, Tensor};
 
@@ -19,9 +19,6 @@ pub struct FeedForward {
 
 impl FeedForward {
     /// Takes its tensors from the weights; `prefix` is such as `block.3`.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, prefix: &str, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(Self {
             norm: Norm::new(weights, &format!("{prefix}.feed-forward-norm"))?,
@@ -36,10 +33,7 @@ impl FeedForward {
         })
     }
 
-    /// What it adds to a residual stream `[.., width]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// Its output for a residual stream `[.., width]`.
     pub fn forward(&self, stream: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         let hidden = products.linear(&self.norm.forward(stream)?, &self.inner, self.inner_bias.as_ref())?;
         let fed = products.linear(&hidden.f_gelu(self.approximate)?, &self.outer, self.outer_bias.as_ref())?;

@@ -1,4 +1,4 @@
-//! What the network is given: tokens of a text, or patches of images, as vectors.
+//! The input of the network: token embeddings of text, or patch embeddings of images.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -12,14 +12,14 @@ pub enum Input {
     Tokens {
         /// A vector for each entry of the vocabulary, `[vocabulary, width]`.
         vectors: Tensor,
-        /// A vector for each position, `[context, width]`, if those are learned.
+        /// A vector for each position, `[context, width]`, if positions are learned.
         positions: Option<Tensor>,
     },
     /// Reads images.
     Patches(Patches),
 }
 
-/// Makes vectors of patches: a convolution whose windows do not overlap (ViT, equation 1).
+/// The patch embedding: a convolution without overlap (ViT, equation 1).
 pub struct Patches {
     weight: Tensor,
     bias: Option<Tensor>,
@@ -30,9 +30,6 @@ pub struct Patches {
 
 impl Input {
     /// Takes its tensors from the weights.
-    ///
-    /// # Errors
-    /// If one is missing.
     pub fn new(weights: &Weights, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(match model.images {
             None => Self::Tokens {
@@ -49,11 +46,8 @@ impl Input {
         })
     }
 
-    /// Vectors `[batch, time, width]` of tokens `[batch, tokens]`, of which the first stands at this position; of images,
-    /// each token is a byte.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// Vectors `[batch, time, width]` of tokens `[batch, tokens]`, the first of which is at position `first`. For
+    /// images, each token is a byte.
     pub fn vectors(&self, tokens: &Tensor, first: i64, products: &Products) -> Result<Tensor, TchError> {
         match self {
             Self::Tokens { vectors, positions } => {
@@ -67,7 +61,7 @@ impl Input {
         }
     }
 
-    /// What reads images, if this does.
+    /// The patch embedding, if it reads images.
     pub fn patches(&self) -> Option<&Patches> {
         match self {
             Self::Patches(patches) => Some(patches),
@@ -78,18 +72,12 @@ impl Input {
 
 impl Patches {
     /// Bytes `[batch, 3 · side · side]` as values from -1 to 1, `[batch, 3, side, side]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn pixels(&self, bytes: &Tensor) -> Result<Tensor, TchError> {
         let values = bytes.f_to_kind(Kind::Float)?.f_mul_scalar(2.0 / 255.0)?.f_sub_scalar(1.0)?;
         values.f_view([-1, 3, self.side, self.side])
     }
 
-    /// Vectors `[batch, patches, width]` of images `[batch, 3, side, side]`, patch by patch as one reads.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// Vectors `[batch, patches, width]` of images `[batch, 3, side, side]`, patch by patch, row by row.
     pub fn vectors(&self, pixels: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         let (patch, across) = (self.patch, self.side / self.patch);
         let cut = pixels.f_view([-1, 3, across, patch, across, patch])?.f_permute([0, 2, 4, 1, 3, 5])?;

@@ -1,40 +1,36 @@
-//! What a path remembers of the tokens that it has read: their keys and values, so that it goes on without reading them
-//! again.
+//! The cache of keys and values of earlier tokens, so that generation does not compute them again.
 
 use tch::{Device, Kind, TchError, Tensor};
 
-/// What one block remembers.
+/// The cache of one block.
 #[derive(Default)]
 pub struct Past {
     /// Keys and values, `[batch, heads, time, head]` each.
     pairs: Option<(Tensor, Tensor)>,
-    /// The sum of what its router has looked at, `[batch, 1, width]`, and of how many tokens.
+    /// The sum of the router's inputs, `[batch, 1, width]`, and their number.
     pub(in crate::model) sum: Option<(Tensor, i64)>,
-    /// What its router has said for good.
+    /// The router's output, once it no longer changes.
     pub(in crate::model) settled: Option<Tensor>,
 }
 
-/// What all blocks of a path remember.
+/// The caches of all blocks of a path.
 #[derive(Default)]
 pub struct Memory {
     pub(in crate::model) blocks: Vec<Past>,
     pub(in crate::model) read: usize,
-    /// What must be read again with whatever comes next.
+    /// Tokens that must be computed again with the next ones.
     pub(in crate::model) again: Vec<u32>,
 }
 
 impl Memory {
-    /// How many tokens were read.
+    /// Number of tokens in the cache.
     pub fn read(&self) -> usize {
         self.read
     }
 }
 
 impl Past {
-    /// Adds what comes next, and gives all keys and values.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// Appends keys and values, and returns all.
     pub(in crate::model) fn extended(&mut self, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor), TchError> {
         let (keys, values) = match self.pairs.take() {
             None => (keys, values),
@@ -45,11 +41,8 @@ impl Past {
     }
 }
 
-/// Which of `all` tokens each of the last `new` ones attends to: those up to itself. Nothing if that is plain causality, or
-/// all of them.
-///
-/// # Errors
-/// If memory is short.
+/// The attention mask of the last `new` of `all` tokens: each attends to those up to itself. `None` if plain causality
+/// or no mask does the same.
 pub(in crate::model) fn mask(new: i64, all: i64, device: Device) -> Result<Option<Tensor>, TchError> {
     if new == all || new == 1 {
         return Ok(None);

@@ -4,7 +4,7 @@ use tch::{TchError, Tensor};
 
 use crate::model::weights::{Weights, WeightsError};
 
-/// What a norm adds to the variance.
+/// Added to the variance.
 pub(crate) const EPSILON: f64 = 1e-5;
 
 /// Layer normalisation with a weight and, if the model has biases, a bias.
@@ -15,9 +15,6 @@ pub struct Norm {
 
 impl Norm {
     /// Takes its tensors from the weights; `prefix` is such as `final-norm`.
-    ///
-    /// # Errors
-    /// If the weight is missing.
     pub fn new(weights: &Weights, prefix: &str) -> Result<Self, WeightsError> {
         Ok(Self {
             weight: weights.tensor(&format!("{prefix}.weight"))?,
@@ -31,9 +28,6 @@ impl Norm {
     }
 
     /// Normalises the last dimension.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn forward(&self, input: &Tensor) -> Result<Tensor, TchError> {
         let width = self.weight.size();
         input.f_layer_norm(width.as_slice(), Some(&self.weight), self.bias.as_ref(), EPSILON, true)

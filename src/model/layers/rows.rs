@@ -1,26 +1,23 @@
-//! How gathered tokens lie in their sequences: attention wants each sequence in a row of its own.
+//! Layout of gathered tokens in their sequences: attention needs each sequence in its own row.
 
 use tch::{Device, Kind, TchError, Tensor};
 
-/// For tokens of several sequences, one sequence after the other and each in order: where each lies in a table with a row for
-/// each sequence, as long as the longest. What a row lacks is filled up behind it, where causal attention does not look and
-/// another must not.
+/// Places tokens of several sequences, sorted by sequence and position, in a table with one row for each sequence, as
+/// long as the longest. Shorter rows are filled at their end. Causal attention does not reach the fill; full attention
+/// masks it.
 pub struct Rows {
     rows: i64,
     longest: i64,
-    /// How many tokens each row has; nothing if all rows are full.
+    /// Length of each row; empty if all rows are full.
     lengths: Vec<i64>,
-    /// Which token lies in each place of the table; nothing if all rows are full.
+    /// The token in each cell of the table; `None` if all rows are full.
     filling: Option<Tensor>,
-    /// In which place of the table each token lies.
+    /// The cell of each token.
     places: Option<Tensor>,
 }
 
 impl Rows {
-    /// Of the tokens that belong to these sequences, `[tokens]`, in ascending order.
-    ///
-    /// # Errors
-    /// If memory is short.
+    /// From the sequence of each token, `[tokens]`, ascending.
     pub fn of(sequences: &[i64], device: Device) -> Result<Self, TchError> {
         let runs: Vec<&[i64]> = sequences.chunk_by(|a, b| a == b).collect();
         let longest = runs.iter().map(|run| run.len()).max().unwrap_or(0);
@@ -45,9 +42,6 @@ impl Rows {
     }
 
     /// `[tokens, ..]` to `[rows, longest, ..]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn apart(&self, tokens: &Tensor) -> Result<Tensor, TchError> {
         let mut shape = tokens.size();
         shape.splice(0..1, [self.rows, self.longest]);
@@ -57,10 +51,7 @@ impl Rows {
         }
     }
 
-    /// Which places of the table are no filling, `[rows, 1, 1, longest]`; nothing if none is.
-    ///
-    /// # Errors
-    /// If memory is short.
+    /// The mask of cells without fill, `[rows, 1, 1, longest]`; `None` without fill.
     pub fn present(&self, device: Device) -> Result<Option<Tensor>, TchError> {
         if self.lengths.is_empty() {
             return Ok(None);
@@ -71,9 +62,6 @@ impl Rows {
     }
 
     /// `[rows · longest, width]` to `[tokens, width]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn together(&self, table: &Tensor) -> Result<Tensor, TchError> {
         match &self.places {
             None => Ok(table.shallow_clone()),

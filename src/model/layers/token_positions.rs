@@ -1,22 +1,19 @@
-//! Which tokens of a batch are no padding, and where they stand.
+//! The tokens of a batch without padding, and their positions.
 
 use tch::{Device, TchError, Tensor};
 
-/// The tokens of a batch that are routed: all but padding, sequence by sequence.
+/// The routed tokens of a batch: all but padding, sequence by sequence.
 pub struct TokenPositions {
-    /// The sequence of each.
+    /// The sequence of each token.
     pub sequences: Vec<i64>,
-    /// Its place in the sequence, counted from the first token that the network was given.
+    /// Its position in the sequence, counted from the first token that the network was given.
     pub positions: Vec<i64>,
-    /// Where it lies among all, padding included; nothing if there is no padding.
+    /// Its index among all tokens, with padding; `None` without padding.
     unpadded: Option<Tensor>,
 }
 
 impl TokenPositions {
-    /// Of `[batch, time]` tokens, of which the first so many of each sequence are no padding; all, if `lengths` is none.
-    ///
-    /// # Errors
-    /// If memory is short.
+    /// For `[batch, time]` tokens with these lengths of sequences; without `lengths`, no token is padding.
     pub fn of((batch, time): (i64, i64), lengths: Option<&Tensor>, device: Device) -> Result<Self, TchError> {
         let lengths = match lengths {
             None => vec![time; batch as usize],
@@ -32,25 +29,19 @@ impl TokenPositions {
         Ok(Self { sequences, positions, unpadded })
     }
 
-    /// How many there are.
+    /// Number of tokens.
     pub fn count(&self) -> usize {
         self.sequences.len()
     }
 
     /// From `[batch, time, width]` to `[tokens, width]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
     pub fn gather(&self, stream: &Tensor) -> Result<Tensor, TchError> {
         let width = stream.size3()?.2;
         let flat = stream.f_reshape([-1, width])?;
         self.unpadded.as_ref().map_or_else(|| Ok(flat.shallow_clone()), |unpadded| flat.f_index_select(0, unpadded))
     }
 
-    /// `tokens` back into `stream`, where padding stays as it was.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// Writes `tokens` back into `stream`; padding does not change.
     pub fn put_back(&self, stream: &Tensor, tokens: &Tensor) -> Result<Tensor, TchError> {
         let shape = stream.size();
         match &self.unpadded {
@@ -62,10 +53,7 @@ impl TokenPositions {
     }
 }
 
-/// 64-bit integers of any device on the host.
-///
-/// # Errors
-/// If memory is short.
+/// 64-bit integers of a tensor on any device.
 pub fn to_integers(tensor: &Tensor) -> Result<Vec<i64>, TchError> {
     let flat = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
     let mut values = vec![0; flat.numel()];

@@ -1,72 +1,59 @@
-//! Hooks into a forward pass: the tools of `inspect` record intermediate values, or replace them.
+//! Hooks into a forward pass, by which the tools of `inspect` record or replace intermediate values.
 
 use tch::{TchError, Tensor};
 
 use crate::model::layers::token_positions::TokenPositions;
 
-/// What tokens chose in one step.
+/// The choices of tokens in one step.
 pub struct Routed<'a> {
-    /// Which step.
     pub step: usize,
-    /// Which tokens.
+    /// The tokens.
     pub places: &'a TokenPositions,
     /// ρ, `[tokens, modules]`.
     pub scores: &'a Tensor,
-    /// The modules that each token chose, `top_k` for each, the best first.
+    /// The chosen modules of each token, `top_k` for each, best first.
     pub chosen: &'a [i64],
-    /// How many tokens chose each module.
+    /// Number of tokens that chose each module.
     pub counts: &'a [u64],
 }
 
-/// What adds to the residual stream.
+/// The source of an addition to the residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Writer {
     /// The embedding, before the first block.
     Embedding,
-    /// The heads of a block's attention, before any direction is taken away.
+    /// The heads of a block's attention, before suppression.
     Heads(usize),
-    /// What is taken away: added with its sign.
+    /// The suppressed part, with its sign.
     Routing(usize),
     /// A block's feed-forward part.
     FeedForward(usize),
 }
 
-/// Sees what a network computes, block by block, and may put something else in its place.
+/// Observes a forward pass block by block, and can replace values.
 pub trait Watch {
-    /// How far each direction of a block is suppressed, `[batch, time or 1, heads · directions]`, f32.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// The suppression of each direction of a block, `[batch, time or 1, heads · directions]`, f32.
     fn routing(&self, _block: usize, routing: Tensor) -> Result<Tensor, TchError> {
         Ok(routing)
     }
 
-    /// What tokens chose in a step.
-    ///
-    /// # Errors
-    /// If memory is short.
+    /// The choices in a step.
     fn routed(&self, _routed: &Routed<'_>) -> Result<(), TchError> {
         Ok(())
     }
 
-    /// What a block's heads say, `[batch, time, heads · head]`.
-    ///
-    /// # Errors
-    /// If shapes do not fit or memory is short.
+    /// The outputs of a block's heads, `[batch, time, heads · head]`.
     fn heads(&self, _block: usize, heads: Tensor) -> Result<Tensor, TchError> {
         Ok(heads)
     }
 
-    /// What is added to the residual stream, `[batch, time, width]`.
-    ///
-    /// # Errors
-    /// If memory is short.
+    /// An addition to the residual stream, `[batch, time, width]`.
     fn added(&self, _by: Writer, _what: &Tensor) -> Result<(), TchError> {
         Ok(())
     }
 }
 
-/// Looks on and does nothing.
+/// Does nothing.
 pub struct Unwatched;
 
 impl Watch for Unwatched {}

@@ -25,7 +25,6 @@ pub(crate) type Holder = (PeerKey, oneshot::Receiver<Result<PeerId, FetchError>>
 /// What one peer did for a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Donor {
-    /// Who.
     pub peer: PeerKey,
     /// What it gave.
     pub bytes: u64,

@@ -91,80 +91,32 @@ pub trait BlobSink: Send + Sync {
 /// Why a blob was not fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
-    /// There is no way to the peer.
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     /// Blobs do not go through relays, and nothing came of a direct connection.
-    #[error("peer {} is connected through a relay only, which carries no blobs, and no direct way to it was found", from.short())]
-    OnlyRelayed {
-        /// The peer that was asked.
-        from: PeerKey,
-    },
-    /// The peer does not have it.
+    #[error("peer {} is connected only through a relay, which carries no blobs, and no direct connection to it could \
+        be made", from.short())]
+    OnlyRelayed { from: PeerKey },
     #[error("peer {} does not have the blob", from.short())]
-    NotHere {
-        /// The peer that was asked.
-        from: PeerKey,
-    },
-    /// The peer serves many already.
-    #[error("peer {} is busy: ask another, or later", from.short())]
-    Busy {
-        /// The peer that was asked.
-        from: PeerKey,
-    },
-    /// The peer does not know that this one is invited.
-    #[error("peer {} sends blobs only to who is invited", from.short())]
-    NotInvited {
-        /// The peer that was asked.
-        from: PeerKey,
-    },
-    /// No blob is as large.
-    #[error("{bytes} bytes are more than any blob has")]
-    TooLarge {
-        /// By the reference.
-        bytes: u64,
-    },
-    /// They all promise, and nothing comes.
-    #[error("no piece of the blob of {bytes} bytes has come for a long time, whoever was asked")]
-    Stuck {
-        /// By the reference.
-        bytes: u64,
-    },
-    /// No peer was named.
-    #[error("nobody is known who has the blob")]
+    NotHere { from: PeerKey },
+    #[error("peer {} is busy: ask another peer, or try again later", from.short())]
+    Busy { from: PeerKey },
+    #[error("peer {} sends blobs only to invited peers", from.short())]
+    NotInvited { from: PeerKey },
+    #[error("{bytes} bytes exceed the largest size of a blob")]
+    TooLarge { bytes: u64 },
+    #[error("no piece of the blob of {bytes} bytes has arrived for a long time from any peer asked")]
+    Stuck { bytes: u64 },
+    #[error("no peer is known to hold the blob")]
     Nobody,
-    /// The peer, or its disk, lies.
-    #[error("peer {} sent other bytes than the blob's", from.short())]
-    WrongHash {
-        /// The peer that was asked.
-        from: PeerKey,
-    },
-    /// The peer fell silent.
-    #[error("peer {} fell silent after {received} bytes", from.short())]
-    Stalled {
-        /// The peer that was asked.
-        from: PeerKey,
-        /// Bytes until then.
-        received: u64,
-    },
-    /// The stream ended early, or could not be opened.
+    #[error("peer {} sent bytes that do not match the hash of the blob", from.short())]
+    WrongHash { from: PeerKey },
+    #[error("peer {} stopped sending after {received} bytes", from.short())]
+    Stalled { from: PeerKey, received: u64 },
     #[error("the stream from peer {} broke after {received} bytes: {reason}", from.short())]
-    Broken {
-        /// The peer that was asked.
-        from: PeerKey,
-        /// Bytes until then.
-        received: u64,
-        /// What was said.
-        reason: String,
-    },
-    /// Our own disk.
+    Broken { from: PeerKey, received: u64, reason: String },
     #[error("the blob could not be stored: {reason}")]
-    Storage {
-        /// Of what kind.
-        kind: io::ErrorKind,
-        /// What was said.
-        reason: String,
-    },
+    Storage { kind: io::ErrorKind, reason: String },
 }
 
 /// How long a transfer waits: for any byte, and for a slice.

@@ -59,7 +59,7 @@ impl Default for Servings {
 impl Servings {
     fn begin(&mut self, peer: PeerId, stream: Stream, serving: Serving) {
         if self.tasks.len() >= SERVINGS_AND_WAITING {
-            tracing::debug!(%peer, "too many streams for blobs: one dropped");
+            tracing::debug!(%peer, "too many blob streams: one dropped");
             return;
         }
         let of_this_peer = self.peers.values().filter(|other| **other == peer).count();
@@ -72,7 +72,7 @@ impl Servings {
                 _ => refuse(stream, STATUS_BUSY).await,
             };
             if let Err(error) = served {
-                tracing::debug!(%peer, %error, "a blob was not served to its end");
+                tracing::debug!(%peer, %error, "serving a blob stopped before its end");
             }
         });
         self.peers.insert(task.id(), peer);

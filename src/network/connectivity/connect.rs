@@ -17,9 +17,7 @@ use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
 pub struct Unreachable {
     /// The addresses that were tried; Kademlia may have added some of its own.
     pub tried: Vec<Multiaddr>,
-    /// How long.
     pub waited: Duration,
-    /// What went wrong.
     pub reason: String,
 }
 
@@ -43,8 +41,8 @@ impl<P> Failed<P> {
     /// The error for requests and fetches.
     pub(crate) fn unreachable(&self) -> Unreachable {
         let reason = match (&self.failure, self.tried.first()) {
-            (Failure::Busy, _) => "too many connections are being made already".to_owned(),
-            (Failure::Swarm(swarm::DialError::NoAddresses), _) => "no address of it is known".to_owned(),
+            (Failure::Busy, _) => "too many connections are being dialled".to_owned(),
+            (Failure::Swarm(swarm::DialError::NoAddresses), _) => "no address of the peer is known".to_owned(),
             (Failure::Swarm(error), Some(address)) => explain(error, address, self.waited).to_string(),
             (Failure::Swarm(error), None) => error.to_string(),
         };
@@ -75,7 +73,6 @@ struct Attempt<P> {
 /// What else there is to the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
-    /// Nothing.
     Nothing,
     /// A connection through a relay: a direct one is sought.
     ARelay,
@@ -116,7 +113,7 @@ impl<P> Connecting<P> {
         if !addresses.is_empty()
             && let Err(failed) = self.begin_one(swarm, peer, addresses, None, Beside::ARelay)
         {
-            tracing::debug!(%peer, error = %failed.unreachable(), "not dialled beside a relay");
+            tracing::debug!(%peer, error = %failed.unreachable(), "not dialled while a relay is in use");
         }
     }
 

@@ -14,76 +14,40 @@ use crate::network::identity::{agent_version, peer_key};
 /// Why a peer could not be joined at an address.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DialError {
-    /// The address does not name a peer.
     #[error("{0} does not end in /p2p/<peer>: copy the whole address that the other peer printed")]
     NoPeer(Multiaddr),
     /// The peer in the address has a key that no peer of ours has.
-    #[error("{0} names a peer that cannot be one of ours: its key is not ed25519")]
+    #[error("{0} does not name a peer of pathswarm: its key is not ed25519")]
     NotOurKind(Multiaddr),
-    /// It is this peer.
     #[error("{0} is this peer itself")]
     Myself(Multiaddr),
-    /// Neither TCP nor QUIC.
-    #[error("{0} is no address that this program can dial: it needs /tcp/<port> or /udp/<port>/quic-v1")]
+    #[error("{0} cannot be dialled: an address needs /tcp/<port> or /udp/<port>/quic-v1")]
     NotSupported(Multiaddr),
-    /// Silence.
     #[error(
-        "nobody answered at {address} within {:.1} s: is that peer running, is the address right, does a firewall or \
-         router in between let it through?", waited.as_secs_f64()
+        "nobody answered at {address} within {:.1} s: check that the peer runs, that the address is right, and that no \
+         firewall or router blocks it", waited.as_secs_f64()
     )]
-    NoAnswer {
-        /// Where.
-        address: Multiaddr,
-        /// How long it was tried.
-        waited: Duration,
-    },
-    /// A machine is there, but no program listens.
+    NoAnswer { address: Multiaddr, waited: Duration },
     #[error(
-        "{address} refused the connection after {:.1} s: the machine is there, but no peer listens on that port",
+        "{address} refused the connection after {:.1} s: the machine is up, but no peer listens on that port",
         waited.as_secs_f64()
     )]
-    Refused {
-        /// Where.
-        address: Multiaddr,
-        /// How long it was tried.
-        waited: Duration,
-    },
-    /// Another peer is there.
+    Refused { address: Multiaddr, waited: Duration },
     #[error(
-        "another peer answered at {address}: {}; the one asked for may have moved, or started again with a new key",
+        "another peer answered at {address}: {}; the expected peer may have moved, or restarted with a new key",
         found.map_or_else(|| "one with an unknown kind of key".to_owned(), |key| key.to_string())
     )]
-    AnotherPeer {
-        /// Where.
-        address: Multiaddr,
-        /// The peer that answered.
-        found: Option<PeerKey>,
-    },
-    /// The peer is there, but this program cannot talk with it.
+    AnotherPeer { address: Multiaddr, found: Option<PeerKey> },
     #[error(
-        "the peer at {address} speaks another version: it is {found:?}, this is {:?}; use the same version on both",
+        "the peer at {address} has another protocol version: {found:?}, this peer has {:?}; use the same version on \
+         both",
         agent_version()
     )]
-    AnotherVersion {
-        /// Where.
-        address: Multiaddr,
-        /// How it introduces itself.
-        found: String,
-    },
-    /// It answered, and then something went wrong.
+    AnotherVersion { address: Multiaddr, found: String },
     #[error("{address} answered, but the connection failed after {:.1} s: {reason}", waited.as_secs_f64())]
-    Failed {
-        /// Where.
-        address: Multiaddr,
-        /// How long it was tried.
-        waited: Duration,
-        /// What went wrong.
-        reason: String,
-    },
-    /// This peer has too much under way.
-    #[error("{0} was not dialled: too many connections are being made already, try again later")]
+    Failed { address: Multiaddr, waited: Duration, reason: String },
+    #[error("{0} was not dialled: too many connections are being dialled, try again later")]
     Busy(Multiaddr),
-    /// The network has stopped.
     #[error("the network has stopped")]
     Stopped,
 }

@@ -12,9 +12,7 @@ pub(crate) const SIGHTS: usize = 64;
 /// Where another peer sees this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
-    /// Where.
     pub at: Multiaddr,
-    /// Its port.
     pub port: Option<u16>,
     /// Whether it sees the port at which this peer listens, or one that was chosen for the connection.
     pub from_listening_port: bool,
@@ -29,7 +27,6 @@ pub struct Sight {
 pub struct Outside {
     /// Whether others come in without a relay, as far as is known.
     pub is_reached: bool,
-    /// Where.
     pub reached_at: Vec<Multiaddr>,
     /// Where connected peers see this one.
     pub sights: Vec<Sight>,

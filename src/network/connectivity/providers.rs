@@ -31,7 +31,6 @@ pub(crate) type Providers = kad::Behaviour<MemoryStore>;
 /// A peer that claims to be a member of a module. Only its own signed heartbeats prove it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
-    /// Who.
     pub peer: PeerKey,
     /// Where it may be found.
     pub addresses: Vec<Multiaddr>,

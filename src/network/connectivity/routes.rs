@@ -23,7 +23,7 @@ use crate::network::limits::DETOUR_LASTS;
 
 /// Why another connection was refused.
 #[derive(Debug, thiserror::Error)]
-#[error("there is a direct connection to the peer already")]
+#[error("a direct connection to the peer exists already")]
 struct Detour;
 
 /// A direct connection.

@@ -48,11 +48,11 @@ impl Offence {
 
     fn reason(self) -> &'static str {
         match self {
-            Self::Unreadable => "it sent messages that do not read",
-            Self::Unsigned => "it sent updates that their owners have not signed",
-            Self::WrongBytes => "it sent other bytes than those asked for",
-            Self::TooFast => "it sent more in a second than any honest peer does",
-            Self::WrongUpdate => "it published updates that cannot be right",
+            Self::Unreadable => "it sent messages that cannot be decoded",
+            Self::Unsigned => "it sent updates without a valid signature of their owner",
+            Self::WrongBytes => "it sent bytes that do not match the requested hash",
+            Self::TooFast => "it exceeded the rate limit for messages",
+            Self::WrongUpdate => "it published invalid updates",
         }
     }
 }
@@ -60,7 +60,6 @@ impl Offence {
 /// A peer that is banned, or was lately.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
-    /// Who.
     pub peer: PeerKey,
     /// Until when, in seconds since 1970.
     pub until_s: u64,
@@ -209,7 +208,7 @@ mod tests {
         let mut again = PeerScores::default();
         again.restore(scores.bans(), NOW + 1);
         assert_eq!(again.banned(NOW + 1).collect::<Vec<_>>(), [EVE]);
-        assert_eq!(again.bans()[0].reason, "it sent messages that do not read");
+        assert_eq!(again.bans()[0].reason, "it sent messages that cannot be decoded");
         let mut wrong = PeerScores::default();
         wrong.restore(scores.bans(), NOW - 2 * BAN_MOST_S);
         assert_eq!(wrong.banned(NOW - 2 * BAN_MOST_S).count(), 0);

@@ -18,33 +18,16 @@ use crate::network::swarm::behaviour::{Behaviour, Optional};
 /// Why the network did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A part of libp2p could not be made.
     #[error("{part} could not be set up: {reason}")]
-    NotBuilt {
-        /// Which part.
-        part: &'static str,
-        /// What it said.
-        reason: String,
-    },
-    /// Another program listens there.
-    #[error("cannot listen on {0}: the port is taken, by another peer perhaps; stop that one or choose another port")]
+    NotBuilt { part: &'static str, reason: String },
+    #[error("cannot listen on {0}: the port is in use, perhaps by another peer; stop that peer or choose another port")]
     PortTaken(Multiaddr),
-    /// Not an address that this program can listen on.
     #[error("cannot listen on {0}: give an address such as /ip4/0.0.0.0/udp/4001/quic-v1 or /ip4/0.0.0.0/tcp/4001")]
     NotAnAddress(Multiaddr),
-    /// Not an address of a relay.
-    #[error(
-        "{0} is no relay that this program can ask: copy the whole address that `pathswarm relay` printed, /p2p/ included"
-    )]
+    #[error("{0} is not the address of a relay: copy the whole address that `pathswarm relay` printed, with /p2p/")]
     NotARelay(Multiaddr),
-    /// Anything else.
     #[error("cannot listen on {address}: {reason}")]
-    NotListening {
-        /// Where.
-        address: Multiaddr,
-        /// What the system said.
-        reason: String,
-    },
+    NotListening { address: Multiaddr, reason: String },
 }
 
 /// TCP (noise, yamux) and QUIC, both with names looked up by DNS; and circuits through relays, secured as TCP is.

@@ -54,7 +54,6 @@ pub enum NetworkEvent {
     Response {
         /// As given with the request.
         id: u64,
-        /// The peer that was asked.
         from: PeerKey,
         /// At most [`crate::network::limits::CONTROL_BYTES`].
         result: Result<Vec<u8>, RequestError>,
@@ -63,7 +62,6 @@ pub enum NetworkEvent {
     Fetched {
         /// As given with the fetch.
         id: u64,
-        /// Which blob.
         blob: BlobRef,
         /// What each of those that were named did. One that gave wrong bytes failed with [`FetchError::WrongHash`].
         donors: Vec<Donor>,
@@ -74,7 +72,6 @@ pub enum NetworkEvent {
     Providers {
         /// As given with the lookup.
         id: u64,
-        /// Which module.
         module: ModuleId,
         /// At most [`crate::network::limits::PROVIDERS_PER_LOOKUP`], without this peer itself.
         providers: Vec<Provider>,

@@ -75,12 +75,10 @@ impl NetworkConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
     /// Too many results wait to be taken, or too many commands to be carried out.
-    #[error("too much is under way already: take what has arrived, then try again")]
+    #[error("too many operations are pending: handle what has arrived, then try again")]
     Busy,
-    /// Larger than a request or response may be.
-    #[error("{0} bytes to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
+    #[error("{0} bytes are too many to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
     TooLarge(usize),
-    /// The network has stopped, or its events are no longer taken.
     #[error("the network has stopped")]
     Stopped,
 }

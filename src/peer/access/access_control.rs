@@ -74,27 +74,16 @@ pub enum AccessChange {
 /// Why somebody cannot invite, or send away.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// The run lets everybody in.
-    #[error("this run is open: whoever knows an address takes part, without an invitation")]
+    #[error("this run is open: any peer that knows an address can join, without an invitation")]
     Open,
-    /// This peer has no credential of its own.
     #[error("this peer is not invited itself: {0}")]
     NotInvited(Refusal),
-    /// Its rank is too low.
-    #[error("this peer may not invite others{}", if *.0 > MEMBER { " who may invite so far themselves" } else { "" })]
+    #[error("this peer may not invite others{}", if *.0 > MEMBER { " that may invite in turn" } else { "" })]
     NoRight(u8),
-    /// Not below it.
-    #[error("{} was not invited by this peer, nor in its name: {reason}", of.short())]
-    NotYours {
-        /// Whom it is about.
-        of: PeerKey,
-        /// What is said to it.
-        reason: Refusal,
-    },
-    /// Too many are remembered.
+    #[error("{} was invited neither by this peer nor by a peer that it has invited: {reason}", of.short())]
+    NotYours { of: PeerKey, reason: Refusal },
     #[error("{0}")]
     Full(&'static str),
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] crate::store::DiskError),
 }
@@ -133,9 +122,6 @@ fn read_credential(folder: &Path, run: RunId) -> anyhow::Result<Option<Credentia
 }
 
 /// Keeps a credential in a peer's folder.
-///
-/// # Errors
-/// If the disk fails.
 pub fn store_credential(folder: &Path, run: RunId, credential: Credential) -> anyhow::Result<()> {
     let token = InvitationToken { run, addresses: Vec::new(), grant: Grant::Credential(credential) };
     write_file(&invitation_file(folder), format!("{}\n", invitation_token::to_text(&token)?).as_bytes())?;
@@ -144,9 +130,6 @@ pub fn store_credential(folder: &Path, run: RunId, credential: Credential) -> an
 
 impl AccessControl {
     /// The access_control of the peer in a folder; none if its run is open.
-    ///
-    /// # Errors
-    /// If what the folder has cannot be read.
     pub fn of(
         folder: &Path,
         identity: &Identity,
@@ -158,9 +141,6 @@ impl AccessControl {
     }
 
     /// The same, where it is known whose invitations are the first.
-    ///
-    /// # Errors
-    /// If what the folder has cannot be read.
     pub(in crate::peer) fn open(
         folder: &Path,
         identity: &Identity,
@@ -170,7 +150,7 @@ impl AccessControl {
         let mut admission = Admission::new(run, creator, verify);
         for revocation in revocations {
             if let Err(error) = admission.revoke(revocation) {
-                tracing::warn!(%error, "a revocation on the disk is none");
+                tracing::warn!(%error, "a stored revocation is not valid");
             }
         }
         let own = if creator == identity.key() { Some(Credential::default()) } else { read_credential(folder, run)? };
@@ -242,7 +222,10 @@ impl AccessControl {
     fn redeem(&self, book: &mut Book, from: PeerKey, one: &OneTimeInvitation) -> Result<Credential, String> {
         let (run, now) = (book.admission.run(), now_s());
         if one.by != self.identity.key() {
-            return Err(format!("a one-time invitation is redeemed by whoever made it, which is {}", one.by.short()));
+            return Err(format!(
+                "a one-time invitation can be redeemed only by the peer that made it, {}",
+                one.by.short()
+            ));
         }
         if !verify(one.by, &one.signed_bytes(run), &one.signature) {
             return Err(Refusal::NotSigned(one.by).to_string());
@@ -251,8 +234,8 @@ impl AccessControl {
         match used.map(|used| used.by) {
             Some(Some(by)) if by == from => {}
             Some(Some(_)) => return Err("another peer has used this one-time invitation".to_owned()),
-            Some(None) => return Err("the invitation was taken back".to_owned()),
-            None if one.use_until_s <= now => return Err("the invitation was not used in time".to_owned()),
+            Some(None) => return Err("the invitation was revoked".to_owned()),
+            None if one.use_until_s <= now => return Err("the invitation has expired unused".to_owned()),
             None => {}
         }
         // Who was sent away does not come back by what it had before.
@@ -275,7 +258,7 @@ impl AccessControl {
         let mut used: Vec<RedeemedInvitation> =
             book.redeemed.iter().filter(|used| used.use_until_s > now).copied().collect();
         if used.len() >= MAX_REDEEMED {
-            return Err(AccessError::Full("too many one-time invitations are used up already: try again later"));
+            return Err(AccessError::Full("too many one-time invitations have been used: try again later"));
         }
         used.push(RedeemedInvitation { secret: one.secret, by, at_s: now, use_until_s: one.use_until_s });
         self.keep(&book.admission, &used)?;
@@ -285,7 +268,7 @@ impl AccessControl {
 
     fn keep(&self, admission: &Admission, used: &[RedeemedInvitation]) -> Result<(), AccessError> {
         let guests = AccessList { redeemed: used.to_vec(), revocations: admission.revocations().cloned().collect() };
-        let bytes = encoding::encode(&guests).map_err(|_| AccessError::Full("the guest book is full"))?;
+        let bytes = encoding::encode(&guests).map_err(|_| AccessError::Full("the access list is full"))?;
         Ok(write_file(&guests_file(&self.folder), &bytes)?)
     }
 
@@ -301,7 +284,7 @@ impl AccessControl {
                 Ok(true) => AccessChange::Admitted,
                 Ok(false) => AccessChange::Nothing,
                 Err(reason) => {
-                    tracing::debug!(author = %author.short(), %reason, "a credential that does not hold");
+                    tracing::debug!(author = %author.short(), %reason, "a credential was refused");
                     if reason.is_forged() { AccessChange::Forged } else { AccessChange::Nothing }
                 }
             },
@@ -324,14 +307,14 @@ impl AccessControl {
             match book.admission.revoke(revocation) {
                 Ok(true) => news.push(of),
                 Ok(false) => {}
-                Err(reason) => tracing::debug!(of = %of.short(), %reason, "a revocation that does not count"),
+                Err(reason) => tracing::debug!(of = %of.short(), %reason, "a revocation was refused"),
             }
         }
         // It counts at once; a disk that is full hears of it with the next one.
         if !news.is_empty()
             && let Err(error) = self.keep(&book.admission, &book.redeemed)
         {
-            tracing::warn!(%error, "who was sent away is not on the disk yet");
+            tracing::warn!(%error, "a revocation could not be stored yet");
         }
         news
     }
@@ -351,9 +334,6 @@ impl AccessControl {
     }
 
     /// An invitation for one peer, for so long.
-    ///
-    /// # Errors
-    /// If this peer has no right to give it.
     pub fn invite(&self, to: PeerKey, rank: u8, lasts_s: u64) -> Result<(RunId, Grant), AccessError> {
         let (run, own) = self.right(rank)?;
         let now = now_s();
@@ -363,9 +343,6 @@ impl AccessControl {
     }
 
     /// An invitation for whoever brings this secret first.
-    ///
-    /// # Errors
-    /// If this peer has no right to give it.
     pub fn invite_once(
         &self,
         secret: [u8; 16],
@@ -381,9 +358,6 @@ impl AccessControl {
     }
 
     /// What a command of this machine shows, which has a key of its own for the occasion.
-    ///
-    /// # Errors
-    /// If this peer is not invited itself.
     pub fn visitor(&self, key: PeerKey) -> Result<AuthenticationRequest, AccessError> {
         match self.invite(key, VISITOR, VISIT_S)? {
             (_, Grant::Credential(credential)) => Ok(AuthenticationRequest::Present(credential)),
@@ -392,9 +366,6 @@ impl AccessControl {
     }
 
     /// Sends a peer away, with all whom it has invited.
-    ///
-    /// # Errors
-    /// If this peer has no right to, or cannot remember it.
     pub fn send_away(&self, of: PeerKey) -> Result<Revocation, AccessError> {
         let mut book = self.book();
         let credential = book.own.clone().ok_or(AccessError::NotInvited(Refusal::None))?;
@@ -419,9 +390,6 @@ impl AccessControl {
     }
 
     /// Takes a one-time invitation back that this peer has made; whoever has used it is sent away.
-    ///
-    /// # Errors
-    /// If it is another's, or that cannot be remembered.
     pub fn take_back(&self, one: &OneTimeInvitation) -> Result<Option<Revocation>, AccessError> {
         let used = {
             let mut book = self.book();
@@ -440,7 +408,7 @@ impl AccessControl {
 
 fn not_invited(reason: &str) -> AuthenticationResponse {
     AuthenticationResponse::NotInvited(format!(
-        "{reason}; whoever takes part and may invite can make one (pathswarm invite)"
+        "{reason}; a peer of the run that may invite can make one (pathswarm invite)"
     ))
 }
 

@@ -76,7 +76,7 @@ fn a_one_time_invitation_is_whose_it_first_was_whatever_starts_again_meanwhile()
     assert!(elsewhere.takes_part(ann.key()) && !elsewhere.admits(eve.key()));
     refused(elsewhere.answer(eve.key(), AuthenticationRequest::Present(of_ann)));
     let reason = refused(elsewhere.answer(eve.key(), AuthenticationRequest::Redeem(one.clone())));
-    assert!(reason.contains("redeemed by whoever made it"), "{reason}");
+    assert!(reason.contains("redeemed only by the peer that made it"), "{reason}");
     let mut raised = one;
     (raised.rank, raised.secret) = (MEMBER + 1, [1; 16]);
     assert!(refused(house.creators().answer(eve.key(), AuthenticationRequest::Redeem(raised))).contains("not signed"));
@@ -87,15 +87,15 @@ fn an_invitation_that_was_not_used_in_time_or_was_taken_back_lets_nobody_in() {
     let (house, ann) = (House::new(), Identity::generate());
     let late = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (0, NO_EXPIRY_S)));
     assert!(
-        refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(late))).contains("not used in time")
+        refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(late))).contains("expired unused")
     );
     let back = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
     assert_eq!(house.creators().take_back(&back).unwrap(), None);
-    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(back))).contains("taken back"));
+    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(back))).contains("was revoked"));
     let used = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
     welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(used.clone())));
     assert_eq!(house.creators().take_back(&used).unwrap().unwrap().of, ann.key());
-    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(used))).contains("taken back"));
+    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(used))).contains("was revoked"));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn who_was_sent_away_stays_away_after_a_restart_and_wherever_it_is_told() {
     let of_ann = credential(house.creators().invite(ann.key(), MEMBER + 1, NO_EXPIRY_S));
     let revocation = house.creators().send_away(ann.key()).unwrap();
     let door = house.creators();
-    assert!(refused(door.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone()))).contains("taken back"));
+    assert!(refused(door.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone()))).contains("was revoked"));
     assert_eq!(door.counts(), (0, 1));
     let there = house.door("there", &Identity::generate());
     welcomed(there.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone())));
@@ -145,7 +145,7 @@ fn who_was_sent_away_does_not_come_back_by_the_one_time_invitation_that_it_had()
     let revocation = house.creators().send_away(ann.key()).unwrap();
     // However much later she asks: what she gets is from before.
     assert!(first.0[0].issued_s <= revocation.at_s);
-    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one))).contains("taken back"));
+    assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one))).contains("was revoked"));
 }
 
 #[test]

@@ -110,7 +110,7 @@ mod tests {
         let access = StoredBlobs::default();
         assert!(access.open(update).unwrap().is_none(), "there is no store yet");
         access.take_in(blobs);
-        assert!(access.open(update).unwrap().is_none(), "nobody has said what is private");
+        assert!(access.open(update).unwrap().is_none(), "private blobs are not known yet");
         access.serve_all_but(BTreeSet::from([text.hash]), None);
         assert!(access.open(text).unwrap().is_none());
         assert!(access.open(update).unwrap().is_some());

@@ -20,37 +20,22 @@ const MOST_TEXT_BYTES: u64 = 16 * 1024;
 /// Why a text is no invitation.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// The file cannot be read.
     #[error("{path}: {error}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What the system said.
-        error: std::io::Error,
-    },
-    /// Neither a file nor a token.
-    #[error("neither a file nor an invitation, which begins with {BEGINS}")]
+    File { path: PathBuf, error: std::io::Error },
+    #[error("neither a file nor an invitation; an invitation begins with {BEGINS}")]
     Neither,
-    /// A part is missing, or was changed.
-    #[error("the invitation is not whole: copy all of it")]
+    #[error("the invitation is incomplete: copy all of it")]
     Broken,
-    /// Another version.
     #[error("the invitation cannot be read: {0}")]
     Wire(#[from] WireError),
 }
 
 /// A token as one word.
-///
-/// # Errors
-/// If it has more addresses than fit.
 pub fn to_text(token: &InvitationToken) -> Result<String, WireError> {
     Ok(format!("{BEGINS}{}", BASE64_URL_SAFE_NO_PAD.encode(encoding::encode(token)?)))
 }
 
 /// A token from that word, or from the file that it is in.
-///
-/// # Errors
-/// If it is neither.
 pub fn read(text_or_file: &str) -> Result<InvitationToken, TokenError> {
     if text_or_file.trim_start().starts_with(BEGINS) {
         return from_text(text_or_file);
@@ -67,9 +52,6 @@ pub fn read(text_or_file: &str) -> Result<InvitationToken, TokenError> {
 }
 
 /// A token from that word, however its lines were broken.
-///
-/// # Errors
-/// If it is none.
 pub fn from_text(text: &str) -> Result<InvitationToken, TokenError> {
     let word: String = text.split_whitespace().collect();
     let encoded = word.strip_prefix(BEGINS).ok_or(TokenError::Neither)?;

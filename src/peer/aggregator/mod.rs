@@ -30,23 +30,14 @@ const MAILBOX: usize = 1;
 /// Why the aggregator had to give up: this peer's disk or memory, never another peer's bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum AggregateError {
-    /// The store failed.
     #[error(transparent)]
     Store(#[from] BlobError),
-    /// A state that should be here is not.
     #[error("module {module}: the state {state} is not in the store")]
-    StateGone {
-        module: ModuleId,
-        /// Its state's hash.
-        state: BlobHash,
-    },
-    /// The sum does not hold what it should.
-    #[error("module {module} version {target}: the sum does not hold the contributions it should")]
+    StateGone { module: ModuleId, state: BlobHash },
+    #[error("module {module} version {target}: the sum does not hold the expected contributions")]
     Sum { module: ModuleId, target: Version },
-    /// The average cannot be compressed.
     #[error("module {module}: {source}")]
     Encode { module: ModuleId, source: crate::compress::EncodeError },
-    /// What the router is made of does not read.
     #[error("module {module}, the router: {reason}")]
     Router { module: ModuleId, reason: String },
     /// The state does not decode, or the own average does not apply.
@@ -95,9 +86,6 @@ struct Worker {
 
 impl Aggregator {
     /// Starts the thread. Answers come out of the receiver, one for each command, in order.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub fn start(blobs: BlobStore, manifest: &Arc<Manifest>) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
         let (work, mut mailbox) = mpsc::channel(MAILBOX);
         let (answers, receiver) = mpsc::channel(MAILBOX);
@@ -323,7 +311,7 @@ impl Worker {
             Ok(()) => Ok(Some(true)),
             Err(NotSo::Gone(_) | NotSo::NoState) => Ok(None),
             Err(error) => {
-                tracing::warn!(%module, %error, "an update is not what its contributions make");
+                tracing::warn!(%module, %error, "an update does not match its contributions");
                 Ok(Some(false))
             }
         }

@@ -1,4 +1,4 @@
-//! The outer arithmetic of a run's router, where the text is shared out anew: what outer gradients and their average are to
+//! The outer arithmetic of a run's router, where the text is resharded: what outer gradients and their average are to
 //! another module, the paths' scores of a slice and all of them together are to this one.
 
 use std::collections::BTreeMap;
@@ -41,9 +41,6 @@ impl RouterRounds {
     }
 
     /// Whether these are valid scores of one path, and now in the round.
-    ///
-    /// # Errors
-    /// If the store fails.
     pub fn accumulate(&mut self, target: Version, blob: BlobHash) -> Result<bool, AggregateError> {
         let documents = self.parts.slice_documents as usize;
         let Some((_, heard)) = self.open.as_mut().filter(|(open, _)| *open == target) else { return Ok(false) };
@@ -55,7 +52,7 @@ impl RouterRounds {
                 Ok(true)
             }
             other => {
-                tracing::warn!(%blob, ?other, "these are no path's scores");
+                tracing::warn!(%blob, ?other, "not a table of scores");
                 Ok(false)
             }
         }
@@ -63,9 +60,6 @@ impl RouterRounds {
 
     /// The scores that a round has heard, and the state that they make. Of a path that stands in it twice the newest count,
     /// and nobody's for another path.
-    ///
-    /// # Errors
-    /// If the round has not heard them, or the store fails.
     pub fn combine(
         &mut self,
         target: Version,
@@ -87,9 +81,6 @@ impl RouterRounds {
     }
 
     /// The scores of one path that a blob holds, if it does; nothing if it is not here.
-    ///
-    /// # Errors
-    /// If the store fails.
     pub fn scores(&self, blob: BlobRef) -> Result<Option<Option<PathScores>>, AggregateError> {
         let documents = self.parts.slice_documents as usize;
         let bytes = match self.blobs.get(blob.hash, blob.bytes) {
@@ -102,9 +93,6 @@ impl RouterRounds {
     }
 
     /// Whether the scores of these contributions are those that an update tells; nothing if any of them is not here.
-    ///
-    /// # Errors
-    /// If the store fails.
     pub fn audit(&self, contributions: &[Counted], average: BlobRef) -> Result<Option<bool>, AggregateError> {
         let mut all = BTreeMap::new();
         for counted in contributions {
@@ -122,9 +110,6 @@ impl RouterRounds {
     }
 
     /// The state that scores make of another; nothing if they are none.
-    ///
-    /// # Errors
-    /// If the state or the atlas is gone, or the store fails.
     pub fn apply(&mut self, from: BlobRef, average: &[u8]) -> Result<Option<Vec<u8>>, AggregateError> {
         let (run, module) = (&self.manifest.config, self.module);
         let (width, overlap) = (run.model.width, run.routing.overlap);
@@ -157,8 +142,8 @@ impl RouterRounds {
             _ => (before.passed(), None),
         };
         match why {
-            Some(why) => tracing::warn!(round = after.rounds, %why, "the text stays as it is shared out"),
-            None if due => tracing::info!(router = after.fits, sizes = ?after.sizes, "the text is shared out anew"),
+            Some(why) => tracing::warn!(round = after.rounds, %why, "the shards stay as they are"),
+            None if due => tracing::info!(router = after.fits, sizes = ?after.sizes, "the text is resharded"),
             None => {}
         }
         Ok(Some(after.encode(width)))

@@ -187,7 +187,7 @@ impl Client {
         blob: BlobRef,
         from: &[PeerKey],
     ) -> Result<Result<(), String>, Stopped> {
-        let mut reason = "nobody has it".to_owned();
+        let mut reason = "no peer has it".to_owned();
         for some in from.chunks(DONORS) {
             for peer in some {
                 self.introduce(*peer).await?;

@@ -58,7 +58,7 @@ pub(in crate::peer) fn best_first<T>(candidates: &mut [(Head, T)]) {
 
 /// The head that an answer attests, if an honest peer could have given it.
 fn attested(plan: &RunPlan, module: ModuleId, answer: Answer) -> Result<Head, String> {
-    let Response::Snapshot(updates) = answer? else { return Err("it answered something else".to_owned()) };
+    let Response::Snapshot(updates) = answer? else { return Err("it sent an unexpected answer".to_owned()) };
     let genesis = plan.genesis.get(&module).map(|state| Chain::genesis(*state)).ok_or("the run has no such module")?;
     if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
         return Err("it answered with another module's updates, or too many".to_owned());

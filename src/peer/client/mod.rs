@@ -22,19 +22,14 @@ use crate::peer::join::{JoinError, fetch_manifest};
 /// Why a swarm could not be visited.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
-    /// There is nowhere to go.
     #[error("no address was given")]
     NoAddress,
-    /// Nobody at the address, or not one of us.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// In the name of a peer that has no right to.
     #[error(transparent)]
     Door(#[from] AccessError),
-    /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The network went away.
     #[error(transparent)]
     Stopped(#[from] Stopped),
 }
@@ -66,16 +61,12 @@ pub(super) struct Visit {
     pub client: Client,
     /// Who answered first.
     pub contact: PeerKey,
-    /// Where.
     pub address: Multiaddr,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,
 }
 
 /// Goes to the first of these addresses that answers. What is fetched goes to `blobs`.
-///
-/// # Errors
-/// Why the first did not answer, if none does.
 pub(super) async fn visit(entrance: Entrance<'_>, blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
     let identity = Identity::generate();
     let shown = entrance.sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose()?;

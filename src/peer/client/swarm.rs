@@ -41,9 +41,6 @@ pub(in crate::peer) struct SwarmClient {
 
 impl SwarmClient {
     /// Connects to the first address that answers, and fetches the run's manifest and shard table.
-    ///
-    /// # Errors
-    /// If no address answers, or what is there is no run of this program.
     pub async fn connect(entrance: Entrance<'_>) -> Result<Self, VisitError> {
         let blobs = MemoryBlobs::default();
         let Visit { mut client, contact, address, manifest: manifest_bytes } =
@@ -62,42 +59,27 @@ impl SwarmClient {
     }
 
     /// Something that every peer of the run has.
-    ///
-    /// # Errors
-    /// If no peer sends it, or the network stops.
     pub async fn part(&mut self, blob: BlobRef, what: &'static str) -> Result<Vec<u8>, VisitError> {
         let from: Vec<PeerKey> = std::iter::once(self.contact.0).chain(self.directory.answering()).collect();
         part(&mut self.connection, &self.blobs, blob, what, &from).await
     }
 
     /// The bytes of a blob, from those of these peers that have it, unless they are in memory; why not, if no peer sends it.
-    ///
-    /// # Errors
-    /// If the network stops.
     pub async fn fetch(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<Vec<u8>, String>, Stopped> {
         fetch(&mut self.connection, &self.blobs, blob, from).await
     }
 
     /// Looks for holders of these modules.
-    ///
-    /// # Errors
-    /// If the network stops.
     pub async fn search(&mut self, modules: &[ModuleId]) -> Result<(), Stopped> {
         self.directory.search(&mut self.connection, &self.plan, modules).await
     }
 
     /// Looks for peers that can run these paths.
-    ///
-    /// # Errors
-    /// If the network stops.
     pub async fn search_paths(&mut self, paths: &BTreeSet<PathId>) -> Result<(), Stopped> {
         self.directory.search_paths(&mut self.connection, &self.plan, paths).await
     }
 
     /// Where the holders of these modules stand, as owners have signed it, best first.
-    ///
-    /// # Errors
-    /// If the network stops.
     pub async fn heads(
         &mut self,
         modules: &[ModuleId],
@@ -107,9 +89,6 @@ impl SwarmClient {
     }
 
     /// The first of these states that its holder sends and that is accepted, with its holder; or what went wrong last.
-    ///
-    /// # Errors
-    /// If the network stops, or `accept` fails.
     pub async fn newest<T, E: From<Stopped>>(
         &mut self,
         candidates: &[(Head, PeerKey)],
@@ -130,9 +109,6 @@ impl SwarmClient {
     }
 
     /// The first of a finished path's trainer states that is sent and accepted.
-    ///
-    /// # Errors
-    /// If the network stops, or `accept` fails.
     pub async fn trainer<T, E: From<Stopped>>(
         &mut self,
         path: PathId,
@@ -151,9 +127,6 @@ impl SwarmClient {
     }
 
     /// The test text of a path: from the peers of the path first, then from others, since the run's creator has all of it.
-    ///
-    /// # Errors
-    /// If the network stops.
     pub async fn test_text(&mut self, path: PathId) -> Result<Option<Vec<u8>>, Stopped> {
         self.search_paths(&BTreeSet::from([path])).await?;
         let mut from = self.directory.peers_for_path(&self.plan, path);
@@ -191,5 +164,5 @@ async fn fetch(
         return Ok(Ok(bytes));
     }
     let fetched = connection.fetch(blob, from).await?;
-    Ok(fetched.and_then(|()| blobs.take(blob.hash).ok_or_else(|| "it is not in memory any more".to_owned())))
+    Ok(fetched.and_then(|()| blobs.take(blob.hash).ok_or_else(|| "it is no longer in memory".to_owned())))
 }

@@ -14,9 +14,7 @@ use crate::text::Tokenizer;
 
 /// A path, or its ancestor, and what its tokens mean.
 pub struct Checkpoint {
-    /// Its run.
     pub config: RunConfig,
-    /// Its tokens.
     pub tokenizer: Tokenizer,
     /// Its parameters, level by level.
     pub levels: Vec<Vec<f32>>,
@@ -24,9 +22,6 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Of a collected run; the ancestor if no path is named.
-    ///
-    /// # Errors
-    /// If there is no such path, or a file of the folder is broken.
     pub fn of_collected(collected: &Collected, path: Option<PathId>) -> Result<Self, CollectError> {
         let levels = match path {
             None => collected.ancestor().to_vec(),
@@ -40,9 +35,6 @@ impl Checkpoint {
     }
 
     /// As the newest states of a path's modules in these folders make it; the ancestor if no path is named.
-    ///
-    /// # Errors
-    /// If a peer still runs, the folders are of several runs, or none has some part of the path.
     pub fn in_stores(folders: &[PathBuf], path: Option<PathId>) -> Result<Self, CollectError> {
         let first = folders.first().ok_or(CollectError::PartInNoFolder("the run"))?;
         let bytes = manifest_of(first)?;

@@ -32,108 +32,50 @@ use crate::text::TokenizerError;
 /// Why a run could not be collected. Nothing is left half written.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// The folder to write.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Nobody at the address, or not one of us.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// In the name of a peer that has no right to.
     #[error(transparent)]
     Door(#[from] AccessError),
-    /// The network did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The network went away.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// No peer that can be reached has these.
     #[error(
-        "no peer that can be reached holds {}; asked {asked} peers: wait until one takes a path through it, or collect \
-         from the folders of peers that hold it",
+        "no reachable peer holds {}; asked {asked} peers: wait until one takes a path through it, or collect from the \
+         folders of peers that hold it",
         list(modules)
     )]
-    NoHolder {
-        /// Which modules.
-        modules: Vec<ModuleId>,
-        /// How many peers were asked.
-        asked: usize,
-    },
-    /// Its holders could not deliver it.
+    NoHolder { modules: Vec<ModuleId>, asked: usize },
     #[error("module {module} could not be fetched: {reason}")]
-    NotFetched {
-        /// Which module.
-        module: ModuleId,
-        /// What went wrong last.
-        reason: String,
-    },
-    /// No folder has these.
-    #[error("none of the {folders} folders holds {}; add the folder of a peer that does", list(modules))]
-    InNoFolder {
-        /// Which modules.
-        modules: Vec<ModuleId>,
-        /// How many were read.
-        folders: usize,
-    },
-    /// No folder has a part of the run.
+    NotFetched { module: ModuleId, reason: String },
+    #[error("none of the {folders} folders holds {}; add the folder of a peer that holds it", list(modules))]
+    InNoFolder { modules: Vec<ModuleId>, folders: usize },
     #[error("none of the folders holds {0}; add the folder of another peer of the run")]
     PartInNoFolder(&'static str),
-    /// A folder of another run.
-    #[error("{} holds run {found}, this is run {expected}; name only folders of one run", folder.display())]
-    OtherRun {
-        /// The folder.
-        folder: PathBuf,
-        /// Its run.
-        found: RunId,
-        /// The run that is collected.
-        expected: RunId,
-    },
-    /// A folder without a manifest that is its run's.
+    #[error("{} holds run {found}, not run {expected}; name only folders of one run", folder.display())]
+    OtherRun { folder: PathBuf, found: RunId, expected: RunId },
     #[error("{}: {reason}", folder.display())]
-    NoManifest {
-        /// The folder.
-        folder: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A peer's store that cannot be read.
+    NoManifest { folder: PathBuf, reason: String },
     #[error(transparent)]
     Store(#[from] OpenError),
-    /// A journal of another program.
-    #[error("{}: a record of the journal: {source}", folder.display())]
-    Record {
-        /// The folder.
-        folder: PathBuf,
-        /// Why.
-        source: WireError,
-    },
-    /// A blob on the disk.
+    #[error("{}: a record of the journal cannot be decoded: {source}", folder.display())]
+    Record { folder: PathBuf, source: WireError },
     #[error(transparent)]
     Blob(#[from] BlobError),
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A state that is attested and yet no state.
     #[error(transparent)]
     State(#[from] StateError),
-    /// A manifest that is not this program's.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Not a path of the run.
     #[error("there is no path {path}; this run has paths 0 to {last}")]
-    NoPath {
-        /// Which was named.
-        path: PathId,
-        /// The last one.
-        last: u32,
-    },
-    /// A collected folder.
+    NoPath { path: PathId, last: u32 },
     #[error(transparent)]
     Collected(#[from] CollectedError),
-    /// A tokenizer that is not this program's.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// Parameters that are not the model's.
     #[error(transparent)]
     Parameters(#[from] ExchangeError),
 }

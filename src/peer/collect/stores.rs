@@ -18,9 +18,6 @@ use crate::protocol::{Node, Record, RunPlan};
 use crate::store::{BlobError, StoreReader};
 
 /// Writes the newest version of every module in these peers' folders to `target`.
-///
-/// # Errors
-/// If a peer still runs, its store is another run's, or no folder has some module.
 pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) -> Result<Summary, CollectError> {
     let mut writer = Unfinished::begin(target)?.of_run(manifest)?;
     let mut stores = Stores::open(folders, writer.run())?;
@@ -37,7 +34,7 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
             let (bytes, head) = found?;
             match writer.put_state(*module, &bytes, head)? {
                 Ok(()) => break,
-                Err(reason) => tracing::warn!(%module, reason, "a state is passed over"),
+                Err(reason) => tracing::warn!(%module, reason, "a state is skipped"),
             }
         }
     }
@@ -149,9 +146,6 @@ pub fn peers_below(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The manifest of a peer's run, which lies in its folder or in the one above, as `manifest.json`.
-///
-/// # Errors
-/// If there is none, or it is not the one of the run in the store.
 pub fn manifest_of(folder: &Path) -> Result<Vec<u8>, CollectError> {
     let run = StoreReader::open(&store_folder(folder))?.run();
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
@@ -223,7 +217,7 @@ mod tests {
         drop(store);
         let target = tiny.home.path().join("all");
         let summary = collect_from_stores(&tiny.manifest, std::slice::from_ref(&a), &target).unwrap();
-        assert_eq!(Vec::from_iter(summary.best_before), [("0".to_owned(), 1)], "the other has not been looked at yet");
+        assert_eq!(Vec::from_iter(summary.best_before), [("0".to_owned(), 1)], "the other has not been read yet");
         let collected = Collected::open(&target).unwrap();
         assert_eq!(collected.levels_of(PathId(0)).unwrap(), levels);
         assert!(collected.best(PathId(1)).is_none() && collected.levels_of(PathId(1)).unwrap() != levels);
@@ -248,7 +242,7 @@ mod tests {
         let peer = tiny.peer("peer", &[("0.0", 2), ("1.0", 1)]);
         let target = tiny.home.path().join("all");
         let error = collect_from_stores(&tiny.manifest, &[peer], &target).unwrap_err().to_string();
-        assert_eq!(error, "none of the 1 folders holds module 0.1; add the folder of a peer that does");
+        assert_eq!(error, "none of the 1 folders holds module 0.1; add the folder of a peer that holds it");
         nothing_is_left(&tiny);
     }
 
@@ -264,7 +258,7 @@ mod tests {
         drop(running);
         let other = tiny.home.path().join("other");
         drop(StoreFolder::open(&store_folder(&other), RunId([9; 32])).unwrap());
-        assert!(collect(&other).contains("this is run"));
+        assert!(collect(&other).contains(", not run"));
         assert!(manifest_of(&other).unwrap_err().to_string().contains("no manifest.json of run 09090909"));
         assert!(collect(tiny.home.path()).contains("not the store of a peer"));
         nothing_is_left(&tiny);

@@ -22,14 +22,12 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub enum Told {
     /// The manifest is here.
     Run {
-        /// The run's name.
         name: String,
         /// Modules to fetch.
         modules: usize,
     },
     /// A module is here: how many of them are now.
     Module {
-        /// Which.
         module: ModuleId,
         /// At which version.
         version: Version,
@@ -42,9 +40,6 @@ pub enum Told {
 
 /// Joins the network as a client, by the first of these addresses that answers, and writes the newest version of every
 /// module to `target`.
-///
-/// # Errors
-/// If nobody answers, or a module has no holder that can be reached.
 pub async fn collect_from_swarm(
     entrance: impl Into<Entrance<'_>>,
     target: &Path,

@@ -70,7 +70,7 @@ async fn a_module_that_no_reachable_peer_holds_is_named() {
     let (peer, _network, address, _news) = tiny.start(folder, false, &Arc::default()).await;
     let target = tiny.home.path().join("all");
     let error = collect(&address, &target).await.unwrap_err().to_string();
-    assert!(error.contains("no peer that can be reached holds module 0.1; asked 1 peers"), "{error}");
+    assert!(error.contains("no reachable peer holds module 0.1; asked 1 peers"), "{error}");
     assert!(!target.exists() && !tiny.home.path().join(".all.unfinished").exists());
     peer.stop().await.unwrap();
 }

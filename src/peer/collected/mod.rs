@@ -63,63 +63,26 @@ pub(super) fn test_file(path: PathId) -> String {
 /// Why a folder is not a collected run, or not a whole one.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectedError {
-    /// Something else is in it, or nothing.
-    #[error("{} holds no collected run: there is no {MANIFEST} in it", .0.display())]
+    #[error("{} is not a collected run: it has no {MANIFEST}", .0.display())]
     NotCollected(PathBuf),
-    /// A manifest that does not read.
     #[error("{}: {source}", path.display())]
-    Manifest {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: ManifestError,
-    },
-    /// A file is not there.
+    Manifest { path: PathBuf, source: ManifestError },
     #[error("{} is missing", .0.display())]
     Missing(PathBuf),
-    /// A file cannot be read.
     #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// A file is not the one that the manifest names.
-    #[error("{} is not what the manifest names: it has {found}, expected {expected}", path.display())]
-    Changed {
-        /// The file.
-        path: PathBuf,
-        /// Its size or hash.
-        found: String,
-        /// The manifest's.
-        expected: String,
-    },
-    /// A module's file is of another run or module, or damaged.
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{} does not match the manifest: it has {found}, expected {expected}", path.display())]
+    Changed { path: PathBuf, found: String, expected: String },
     #[error("{}: {reason}", path.display())]
-    Module {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The tokenizer does not read.
+    Module { path: PathBuf, reason: String },
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The router does not read, or fits another grid.
     #[error(transparent)]
     Router(#[from] RouterError),
-    /// The ancestor does not read.
     #[error("the ancestor: {0}")]
     Ancestor(#[from] ExchangeError),
-    /// A test text does not read.
     #[error("{}: {source}", path.display())]
-    Tokens {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: TokensError,
-    },
+    Tokens { path: PathBuf, source: TokensError },
 }
 
 /// A module as it was collected.
@@ -152,7 +115,7 @@ impl Collected {
     /// Opens a folder and checks it.
     ///
     /// # Errors
-    /// Which file is missing, or is not what the manifest names.
+    /// Names the file that is missing or does not match the manifest.
     pub fn open(folder: &Path) -> Result<Self, CollectedError> {
         let (mut manifest, run) = read_manifest(folder)?;
         let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };
@@ -227,9 +190,6 @@ impl Collected {
     }
 
     /// The same, in the order of one level that holds all of them.
-    ///
-    /// # Errors
-    /// If the file has changed since the folder was opened.
     pub fn whole_ancestor(&self) -> Result<Vec<f32>, CollectedError> {
         let run = self.manifest.config.undivided();
         let file = read_named(&self.folder, ANCESTOR, self.manifest.ancestor)?;
@@ -247,9 +207,6 @@ impl Collected {
     }
 
     /// A path's parameters, level by level: its own, or what its modules have.
-    ///
-    /// # Errors
-    /// If a file is damaged, or has another model's parameters.
     pub fn levels_of(&self, path: PathId) -> Result<Vec<Vec<f32>>, CollectedError> {
         let Some(expected) = self.best(path) else {
             return self.grid.modules_of(path).into_iter().map(|module| self.parameters_of(module)).collect();
@@ -264,14 +221,11 @@ impl Collected {
             config.levels.iter().map(level).collect::<Result<_, _>>().map_err(|error| wrong(error.to_string()))?;
         match hash_of(&levels.concat()) {
             found if found == expected => Ok(levels),
-            found => Err(wrong(format!("its parameters have hash {found}, its notes say {expected}"))),
+            found => Err(wrong(format!("its parameters have hash {found}, its metadata says {expected}"))),
         }
     }
 
     /// A module's parameters.
-    ///
-    /// # Errors
-    /// As [`Collected::levels_of`].
     pub fn parameters_of(&self, module: ModuleId) -> Result<Vec<f32>, CollectedError> {
         let path = self.folder.join(module_file(module));
         let wrong = |reason: String| CollectedError::Module { path: path.clone(), reason };
@@ -283,15 +237,12 @@ impl Collected {
             .map_err(|error| wrong(error.to_string()))?;
         let (found, expected) = (hash_of(&parameters), self.modules[&module].parameters);
         if found != expected {
-            return Err(wrong(format!("its parameters have hash {found}, its notes say {expected}")));
+            return Err(wrong(format!("its parameters have hash {found}, its metadata says {expected}")));
         }
         Ok(parameters)
     }
 
     /// The test text that the router sends to a path; nothing if it is not in the folder.
-    ///
-    /// # Errors
-    /// If it is not what the manifest names.
     pub fn test_text(&self, path: PathId) -> Result<Option<TokenSet>, CollectedError> {
         let name = test_file(path);
         let bytes = match read_named(&self.folder, &name, self.manifest.shard(path).test) {
@@ -389,8 +340,8 @@ fn read_about(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedMo
     if note("run") != run.to_string() || note("module") != module.to_string() {
         return Err(wrong(&format!("it is not module {module} of run {run}")));
     }
-    let version = note("version").parse().map_err(|_| wrong("it does not say its version"))?;
-    let hash = |key: &str| note(key).parse().map_err(|_| wrong(&format!("it does not say the hash of its {key}")));
+    let version = note("version").parse().map_err(|_| wrong("its metadata has no version"))?;
+    let hash = |key: &str| note(key).parse().map_err(|_| wrong(&format!("its metadata has no hash of its {key}")));
     Ok(CollectedModule { version: Version(version), state: hash("state")?, parameters: hash("parameters")? })
 }
 
@@ -407,7 +358,7 @@ fn read_best(folder: &Path, run: RunId, path: PathId) -> Result<Option<BlobHash>
         return Err(wrong(format!("it is not path {path} of run {run}")));
     }
     let hash = note("parameters").parse();
-    Ok(Some(hash.map_err(|_| wrong("it does not say the hash of its parameters".to_owned()))?))
+    Ok(Some(hash.map_err(|_| wrong("its metadata has no hash of its parameters".to_owned()))?))
 }
 
 /// The notes at the head of a safetensors file.

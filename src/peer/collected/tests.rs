@@ -170,7 +170,7 @@ fn what_is_missing_or_changed_is_named() {
         bytes[last] ^= 1;
         with_file(&file(name), Some(&bytes), || {
             let refusal = refusal(&folder);
-            assert!(refusal.contains(name) && refusal.contains("not what the manifest names"), "{refusal}");
+            assert!(refusal.contains(name) && refusal.contains("does not match the manifest"), "{refusal}");
         });
         bytes.push(0);
         with_file(&file(name), Some(&bytes), || assert!(refusal(&folder).contains("at most")));
@@ -181,7 +181,7 @@ fn what_is_missing_or_changed_is_named() {
     for broken in [&json[1..], "{}", "", &other_version] {
         with_file(&file(MANIFEST), Some(broken.as_bytes()), || assert!(refusal(&folder).contains(MANIFEST)));
     }
-    with_file(&file(MANIFEST), None, || assert!(refusal(&folder).contains("holds no collected run")));
+    with_file(&file(MANIFEST), None, || assert!(refusal(&folder).contains("is not a collected run")));
     // Another manifest is another run, whose modules these are not.
     let other = json.replace("\"seed\": 1", "\"seed\": 2");
     with_file(&file(MANIFEST), Some(other.as_bytes()), || assert!(refusal(&folder).contains("not module 0.0 of run")));
@@ -198,7 +198,7 @@ fn a_modules_file_is_believed_only_with_its_own_hash() {
     with_file(&path, Some(&bent), || {
         let collected = Collected::open(&folder).unwrap();
         let error = collected.levels_of(PathId(0)).unwrap_err().to_string();
-        assert!(error.contains("1.0.safetensors") && error.contains("its notes say"), "{error}");
+        assert!(error.contains("1.0.safetensors") && error.contains("its metadata says"), "{error}");
     });
     with_file(&path, Some(&good[..good.len() - 4]), || {
         assert!(Collected::open(&folder).unwrap().levels_of(PathId(0)).is_err());
@@ -221,7 +221,7 @@ fn only_an_earlier_collection_of_the_same_run_is_replaced() {
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("chapter-1"), "long work").unwrap();
     let error = collect(&foreign).unwrap_err().to_string();
-    assert!(error.contains("in the way") && error.contains("chapter-1"), "{error}");
+    assert!(error.contains("is not a collected run") && error.contains("chapter-1"), "{error}");
     assert_eq!(fs::read_dir(&foreign).unwrap().count(), 1);
 
     let text = String::from_utf8(tiny.manifest.clone()).unwrap();

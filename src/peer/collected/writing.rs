@@ -20,34 +20,16 @@ use crate::store::{DiskError, StagedFolder, StagingError};
 /// Why a run could not be written to a folder.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Something is there that must not be lost.
-    #[error("{} is in the way: it is not a collected run ({reason}); name a new or an empty folder", folder.display())]
-    InTheWay {
-        /// The folder.
-        folder: PathBuf,
-        /// How that can be told.
-        reason: String,
-    },
-    /// Another run's.
-    #[error("{} holds the collected run {found}, this is run {expected}; name another folder", folder.display())]
-    OtherRun {
-        /// The folder.
-        folder: PathBuf,
-        /// Whose it is.
-        found: RunId,
-        /// Whose was to be written.
-        expected: RunId,
-    },
-    /// The folder beside it.
+    #[error("{} is not a collected run ({reason}); name a new or an empty folder", folder.display())]
+    InTheWay { folder: PathBuf, reason: String },
+    #[error("{} holds the collected run {found}, not run {expected}; name another folder", folder.display())]
+    OtherRun { folder: PathBuf, found: RunId, expected: RunId },
     #[error(transparent)]
     Staging(#[from] StagingError),
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A manifest that is not this program's.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// Parameters that do not fit the model.
     #[error(transparent)]
     Exchange(#[from] ExchangeError),
 }
@@ -59,7 +41,6 @@ pub struct Summary {
     pub folder: PathBuf,
     /// The run's id.
     pub run: RunId,
-    /// The run's name.
     pub name: String,
     /// The phase at which a module is done.
     pub phases: u64,
@@ -198,7 +179,7 @@ impl Writer {
                 Err(error) => return Ok(Err(error.to_string())),
             },
         };
-        Ok(Err(format!("its state is of version {version}, its owner signed {}", head.version)))
+        Ok(Err(format!("its state has version {version}, but its owner signed version {}", head.version)))
     }
 
     /// The router as it is by now, behind which its hash and the run's stand.
@@ -242,7 +223,7 @@ impl Writer {
         let state = match PathState::decode(trainer, &self.manifest.level_counts()) {
             Ok(state) => state,
             Err(error) => {
-                tracing::warn!(%path, %error, "a trainer is passed over");
+                tracing::warn!(%path, %error, "a trainer state is skipped");
                 return Ok(false);
             }
         };

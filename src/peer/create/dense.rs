@@ -54,7 +54,7 @@ impl DenseCheckpoint {
     /// Keeps the path as it is after so many steps of the schedule, in place of what was kept before.
     ///
     /// # Errors
-    /// If the disk fails; what was kept before is still there then.
+    /// If the disk fails. The old checkpoint is then still there.
     pub fn write(&self, step: u64, dense: &Dense) -> Result<(), DiskError> {
         let mut bytes = [&HEAD[..], &self.of.0, &step.to_le_bytes()].concat();
         put_levels(&mut bytes, &dense.levels);
@@ -70,7 +70,8 @@ impl DenseCheckpoint {
         let bytes = std::fs::read(&self.file).ok()?;
         let kept = self.decode(&bytes, sizes);
         if kept.is_none() {
-            tracing::warn!(file = %self.file.display(), "what was kept is of another training, or damaged: begins anew");
+            tracing::warn!(file = %self.file.display(), "the checkpoint is damaged or belongs to another training: \
+                training starts again");
         }
         kept
     }

@@ -17,7 +17,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(300);
 
 /// The user asked to stop.
 #[derive(Debug, thiserror::Error)]
-#[error("stopped before it was done; the same command goes on")]
+#[error("stopped before the end; run the same command again to resume")]
 pub struct Stopped;
 
 /// A trainer for dense paths, in turns with all others of the machine.
@@ -29,8 +29,6 @@ pub struct DenseTrainer<'a> {
 }
 
 impl<'a> DenseTrainer<'a> {
-    /// # Errors
-    /// If the device cannot be opened or the model not be made.
     pub fn new(
         run: &'a RunConfig,
         machine: &MachineConfig,
@@ -45,7 +43,7 @@ impl<'a> DenseTrainer<'a> {
     /// steps done and the loss.
     ///
     /// # Errors
-    /// If a step fails, the disk does, or the user asks to stop.
+    /// If a step or the disk fails, or the user asks to stop.
     #[expect(clippy::disallowed_methods, reason = "an edge: when a turn is over")]
     pub fn train(
         &mut self,
@@ -93,9 +91,6 @@ impl<'a> DenseTrainer<'a> {
     }
 
     /// The score of a dense path on some text.
-    ///
-    /// # Errors
-    /// If the text does not fit the model.
     pub fn score(&mut self, dense: &Dense, text: &TokenSet, token_bytes: &[u32]) -> anyhow::Result<Score> {
         self.load(dense)?;
         let _lease = self.scheduler.acquire();
@@ -103,9 +98,6 @@ impl<'a> DenseTrainer<'a> {
     }
 
     /// The features by which documents are routed: row-major, a row for each prefix.
-    ///
-    /// # Errors
-    /// If a prefix does not fit the model, or the features are not finite.
     pub fn features(&mut self, dense: &Dense, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
         self.load(dense)?;
         let _lease = self.scheduler.acquire();

@@ -20,20 +20,17 @@ pub struct OwnText {
 
 /// The run does not share its text, and no own copy was given.
 #[derive(Debug, thiserror::Error)]
-#[error("this run does not send its text to newcomers; its corpus has hash {corpus}")]
+#[error("this run does not send its text to newcomers; a newcomer needs the corpus with hash {corpus}")]
 pub struct NeedsText {
-    /// What the own copy must hash to.
     pub corpus: BlobHash,
 }
 
 /// The text given is not the run's.
 #[derive(Debug, thiserror::Error)]
-#[error("{corpus} has hash {found}, the run's text has {expected}")]
+#[error("{corpus} has hash {found}, but the corpus of the run has hash {expected}")]
 pub struct OtherText {
-    /// What was given.
     pub corpus: String,
     pub found: BlobHash,
-    /// The run's.
     pub expected: BlobHash,
 }
 

@@ -40,7 +40,6 @@ use crate::text::{CorpusSource, Survey, TokenSet};
 
 /// The text that a run is created on.
 pub enum TextFrom {
-    /// Documents.
     Corpus {
         /// To train on.
         corpus: CorpusSource,
@@ -104,7 +103,6 @@ pub struct CreatedRun {
     pub manifest: Manifest,
     /// The manifest's bytes.
     pub bytes: Vec<u8>,
-    /// Its name.
     pub id: RunId,
     /// The ancestor with its AdamW, for the dense control.
     pub ancestor: Dense,
@@ -126,7 +124,7 @@ const LEAST_DOCUMENTS: usize = 8;
 /// The store is opened when the text is known to be enough: a mistake leaves nothing behind.
 ///
 /// # Errors
-/// If the text cannot be read or is too small, training fails, or the store does.
+/// If the text cannot be read or is too small, or training or the store fails.
 pub fn create_run(
     plan: Plan<'_>,
     scheduler: &DeviceScheduler,
@@ -269,7 +267,7 @@ fn read(
         }
         TextFrom::Tokens(text) => {
             let train = text.train.documents().len() as u64;
-            (Read::Tokens(text), train, "the text of the run before".to_owned())
+            (Read::Tokens(text), train, "the text of the previous run".to_owned())
         }
     };
     if documents < least as u64 {
@@ -289,7 +287,7 @@ pub fn remove_text(folder: &Path) {
     match std::fs::remove_dir_all(&text) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => tracing::warn!("{} is not needed any more, but cannot be removed: {error}", text.display()),
+        Err(error) => tracing::warn!("{} is no longer needed, but cannot be removed: {error}", text.display()),
     }
 }
 
@@ -324,9 +322,6 @@ fn of_text(run: &RunConfig, text: &Text) -> anyhow::Result<BlobHash> {
 }
 
 /// Puts the manifest of a run into its creator's folder: from then on it is created.
-///
-/// # Errors
-/// If the disk fails.
 pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
     write_manifest(folder, manifest)?;
     unfinished_ancestor(folder, BlobHash::of(b"")).remove();
@@ -368,7 +363,7 @@ fn genesis(
 /// The shards of a run made again from its text: how a peer with its own copy of the corpus gets them.
 ///
 /// # Errors
-/// If a shard comes out differently, or the disk fails.
+/// If a shard differs from the run's, or the disk fails.
 pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyhow::Result<()> {
     let read = |blob: BlobRef| -> anyhow::Result<Vec<u8>> {
         blobs.get(blob.hash, blob.bytes)?.ok_or_else(|| anyhow::anyhow!("blob {} is not in the store", blob.hash))
@@ -380,14 +375,20 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
     for (path, (shard, made)) in manifest.shards.listed().iter().zip(shard_texts(&index, &routes, text)).enumerate() {
         for (blob, set) in shard.blobs().into_iter().zip(made) {
             if blobs.put_written(set.encoded_bytes(), |out| set.write_to(out))? != blob {
-                anyhow::bail!("the shard of path {path} comes out differently from this text; is it the run's?");
+                anyhow::bail!(
+                    "the shard of path {path} made from this text differs from the run's; check that it is the corpus \
+                     of the run"
+                );
             }
         }
     }
     if let Some(parts) = manifest.resharding {
         let (_, slice) = set_apart(&manifest.config, index.paths(), &text.train)?;
         if blobs.put(&slice.encode())? != parts.slice {
-            anyhow::bail!("the slice that paths score comes out differently from this text; is it the run's?");
+            anyhow::bail!(
+                "the slice for scoring made from this text differs from the run's; check that it is the corpus of the \
+                 run"
+            );
         }
     }
     Ok(())

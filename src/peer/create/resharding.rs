@@ -17,9 +17,6 @@ use crate::text::corpus::falls_within;
 
 /// Training text without the slice, and the slice: documents whose hash falls within a share, whatever their text says and
 /// wherever it will be routed. Of documents with the same tokens all are in it or none.
-///
-/// # Errors
-/// If the slice would be more than half of the text.
 pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(TokenSet, TokenSet), CreateError> {
     if run.routing.reshard.is_empty() {
         return Ok((train.clone(), TokenSet::default()));
@@ -50,18 +47,12 @@ pub struct RunTexts {
 
 impl RunTexts {
     /// Puts atlas and slice into the creator's store.
-    ///
-    /// # Errors
-    /// If the store fails.
     pub fn put_apart(&self, atlas: &Atlas, blobs: &BlobStore) -> Result<Resharding, BlobError> {
         let slice_documents = atlas.slice_documents() as u32;
         Ok(Resharding { atlas: blobs.put(&atlas.encode())?, slice: blobs.put(&self.slice.encode())?, slice_documents })
     }
 
     /// The features of all documents, and where they lie. A document in several shards is named once.
-    ///
-    /// # Errors
-    /// If the ancestor cannot read them.
     pub fn atlas(
         &self,
         run: &RunConfig,
@@ -118,8 +109,8 @@ mod tests {
         let error = set_apart(&run, 4, &set).unwrap_err().to_string();
         assert_eq!(
             error,
-            "to share the text out anew, 200 documents must be set apart for the paths to score, and there are 400 to train \
-             on; give at least 480, or leave routing.reshard out"
+            "resharding needs a slice of 200 documents for the paths to score, but there are only 400 training \
+             documents; give at least 480, or leave routing.reshard out"
         );
     }
 }

@@ -18,7 +18,7 @@ const ROUTED_AT_ONCE: usize = 1 << 13;
 /// The first router of a run: random, or fitted on the training text.
 ///
 /// # Errors
-/// If the ancestor cannot read it, or there are too few documents.
+/// If there are too few documents, or they do not fit the ancestor.
 pub(super) fn fit_router(
     run: &RunConfig,
     trainer: &mut DenseTrainer<'_>,
@@ -44,9 +44,6 @@ pub(super) fn fit_router(
 }
 
 /// The `each` best paths of each document.
-///
-/// # Errors
-/// If the ancestor cannot read them.
 pub(super) fn routes(
     router: &Router,
     trainer: &mut DenseTrainer<'_>,

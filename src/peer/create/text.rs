@@ -42,7 +42,7 @@ impl Documents {
     /// some of it is kept for a tokenizer to learn from.
     ///
     /// # Errors
-    /// If a file cannot be read, nothing is left, or the user asks to stop.
+    /// If a file cannot be read, no document is left, or the user asks to stop.
     pub fn read(
         corpus: &CorpusSource,
         test_corpus: Option<&CorpusSource>,
@@ -90,8 +90,7 @@ impl Text {
     /// stay there, and so does what is done if it is stopped.
     ///
     /// # Errors
-    /// If the tokenizer cannot be used, or does not fit the model; if the text is not what it was, the disk fails, or the
-    /// user asks to stop.
+    /// If the tokenizer does not fit, the text has changed, the disk fails, or the user asks to stop.
     pub fn of(
         documents: Documents,
         tokenizer: Option<&[u8]>,

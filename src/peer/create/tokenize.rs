@@ -66,9 +66,6 @@ pub struct Tokenizing<'a> {
 
 impl<'a> Tokenizing<'a> {
     /// Begins in memory, or in a folder, or goes on there if the same text was begun by the same tokenizer: `of` names both.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn begin(tokenizer: &'a Tokenizer, folder: Option<&Path>, of: BlobHash) -> anyhow::Result<Self> {
         let fresh = Done { of: of.to_string(), ..Done::default() };
         let known = folder.and_then(|folder| std::fs::read(folder.join(DONE)).ok());
@@ -97,9 +94,6 @@ impl<'a> Tokenizing<'a> {
     }
 
     /// Takes the next document.
-    ///
-    /// # Errors
-    /// If the tokenizer or the disk fails.
     pub fn take(&mut self, document: Document<'_>, part: Part) -> anyhow::Result<()> {
         self.taken += 1;
         if self.taken <= self.done.documents {
@@ -138,9 +132,6 @@ impl<'a> Tokenizing<'a> {
     }
 
     /// Writes down how far the work is: to the end of the last whole batch.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn keep(&mut self) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         for part in &mut self.parts {
@@ -153,9 +144,6 @@ impl<'a> Tokenizing<'a> {
     }
 
     /// All documents to train on, and to test on.
-    ///
-    /// # Errors
-    /// As [`Tokenizing::take`].
     pub fn finish(mut self) -> anyhow::Result<[Tokenized; 2]> {
         self.work_off()?;
         self.keep()?;
@@ -165,9 +153,6 @@ impl<'a> Tokenizing<'a> {
 }
 
 /// What is there is none of a text that can be known again.
-///
-/// # Errors
-/// If the disk fails.
 pub fn forget(folder: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(folder.join(DONE)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

@@ -205,7 +205,7 @@ impl Driver {
                 self.access.introduced.insert(from);
                 self.report_refused(from, reason);
             }
-            None => tracing::debug!(peer = %from.short(), "our credential was not looked at"),
+            None => tracing::debug!(peer = %from.short(), "our credential was not answered"),
         }
         for (id, bytes) in self.access.held.remove(&from).unwrap_or_default() {
             match answered {
@@ -216,7 +216,7 @@ impl Driver {
     }
 
     fn report_refused(&mut self, by: PeerKey, reason: String) {
-        tracing::warn!(peer = %by.short(), reason, "a peer does not let this one in");
+        tracing::warn!(peer = %by.short(), reason, "a peer does not admit this peer");
         if self.access.refused.as_ref() != Some(&reason) {
             (self.event_sink)(PeerEvent::NotInvited(reason.clone()));
             self.access.refused = Some(reason);
@@ -232,9 +232,9 @@ impl Driver {
     }
 
     fn revoked(&mut self, peer: PeerKey) {
-        tracing::warn!(peer = %peer.short(), "a peer was sent away");
+        tracing::warn!(peer = %peer.short(), "the access of a peer was revoked");
         if peer == self.node.me() {
-            let reason = "this peer was sent away by one in whose name it was invited".to_owned();
+            let reason = "the access of this peer was revoked by a peer of its chain of invitations".to_owned();
             return self.report_refused(peer, reason);
         }
         self.disconnect(peer);
@@ -242,7 +242,7 @@ impl Driver {
 
     fn disconnect(&self, peer: PeerKey) {
         if self.network.disconnect(peer).is_err() {
-            tracing::debug!(peer = %peer.short(), "too much under way to let go of a peer");
+            tracing::debug!(peer = %peer.short(), "too many pending operations to disconnect a peer");
         }
     }
 
@@ -256,7 +256,7 @@ impl Driver {
         match access_control.hear(author, notice) {
             AccessChange::Nothing => {}
             AccessChange::Forged => self.report_offence(author, Offence::Unreadable),
-            AccessChange::Admitted => tracing::debug!(author = %author.short(), "a peer that is invited"),
+            AccessChange::Admitted => tracing::debug!(author = %author.short(), "a peer was admitted"),
             AccessChange::Revoked(of) => {
                 self.access.queue_revocation(access_control.revocation_of(of));
                 self.revoked(of);
@@ -323,25 +323,25 @@ impl Driver {
     async fn say(&self, module: ModuleId, notice: &AccessNotice) {
         let Ok(bytes) = encoding::encode(notice) else { return };
         if let Err(error) = self.network.publish(module, bytes).await {
-            tracing::debug!(%module, %error, "a notice was not said");
+            tracing::debug!(%module, %error, "a notice was not published");
         }
     }
 
     /// The user wants it.
     pub(crate) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
         let Some(access_control) = self.access.access_control.clone() else {
-            return Err("this run is open: whoever knows an address takes part".to_owned());
+            return Err("this run is open: any peer that knows an address can join, without an invitation".to_owned());
         };
         let revocation = match order {
             Order::SendAway(peer) => access_control.send_away(peer).map(Some),
             Order::TakeBack(one) => access_control.take_back(&one),
         };
         let Some(revocation) = revocation.map_err(|error| error.to_string())? else {
-            return Ok("the invitation was not used yet, and nobody can use it any more".to_owned());
+            return Ok("the invitation is revoked; it had not been used".to_owned());
         };
         let of = revocation.of;
         self.access.queue_revocation(Some(revocation));
         self.revoked(of);
-        Ok(format!("peer {of} is sent away, with all whom it has invited; the others hear of it"))
+        Ok(format!("access of peer {of}, and of all peers that it has invited, is revoked; the other peers are told"))
     }
 }

@@ -106,10 +106,10 @@ impl Driver {
     async fn subscribe(&mut self, module: ModuleId) {
         self.access.joined(module);
         if let Err(error) = self.network.subscribe(module).await {
-            tracing::error!(%module, %error, "a module's topic cannot be heard");
+            tracing::error!(%module, %error, "a module's topic cannot be joined");
         }
         if let Err(error) = self.network.provide(module).await {
-            tracing::warn!(%module, %error, "newcomers cannot find this member of a module");
+            tracing::warn!(%module, %error, "a member of a module cannot be announced");
         }
     }
 
@@ -137,7 +137,7 @@ impl Driver {
         if !self.pinned.contains(&blob)
             && let Err(error) = self.blobs.remove(blob)
         {
-            tracing::warn!(%error, "a blob that nothing needs stays until the next start");
+            tracing::warn!(%error, "an unneeded blob stays until the next start");
         }
     }
 
@@ -164,23 +164,25 @@ impl Driver {
                 self.reset_path(*path);
             }
             Report::Refused { module, by, reason } => {
-                tracing::warn!(%module, by = %by.short(), reason, "an update was refused");
+                tracing::warn!(%module, by = %by.short(), reason, "an update was rejected");
                 self.report_offence(*by, Offence::WrongUpdate);
             }
             Report::Caught { module, owner, version } => {
-                tracing::error!(%module, owner = %owner.short(), %version, "an update was counted again, and is wrong: its owner is believed nothing any more");
+                tracing::error!(%module, owner = %owner.short(), %version, "an audit found a wrong update: its owner \
+                    stays quarantined");
             }
             Report::WentBack { module, from, to } => {
-                tracing::warn!(%module, %from, %to, "a chain ends before an update that is wrong");
+                tracing::warn!(%module, %from, %to, "a chain is rolled back to before a wrong update");
             }
             Report::Named { peer, fault } => {
-                tracing::warn!(peer = %peer.short(), "a peer {}: what it offers is not taken for now", fault.describe());
+                tracing::warn!(peer = %peer.short(), "a peer {}: quarantined for now, its offers are not \
+                    used", fault.describe());
             }
             Report::Deposed { module, owner, reason } => {
                 tracing::warn!(%module, owner = %owner.short(), reason, "an owner is replaced");
             }
             Report::ChainSwitched { module, from, to } => {
-                tracing::warn!(%module, %from, %to, "a heavier chain took the place of ours");
+                tracing::warn!(%module, %from, %to, "a heavier chain replaced ours");
             }
             Report::Advanced { module, version, contributions } => {
                 tracing::info!(%module, %version, contributions, "a module advanced");
@@ -190,14 +192,15 @@ impl Driver {
                 tracing::warn!(%module, %path, %parent, weight, "a contribution became too old to be counted");
             }
             Report::TrainerStuck { path, steps, silent_ms } => {
-                tracing::error!(%path, ?steps, silent_ms, "the trainer hangs, and is started anew");
+                tracing::error!(%path, ?steps, silent_ms, "the trainer hangs and is restarted");
             }
-            Report::TrainerDied => tracing::error!("the trainer has died, and is started anew"),
+            Report::TrainerDied => tracing::error!("the trainer has died and is restarted"),
             Report::Inherited { path, from } => {
-                tracing::info!(%path, from = %from.short(), "a path came with its trainer");
+                tracing::info!(%path, from = %from.short(), "a path came with its trainer state");
             }
             Report::BeganAfresh { path, from } => {
-                tracing::warn!(%path, from = %from.short(), "a path came without its trainer: AdamW begins anew");
+                tracing::warn!(%path, from = %from.short(), "a path came without its trainer state: AdamW starts from \
+                    zero");
             }
             Report::PathTaken(path) => tracing::info!(%path, "took a path"),
             Report::PathDone(path) => tracing::info!(%path, "a path is done"),

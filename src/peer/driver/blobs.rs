@@ -139,7 +139,7 @@ impl Driver {
         for Donor { peer, failed, .. } in &donors {
             match failed {
                 Some(error @ FetchError::WrongHash { .. }) => {
-                    tracing::warn!(peer = %peer.short(), blob = %blob.hash.short(), %error, "bytes were made up");
+                    tracing::warn!(peer = %peer.short(), blob = %blob.hash.short(), %error, "a peer sent wrong bytes");
                     (self.event_sink)(PeerEvent::WrongBytes { peer: *peer, blob: blob.hash });
                     self.report_offence(*peer, Offence::WrongBytes);
                 }
@@ -147,7 +147,8 @@ impl Driver {
                     if matches!(error, FetchError::NotInvited { .. }) {
                         self.access.authenticate_again(*peer);
                     }
-                    tracing::debug!(peer = %peer.short(), blob = %blob.hash.short(), %error, "a peer was asked for a blob in vain");
+                    tracing::debug!(peer = %peer.short(), blob = %blob.hash.short(), %error, "a peer did not deliver a \
+                        blob");
                 }
                 None => {}
             }

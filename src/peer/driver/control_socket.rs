@@ -52,9 +52,6 @@ impl Drop for ControlSocket {
 }
 
 /// Opens the socket, for this user alone, and answers a few connections at a time.
-///
-/// # Errors
-/// If the socket cannot be made.
 pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
     let (listener, user) = open(&path(folder))?;
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -116,7 +113,7 @@ async fn answer(stream: UnixStream, peer: &PeerHandle) -> io::Result<()> {
             let done = peer.order(order).await.unwrap_or_else(|| Err("the peer has stopped".to_owned()));
             serde_json::to_string(&done)
         }
-        Err(error) => serde_json::to_string(&Err::<String, _>(format!("not a request: {error}"))),
+        Err(error) => serde_json::to_string(&Err::<String, _>(format!("the request cannot be decoded: {error}"))),
     };
     let line = format!("{}\n", line.map_err(io::Error::other)?);
     within(TIMEOUT, write.write_all(line.as_bytes())).await
@@ -144,15 +141,12 @@ async fn request(folder: &Path, request: &Request) -> io::Result<String> {
 /// The status of the peer that runs in a folder, as one line of JSON.
 ///
 /// # Errors
-/// If no peer runs there, or it does not answer.
+/// If no peer runs in the folder, or it does not answer.
 pub async fn status(folder: &Path) -> io::Result<String> {
     request(folder, &Request::Status).await
 }
 
 /// Gives an order to the peer that runs in a folder. Returns its answer, or `None` if no peer runs there.
-///
-/// # Errors
-/// If it does not answer.
 pub async fn order(folder: &Path, order: Order) -> io::Result<Option<Result<String, String>>> {
     match within(2 * TIMEOUT, request(folder, &Request::Order(order))).await {
         Ok(answer) => serde_json::from_str(&answer).map(Some).map_err(io::Error::other),

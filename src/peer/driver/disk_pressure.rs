@@ -82,13 +82,13 @@ impl Driver {
         let reason = self.blobs.disk_pressure().reason();
         match (&reason, self.pending_writes.told.is_some()) {
             (Some(reason), false) => {
-                tracing::error!(reason, "the disk does not take what is written: nothing is trained or combined");
+                tracing::error!(reason, "the disk rejects writes: training and aggregation are paused");
                 self.free_disk_space();
                 self.wait(RETRY.as_millis() as u64);
                 (self.event_sink)(PeerEvent::ShortOfDisk(reason.clone()));
             }
             (None, true) => {
-                tracing::info!("the disk takes what is written: going on");
+                tracing::info!("the disk accepts writes: resuming");
                 self.pending_writes.again_at = None;
                 (self.event_sink)(PeerEvent::DiskTakes);
             }
@@ -104,7 +104,7 @@ impl Driver {
             removed += usize::from(self.blobs.remove(average).unwrap_or(false));
         }
         if removed > 0 {
-            tracing::warn!(removed, "let go of averages that members who lag could have replayed");
+            tracing::warn!(removed, "released averages that lagging members could have replayed");
         }
         let drawn_here = self.node.paths_drawn_here();
         let for_others: BTreeSet<PathId> =
@@ -124,7 +124,7 @@ impl Driver {
     fn let_go_of_text(&self, spare: BTreeSet<BlobHash>) {
         let removed = spare.into_iter().filter(|text| self.blobs.remove(*text).unwrap_or(false)).count();
         if removed > 0 {
-            tracing::warn!(removed, "let go of text that no path here is drawn for now");
+            tracing::warn!(removed, "released text of paths that are not drawn now");
         }
     }
 }

@@ -81,7 +81,7 @@ impl Driver {
         for peer in self.redial.due(self.now()) {
             let addresses = self.addresses.get(&peer).cloned().unwrap_or_default();
             if self.network.dial_peer(peer, addresses).is_err() {
-                tracing::debug!(peer = %peer.short(), "too much under way to dial again");
+                tracing::debug!(peer = %peer.short(), "too many pending operations to redial");
             }
         }
     }
@@ -92,7 +92,7 @@ impl Driver {
             return;
         }
         if self.network.dial_peer(peer, addresses.clone()).is_err() {
-            tracing::warn!(peer = %peer.short(), "too much under way to connect to a peer");
+            tracing::warn!(peer = %peer.short(), "too many pending operations to connect to a peer");
         }
         self.addresses.insert(peer, addresses);
     }
@@ -105,13 +105,14 @@ impl Driver {
             return self.handle_notice(author, bytes);
         }
         if !self.access.hears(author) {
-            return tracing::debug!(%module, author = %author.short(), "not invited, or not known to be");
+            return tracing::debug!(%module, author = %author.short(), "not known to be invited");
         }
         match encoding::decode::<Message>(bytes) {
             Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
                 if !self.access.hears(signed.update.owner) =>
             {
-                tracing::debug!(%module, owner = %signed.update.owner.short(), "an update of one who is not invited");
+                tracing::debug!(%module, owner = %signed.update.owner.short(), "an update of a peer that is not \
+                    invited");
             }
             Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
                 if !signature_holds(&signed) =>
@@ -161,7 +162,7 @@ impl Driver {
     /// A peer itself has done something that no honest one does.
     pub(crate) fn report_offence(&self, peer: PeerKey, offence: Offence) {
         if peer != self.node.me() && self.network.penalize(peer, offence).is_err() {
-            tracing::debug!(peer = %peer.short(), ?offence, "too much under way to remember an offence");
+            tracing::debug!(peer = %peer.short(), ?offence, "too many pending operations to record an offence");
         }
     }
 

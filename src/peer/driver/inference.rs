@@ -54,16 +54,17 @@ impl Driver {
         let config = &self.manifest.config;
         let apart = config.outer.keep_unsent || (config.training.early_stopping && self.node.is_done());
         if apart && !self.node.holds(path) {
-            return Err(format!("I do not hold path {path}, which counts as something of its own"));
+            return Err(format!("this peer does not hold path {path}, and only its holder has its own state"));
         }
         let begun = self.node.states().iter().any(|(_, version, _)| version.0 > 0);
         if config.outer.keep_unsent && begun && self.counts_by(path).is_none() {
-            return Err(format!("I do not have what path {path} has not sent"));
+            return Err(format!("this peer does not have the unsent values of path {path}"));
         }
         let here: BTreeMap<ModuleId, BlobRef> =
             self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let state = |module: ModuleId| {
-            let state = here.get(&module).ok_or_else(|| format!("I do not hold module {module} of path {path}"))?;
+            let state =
+                here.get(&module).ok_or_else(|| format!("this peer does not hold module {module} of path {path}"))?;
             Ok((module, *state))
         };
         self.inference.grid.modules_of(path).into_iter().map(state).collect()

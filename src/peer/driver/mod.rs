@@ -57,38 +57,30 @@ use crate::store::{BlobStore, StoreHandle};
 /// Why a peer had to stop.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// Its store failed.
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
-    /// Its disk failed.
     #[error(transparent)]
     Disk(#[from] crate::store::DiskError),
-    /// The outer arithmetic failed.
     #[error(transparent)]
     Combine(#[from] crate::peer::aggregator::AggregateError),
-    /// What must survive a kill does not fit the journal.
-    #[error("a record for the journal: {0}")]
+    #[error("a record cannot be encoded for the journal: {0}")]
     Record(#[from] crate::protocol::wire::encoding::WireError),
     /// What another peer sent could not be stored, and never will be.
     #[error(transparent)]
     Fetched(std::io::Error),
-    /// Training failed.
     #[error(transparent)]
     Training(anyhow::Error),
     /// The text of a path is gone, and no other peer sends it.
     #[error("the text of path {0} is not in the store, and this run sends no text; join with --corpus and a new --dir")]
     TextGone(PathId),
     /// Another machine runs with a copy of this peer's key, and has started later.
-    #[error("another machine runs with this peer's identity, and goes on as this peer; this one has stopped")]
+    #[error("another machine runs with this peer's identity and has started later; this peer has stopped")]
     CopiedIdentity,
-    /// Its trainer hangs or dies, again and again.
-    #[error("the trainer was started anew {0} times and got no further; the log says more")]
+    #[error("the trainer was restarted {0} times without progress; see the log")]
     TrainerStuck(u32),
-    /// There is no thread for the trainer.
-    #[error("the trainer cannot be started anew: {0}")]
+    #[error("the trainer cannot be restarted: {0}")]
     TrainerThread(std::io::Error),
-    /// A worker is gone without a word.
-    #[error("the {0} has stopped unexpectedly; the log says more")]
+    #[error("the {0} has stopped unexpectedly; see the log")]
     Worker(&'static str),
 }
 

@@ -24,7 +24,6 @@ const ALONE: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct PeerStatus {
     pub run: String,
-    /// The run's name.
     pub name: String,
     /// The protocol's part.
     #[serde(flatten)]

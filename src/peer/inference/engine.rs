@@ -21,9 +21,6 @@ use crate::routing::Router;
 use crate::store::BlobStore;
 
 /// What a run's questions are held to.
-///
-/// # Errors
-/// If the manifest's levels make no grid.
 pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<QueryLimits> {
     let config = &manifest.config;
     Ok(QueryLimits {
@@ -36,8 +33,6 @@ pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<QueryLimits
 
 /// Where blobs are read.
 pub(in crate::peer) trait Blobs: Send {
-    /// # Errors
-    /// If the disk fails.
     fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>>;
 }
 
@@ -74,7 +69,7 @@ pub(in crate::peer) struct Engine {
 
 /// A state that was here when the question came, and is not any more.
 #[derive(Debug, thiserror::Error)]
-#[error("module {0} has moved on meanwhile: ask again")]
+#[error("module {0} has a newer version by now: ask again")]
 struct MovedOn(ModuleId);
 
 impl Engine {
@@ -95,16 +90,13 @@ impl Engine {
             Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
             Err(error) => {
                 // What the disk or the device says is nobody else's business.
-                tracing::warn!(error = %format!("{error:#}"), "a question about text was not answered");
-                Response::Refused("I cannot play it; my log says why".to_owned())
+                tracing::warn!(error = %format!("{error:#}"), "a query was not answered");
+                Response::Refused("this peer cannot run the model; see its log".to_owned())
             }
         }
     }
 
     /// The answer.
-    ///
-    /// # Errors
-    /// If a blob cannot be read or is not what it should be, or the device fails.
     pub fn result(&mut self, question: &Query, parts: &PathParts) -> anyhow::Result<QueryResult> {
         Ok(match question {
             Query::Route(prefixes) => {

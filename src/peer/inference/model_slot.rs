@@ -27,8 +27,6 @@ pub struct ModelSlot {
 }
 
 impl ModelSlot {
-    /// # Errors
-    /// If the device cannot be opened, or memory is short.
     pub fn new(config: &RunConfig, device: DeviceChoice) -> anyhow::Result<Self> {
         let model = PathModel::new(&config.model, &config.levels, open_device(device)?, Precision::F32)?;
         Ok(Self { model, holds: vec![None; config.levels.len()] })
@@ -41,9 +39,6 @@ impl ModelSlot {
 
     /// The network with these parts, one for each level. `read` is asked for the parameters of each level that does not
     /// hold its part yet.
-    ///
-    /// # Errors
-    /// If they cannot be read, or do not fit.
     pub fn load(
         &mut self,
         parts: &[Part],
@@ -62,9 +57,6 @@ impl ModelSlot {
     }
 
     /// The network with all levels from one place, which is read if some level holds something else: level by level.
-    ///
-    /// # Errors
-    /// As [`ModelSlot::parts`].
     pub fn load_whole(
         &mut self,
         part: Part,
@@ -80,9 +72,6 @@ impl ModelSlot {
 }
 
 /// The paths of texts by their first tokens, with the ancestor in the network if the router needs it.
-///
-/// # Errors
-/// If a prefix is empty, or does not fit the model.
 pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
     let Some(model) = ancestor.filter(|_| router.needs_features()) else {
         anyhow::ensure!(!router.needs_features(), "the router needs the ancestor");
@@ -102,9 +91,6 @@ pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]
 }
 
 /// Of each piece, its nats.
-///
-/// # Errors
-/// If a piece does not fit the model, or a loss is not finite.
 pub fn nats(model: &PathModel, pieces: &[TokenSpan]) -> Result<Vec<f64>, EvaluateError> {
     let losses = target_losses(model, &Pieces(pieces), 1, &mut || {})?;
     let sum = |(sequence, losses): (usize, Vec<f32>)| {
@@ -115,17 +101,11 @@ pub fn nats(model: &PathModel, pieces: &[TokenSpan]) -> Result<Vec<f64>, Evaluat
 }
 
 /// Of how many images no other class is likelier than theirs.
-///
-/// # Errors
-/// If a piece is no image of the network.
 pub fn right(model: &PathModel, pieces: &[TokenSpan]) -> Result<u64, EvaluateError> {
     right_classes(model, &Pieces(pieces))
 }
 
 /// The tokens that follow: fewer than were asked for if the text ends with them.
-///
-/// # Errors
-/// If the text does not fit the model, or its scores are not finite.
 pub fn continue_text(model: &PathModel, opening: &Prompt) -> Result<Vec<u32>, GenerateError> {
     let sampling = Sampling {
         count: opening.count as usize,

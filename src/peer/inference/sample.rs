@@ -43,7 +43,7 @@ pub struct Continuation {
 /// Routes a prompt by its first tokens, as many as there are, and continues it.
 ///
 /// # Errors
-/// If the prompt is empty, a setting out of range, or a path cannot be result.
+/// If the prompt is empty, a setting is out of range, or a path has no state.
 pub fn continue_prompt(client: &mut dyn InferenceClient, prompt: &str, wish: &Wish) -> anyhow::Result<Continuation> {
     let mut text = client.tokenizer().encode(prompt)?;
     let prompt_tokens = text.len();

@@ -13,7 +13,6 @@ use crate::training::Score;
 /// The scores of what one path reads, or of that of one domain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathScore {
-    /// The path.
     pub path: PathId,
     /// The number of their domain, if the text says so.
     pub domain: Option<u32>,
@@ -30,18 +29,9 @@ pub struct PathScore {
 /// Why a run could not be scored on this text.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoringError {
-    /// There is no test text.
     #[error("{place} does not hold the test text of {paths}: {reason}")]
-    NoText {
-        /// The folder, or the swarm.
-        place: String,
-        /// Of which paths.
-        paths: String,
-        /// Why.
-        reason: &'static str,
-    },
-    /// Every document is all prefix.
-    #[error("nothing in this text counts: no document is longer than the {0} tokens that choose its path")]
+    NoText { place: String, paths: String, reason: &'static str },
+    #[error("no token of this text is scored: no document is longer than the {0} tokens that choose its path")]
     TooShort(usize),
 }
 
@@ -56,7 +46,7 @@ struct Documents {
 /// The scores on the run's own test text. With `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
-/// If not all of it is to be had, or a path cannot be result.
+/// If a part of the text or of a path is missing.
 pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -> anyhow::Result<Vec<PathScore>> {
     let mut texts = Vec::new();
     let mut missing = Vec::new();
@@ -78,7 +68,7 @@ pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -
         }
     }
     if !missing.is_empty() {
-        let reason = if client.shares_text() { "nobody had it" } else { "the run does not share its text" };
+        let reason = if client.shares_text() { "no peer had it" } else { "the run does not share its text" };
         return Err(ScoringError::NoText { place: client.place(), paths: missing.join(", "), reason }.into());
     }
     score(client, &texts, every)
@@ -88,7 +78,7 @@ pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -
 /// `every`, the path is chosen anew after so many tokens.
 ///
 /// # Errors
-/// If a path cannot be result, or nothing of the text counts.
+/// If a path has no state, or no token of the text is scored.
 pub fn score_corpus(
     client: &mut dyn InferenceClient,
     corpus: &Corpus,

@@ -66,9 +66,6 @@ pub(in crate::peer) struct InferenceServer {
 
 impl InferenceServer {
     /// Starts the thread. It takes no memory to speak of before the first question.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub fn start(
         manifest: Arc<Manifest>,
         device: DeviceChoice,
@@ -95,7 +92,7 @@ impl InferenceServer {
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
                 let response = match stopping.load(Ordering::SeqCst) {
-                    true => Response::Refused("I am leaving".to_owned()),
+                    true => Response::Refused("this peer is leaving".to_owned()),
                     false => {
                         let _lease = scheduler.acquire();
                         engine.answer(&question, &parts)
@@ -115,15 +112,15 @@ impl InferenceServer {
             let mut waiting = lock(&self.waiting);
             let own = waiting.entry(from).or_default();
             if *own >= MAX_QUERIES_OF_ONE {
-                return Err(format!("busy: {MAX_QUERIES_OF_ONE} questions of yours are here already"));
+                return Err(format!("busy: {MAX_QUERIES_OF_ONE} queries of the asking peer are pending"));
             }
             *own += 1;
         }
         self.questions.try_send(asked).map_err(|error| {
             release(&self.waiting, from);
             match error {
-                TrySendError::Full(_) => format!("busy: {MAX_QUERIES} questions are waiting"),
-                TrySendError::Disconnected(_) => "I answer no more questions".to_owned(),
+                TrySendError::Full(_) => format!("busy: {MAX_QUERIES} queries are pending"),
+                TrySendError::Disconnected(_) => "this peer answers no more queries".to_owned(),
             }
         })
     }

@@ -22,9 +22,6 @@ pub(crate) struct Authentication<'a> {
 }
 
 /// Shows something to the peer at an address; what it gets for a one-time invitation.
-///
-/// # Errors
-/// If nobody answers there, or it is turned away.
 pub(crate) async fn authenticate(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -47,7 +44,7 @@ impl Authentication<'_> {
     /// Who has nothing does not request: the run may be open.
     ///
     /// # Errors
-    /// If it is turned away with what it has.
+    /// If the peer refuses the credential.
     pub(crate) async fn enter(&mut self, address: &Multiaddr, token: Option<&InvitationToken>) -> anyhow::Result<()> {
         let kept = invitation_file(self.folder);
         if kept.exists()

@@ -23,75 +23,34 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Why a run could not be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// Nobody there, or not one of us.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// It did not answer.
     #[error("{address} was reached but did not answer: {reason}")]
     NoAnswer { address: String, reason: String },
-    /// It answered with something else.
-    #[error("{address} has no manifest to give: {reason}")]
+    #[error("{address} sent no manifest: {reason}")]
     Refused { address: String, reason: String },
-    /// The run is by invitation, and what was shown is none.
     #[error("{address}: {reason}; this peer's key is {me}")]
-    NotInvited {
-        address: String,
-        reason: String,
-        /// Who asked: for whom an invitation can be made.
-        me: PeerKey,
-    },
-    /// The invitation is another peer's.
-    #[error("the invitation is for peer {wanted}, and this one is {me}")]
-    NotForMe {
-        /// For whom it was made.
-        wanted: PeerKey,
-        /// Who came.
-        me: PeerKey,
-    },
+    NotInvited { address: String, reason: String, me: PeerKey },
+    #[error("the invitation is for peer {wanted}, but this is peer {me}")]
+    NotForMe { wanted: PeerKey, me: PeerKey },
     /// A one-time invitation is redeemed by its maker, which is not at the address.
     #[error(
-        "the invitation is one-time: peer {maker} made it, and has to be asked first, but no address of it is known"
+        "the one-time invitation must be redeemed by peer {maker}, which made it, but no address of that peer is known"
     )]
-    MakerUnknown {
-        /// Who made it.
-        maker: PeerKey,
-    },
-    /// The manifest is no good.
+    MakerUnknown { maker: PeerKey },
     #[error("{address}: {source}")]
     Manifest { address: String, source: ManifestError },
-    /// Another run than this folder's.
-    #[error("{address} answers for run {found}, this folder holds run {expected}; use another --dir")]
-    OtherRun {
-        address: String,
-        found: RunId,
-        /// The folder's.
-        expected: RunId,
-    },
-    /// More than the machine's profile gives.
+    #[error("{address} answers for run {found}, but this folder holds run {expected}; use another --dir")]
+    OtherRun { address: String, found: RunId, expected: RunId },
     #[error("the run takes about {needs_bytes} bytes on the disk, this machine gives disk_bytes = {disk_bytes}")]
-    TooLarge {
-        /// What a path takes.
-        needs_bytes: u64,
-        /// What the profile says.
-        disk_bytes: u64,
-    },
-    /// Our own disk.
+    TooLarge { needs_bytes: u64, disk_bytes: u64 },
     #[error(transparent)]
     Disk(std::io::Error),
-    /// A part of the run could not be had.
     #[error("{what} could not be fetched from {from}: {reason}")]
-    Blob {
-        /// Which part.
-        what: &'static str,
-        from: String,
-        reason: String,
-    },
+    Blob { what: &'static str, from: String, reason: String },
 }
 
 /// Asks the peer at an address for the run's manifest, after it has been shown this.
-///
-/// # Errors
-/// Says what was tried and what was found there.
 pub async fn fetch_manifest(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -113,14 +72,11 @@ pub async fn fetch_manifest(
             Ok((peer, bytes, decoded, run))
         }
         Response::Refused(reason) => Err(refused(address, reason)),
-        _ => Err(refused(address, "it answered something else")),
+        _ => Err(refused(address, "it sent an unexpected answer")),
     }
 }
 
 /// The answer of the peer at an address to these bytes.
-///
-/// # Errors
-/// If nobody is there, or it does not answer.
 pub(crate) async fn ask(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -162,9 +118,6 @@ fn refused(address: &Multiaddr, reason: impl ToString) -> JoinError {
 }
 
 /// Fetches a blob into the store.
-///
-/// # Errors
-/// If it cannot be had after several attempts.
 pub async fn fetch_blob(
     network: &NetworkHandle,
     events: &mut NetworkEvents,

@@ -14,9 +14,6 @@ pub(crate) fn first_state(module: ModuleId, parameters: Vec<f32>, mode: OuterMod
 
 /// The same of the ancestor in a store. Nothing if that is not here, or makes another state than the manifest names: then who
 /// has that one can be asked.
-///
-/// # Errors
-/// If the disk fails.
 pub(crate) fn make(manifest: &Manifest, blobs: &BlobStore, module: ModuleId) -> Result<Option<Vec<u8>>, BlobError> {
     let (config, ancestor) = (&manifest.config, manifest.ancestor);
     let Some(level) = config.levels.get(usize::from(module.level)) else { return Ok(None) };

@@ -88,61 +88,36 @@ pub struct Resharding {
 /// Why a manifest is not this run's, or not one that this program can take part in.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// Not JSON of this shape.
-    #[error("the manifest does not read: {0}")]
+    #[error("the manifest cannot be decoded: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// Created by another version of the program.
     #[error(
-        "the run speaks wire version {wire} and format version {format}, this program {WIRE_VERSION} and {FORMAT_VERSION}; \
-         use the creator's version of pathswarm"
+        "the run has wire version {wire} and format version {format}, this program {WIRE_VERSION} and \
+         {FORMAT_VERSION}; use the creator's version of pathswarm"
     )]
-    Version {
-        /// Of messages.
-        wire: u16,
-        /// Of files.
-        format: u32,
-    },
-    /// The configuration in it is wrong.
+    Version { wire: u16, format: u32 },
     #[error("the configuration in the manifest: {0}")]
     Config(#[from] RunConfigError),
-    /// The levels in it make no grid.
     #[error("the configuration in the manifest: {0}")]
     Grid(#[from] GridError),
-    /// It is not complete.
-    #[error("the manifest names {found} {what}, its grid has {expected}")]
-    Count {
-        /// Shards or modules.
-        what: &'static str,
-        /// In the manifest.
-        found: usize,
-        /// In the grid.
-        expected: usize,
-    },
-    /// The shards are in a blob, which has not been read.
+    #[error("the manifest names {found} {what}, but its grid has {expected}")]
+    Count { what: &'static str, found: usize, expected: usize },
     #[error("the run's shard table has not been read")]
     NoTable,
-    /// That blob is not what it should be.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A size in it is not what its configuration makes.
     #[error("the manifest gives module {0} a state of the wrong size")]
     StateSize(ModuleId),
     /// The text is to be shared out anew, and what that takes is not there, or the other way round.
-    #[error("the manifest and its configuration differ in whether the text is shared out anew")]
+    #[error("the manifest and its configuration differ in whether the text is resharded")]
     Resharding,
-    /// By invitation, and nobody invites; or the other way round.
     #[error("the manifest and its configuration differ in whether the run is by invitation")]
     Admission,
-    /// Too large to be sent.
     #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
     Large(usize),
 }
 
 impl Manifest {
     /// The bytes whose hash is the run's id.
-    ///
-    /// # Errors
-    /// If they are too many to be sent to a newcomer.
     pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let bytes = serde_json::to_vec_pretty(self)?;
         // An answer's own header and length come on top.
@@ -153,9 +128,6 @@ impl Manifest {
     }
 
     /// Reads and checks a manifest, wherever it came from.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<(Self, RunId), ManifestError> {
         #[derive(Deserialize)]
         struct Versions {
@@ -230,7 +202,7 @@ impl Manifest {
     /// What the protocol needs to know.
     ///
     /// # Errors
-    /// If the shards have not been read. (`decode` has excluded that the levels make no grid, or cannot be sampled so.)
+    /// If the shard table has not been read. (`decode` has checked the grid and its sample.)
     pub fn plan(&self) -> Result<RunPlan, ManifestError> {
         let slots = self.config.slots()?;
         let shards = self.shards.listed();
@@ -271,18 +243,12 @@ impl Manifest {
     }
 
     /// Takes the table of shards, if the manifest only names it.
-    ///
-    /// # Errors
-    /// If it is not the one that it names.
     pub fn take_table(&mut self, bytes: &[u8]) -> Result<(), ManifestError> {
         let paths = self.config.grid()?.path_count() as usize;
         Ok(self.shards.take_table(bytes, paths)?)
     }
 
     /// The same, from a store that may have it.
-    ///
-    /// # Errors
-    /// If it has not, or the disk fails.
     pub fn with_table_in(mut self, blobs: &BlobStore) -> anyhow::Result<Self> {
         if let Some(table) = self.shards.table() {
             let bytes = blobs.get(table.hash, table.bytes)?;
@@ -292,9 +258,6 @@ impl Manifest {
     }
 
     /// Reads a state of the run's router.
-    ///
-    /// # Errors
-    /// If it is not one.
     pub fn router_state(&self, bytes: &[u8]) -> Result<RouterState, StateError> {
         let (paths, run) = (self.shards.listed().len() as u32, &self.config);
         let state = RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)?;
@@ -304,9 +267,6 @@ impl Manifest {
     }
 
     /// Reads the atlas of the run.
-    ///
-    /// # Errors
-    /// If it is not the run's.
     pub fn decode_atlas(&self, bytes: &[u8]) -> Result<Atlas, AtlasError> {
         let atlas = Atlas::decode(bytes, self.shards.listed().len() as u32)?;
         let documents = self.resharding.map_or(0, |parts| parts.slice_documents as usize);

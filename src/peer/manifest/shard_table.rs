@@ -65,20 +65,12 @@ pub struct Table {
 /// Why a blob is not the table that the manifest names.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TableError {
-    /// Other bytes.
-    #[error("the shard table is not the one that the manifest names")]
+    #[error("the shard table does not match the manifest")]
     Other,
-    /// Not one of ours, or not of this grid.
     #[error("not a shard table of version {VERSION} for {0} paths")]
     Header(usize),
-    /// The manifest says otherwise.
-    #[error("a path's text has {found} bytes, the manifest says that the most is {expected}")]
-    Largest {
-        /// In the table.
-        found: u64,
-        /// In the manifest.
-        expected: u64,
-    },
+    #[error("a path's text has {found} bytes, but the manifest says at most {expected}")]
+    Largest { found: u64, expected: u64 },
 }
 
 /// Each path's weight in an outer step, by the training sequences of its shard: the largest has the full weight.
@@ -157,9 +149,6 @@ impl Shards {
     }
 
     /// Takes the table of so many paths.
-    ///
-    /// # Errors
-    /// If it is not the one that is named, or not what it should be.
     pub fn take_table(&mut self, bytes: &[u8], paths: usize) -> Result<(), TableError> {
         let Self::Table(table) = self else { return Ok(()) };
         if BlobRef::of(bytes) != table.table {

@@ -75,7 +75,7 @@ impl Peer {
     /// Starts a peer whose manifest and first blobs are in its store.
     ///
     /// # Errors
-    /// If the store is another run's, or in use; the manifest is not this program's; or threads are short.
+    /// If the store is in use or belongs to another run, or the manifest has another version.
     #[expect(clippy::disallowed_methods, reason = "an edge: where the peer's clock begins")]
     pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
         let (manifest, run) = Manifest::decode(&plan.manifest)?;
@@ -167,7 +167,7 @@ impl Peer {
     /// Leaves the swarm in order, and waits until that is done.
     ///
     /// # Errors
-    /// What the peer had to stop for before.
+    /// The error that stopped the peer before.
     pub async fn stop(self) -> Result<(), PeerError> {
         let (reply, stopped) = oneshot::channel();
         if self.commands.send(Command::Stop(reply)).await.is_ok() {
@@ -180,7 +180,7 @@ impl Peer {
     /// Waits until the peer stops by itself.
     ///
     /// # Errors
-    /// What it had to stop for.
+    /// The error that stopped the peer.
     pub async fn finished(self) -> Result<(), PeerError> {
         let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
         // The store is free for whoever comes next once its threads have ended.
@@ -215,7 +215,8 @@ async fn restored_node(
 
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     let decode = |bytes: &Vec<u8>| {
-        encoding::decode::<Record>(bytes).map_err(|error| anyhow::anyhow!("a record of the journal: {error}"))
+        encoding::decode::<Record>(bytes)
+            .map_err(|error| anyhow::anyhow!("a record of the journal cannot be decoded: {error}"))
     };
     records.iter().map(decode).collect()
 }
@@ -226,7 +227,8 @@ fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskErr
     let mut lost = Vec::new();
     for (module, version, state) in node.states() {
         if !blobs.has(state.hash)? {
-            tracing::error!(%module, %version, state = %state.hash, "a state is gone from the disk: it is fetched anew");
+            tracing::error!(%module, %version, state = %state.hash, "a state is missing on the disk: it is fetched \
+                again");
             lost.push(module);
         }
     }
@@ -244,7 +246,8 @@ fn without_checkpoints(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, Di
         let needed = checkpoint.start.iter().map(|(_, state)| state.hash).chain([checkpoint.blob.hash]);
         let here = needed.map(|blob| blobs.has(blob)).collect::<Result<Vec<bool>, _>>()?;
         if here.contains(&false) {
-            tracing::error!(path = %checkpoint.path, "the middle of a phase is gone from the disk: it begins anew");
+            tracing::error!(path = %checkpoint.path, "the checkpoint of a phase is missing on the disk: the phase \
+                begins again");
             lost.push(Record::Abandoned(checkpoint.path));
         }
     }

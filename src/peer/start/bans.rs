@@ -20,7 +20,7 @@ fn read(folder: &Path) -> Vec<Ban> {
     }
     let Ok(bytes) = std::fs::read(&path) else { return Vec::new() };
     serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-        tracing::warn!("{}: {error}; nobody is banned any more", path.display());
+        tracing::warn!("{}: {error}; all bans are lifted", path.display());
         Vec::new()
     })
 }
@@ -40,7 +40,7 @@ pub(crate) fn keep(network: &NetworkHandle, folder: &Path) {
                 write_file(&path, &bytes).map_err(std::io::Error::other)
             });
             if let Ok(Err(error)) = written.await {
-                tracing::warn!(%error, "bans were not kept");
+                tracing::warn!(%error, "bans were not stored");
             }
         }
     });

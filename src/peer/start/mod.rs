@@ -101,15 +101,12 @@ impl Launch {
     /// nothing.
     ///
     /// # Errors
-    /// If it cannot listen, or the key in the folder is none.
+    /// If it cannot listen, or the folder has no valid key.
     pub async fn listen(self) -> anyhow::Result<Listening> {
         self.listen_with_timeout(Duration::ZERO).await
     }
 
     /// The same where this process has just left that place: its sockets take a moment to close.
-    ///
-    /// # Errors
-    /// As [`Launch::listen`].
     pub async fn listen_again(self) -> anyhow::Result<Listening> {
         self.listen_with_timeout(CLOSES_WITHIN).await
     }
@@ -193,9 +190,6 @@ impl Listening {
     }
 
     /// The key of a run's creator, which is there from before the run on: the run's manifest names it.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn creator(&self) -> Result<PeerKey, IdentityError> {
         self.identity.keep(&key_file(&self.launch.folder))?;
         Ok(self.identity.key())
@@ -261,7 +255,7 @@ impl Listening {
     /// manifest before anything is downloaded.
     ///
     /// # Errors
-    /// If nobody answers, it is another run than the folder's, or a part of the run cannot be had.
+    /// If no peer answers, its run is not the folder's, or a part of the run cannot be fetched.
     pub async fn join(
         mut self,
         address: &Multiaddr,
@@ -353,10 +347,8 @@ impl Drop for Abandoned {
 
 /// The creator's store has lost what it was created with.
 #[derive(Debug, thiserror::Error)]
-#[error("{what} of this run is not in {} any more", folder.display())]
+#[error("{what} of this run is missing in {}", folder.display())]
 pub struct PartGone {
-    /// The store.
     pub folder: PathBuf,
-    /// Which part.
     pub what: &'static str,
 }

@@ -64,7 +64,6 @@ pub struct Tiny {
     /// The same, decoded.
     pub decoded: Manifest,
     pub run: RunId,
-    /// All its blobs.
     pub blobs: BlobStore,
     /// All its training text.
     pub train: TokenSet,

@@ -147,7 +147,7 @@ impl Worker {
         match self.blobs.get(blob.hash, blob.bytes) {
             Ok(Some(bytes)) => Ok(Some(bytes)),
             Ok(None) | Err(BlobError::Rotten { .. }) => {
-                tracing::error!(blob = %blob.hash, "a trainer's state is gone from the disk");
+                tracing::error!(blob = %blob.hash, "a trainer's state is missing on the disk");
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -193,14 +193,14 @@ impl Worker {
         };
         if let Some(gone_on) = gone_on {
             match gone_on {
-                Err(error) if is_due_to_the_state(&error) => {
-                    tracing::error!(error = %format!("{error:#}"), "what was carried so far does not do");
+                Err(error) if blames_the_state(&error) => {
+                    tracing::error!(error = %format!("{error:#}"), "the residual does not fit and is dropped");
                 }
                 outcome => return outcome,
             }
         }
         if trainer.is_some() || resume.is_some() {
-            tracing::error!("AdamW begins anew");
+            tracing::error!("AdamW starts from zero");
         }
         let state = PathState::fresh(self.names_path(task), &self.counts, self.taken(phase));
         self.phase(handle, task, CarriedState { state, middle: None, at_hand: false })

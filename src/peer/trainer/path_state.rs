@@ -59,19 +59,15 @@ pub struct PathState {
 /// Why bytes are no trainer's state of this run.
 #[derive(Debug, thiserror::Error)]
 pub enum PathStateError {
-    /// Not one of ours.
     #[error("not a trainer's state of version {} to {}", VERSIONS[0], VERSIONS[3])]
     Header,
-    /// Not of this model.
-    #[error("a trainer's state of {found} bytes, this model's has {expected}")]
+    #[error("a trainer's state of {found} bytes; a state of this model has {expected}")]
     Size { found: usize, expected: usize },
     /// Parameters that are said to be the best, and by how much.
-    #[error("a trainer's state whose best parameters make no sense")]
+    #[error("a trainer's state with invalid best parameters")]
     Best,
-    /// Trained on another path than it can be used for.
     #[error("a trainer's state of another path")]
     OtherPath,
-    /// The part that AdamW needs.
     #[error(transparent)]
     Inner(#[from] InnerStateError),
 }
@@ -153,8 +149,6 @@ impl PathState {
         fixed + (kept + 1) * level_bytes + InnerState::encoded_len(&sizes)
     }
 
-    /// # Errors
-    /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
         let header = |version: u16| [&MAGIC[..], &version.to_le_bytes(), &[0; 2]].concat();
         let [rest, with_path, with_best, with_own] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
@@ -218,8 +212,6 @@ impl PhaseState {
         bytes
     }
 
-    /// # Errors
-    /// If the bytes are not exactly a state of a model with these level sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
         let rest = bytes.strip_prefix(&MIDDLE).ok_or(PathStateError::Header)?;
         let least = 8 + 4 * sizes.iter().sum::<usize>();

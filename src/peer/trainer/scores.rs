@@ -43,7 +43,7 @@ impl Worker {
                     Ok(scores) => (own, Some(state), scores),
                     // Another may have made it: it costs the path no more than that.
                     Err(error) if self.manifest.config.outer.keep_unsent => {
-                        tracing::error!(%path, error = %format!("{error:#}"), "what was not sent does not do");
+                        tracing::error!(%path, error = %format!("{error:#}"), "the unsent values do not fit");
                         let scores = self.score_with(handle, (path, phase), (&modules, &texts))?;
                         (modules, None, scores)
                     }
@@ -83,7 +83,7 @@ impl Worker {
         match PathState::decode(&bytes, &self.counts) {
             Ok(state) => Ok(Some(state).filter(|state| state.best.is_some() || config.outer.keep_unsent)),
             Err(error) => {
-                tracing::error!(%error, "what was carried so far does not do");
+                tracing::error!(%error, "the residual does not fit and is dropped");
                 Ok(None)
             }
         }
@@ -134,7 +134,7 @@ impl Worker {
             let losses = target_losses(self.inner.model(), &slice, routing.prefix_tokens, &mut goes_on)?;
             nats = slice.documents().map(|document| losses[document].iter().flatten().sum()).collect::<Vec<f32>>();
             if nats.iter().any(|value| !value.is_finite()) {
-                tracing::error!("a path makes no sense of the slice, and has no scores to give");
+                tracing::error!("a path cannot score the slice");
                 nats.clear();
             }
         }

@@ -18,9 +18,6 @@ impl Worker {
 
     /// Loads the parameters with which the phase begins, or goes on. What outer gradients are taken against is returned,
     /// level by level; a level that is not needed is empty.
-    ///
-    /// # Errors
-    /// If a state cannot be read, or parameters are not the model's.
     pub(super) fn stand(
         &mut self,
         task: &PhaseTask,

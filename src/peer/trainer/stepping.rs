@@ -92,7 +92,7 @@ impl Worker {
     }
 
     fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {
-        let Some(shard) = self.texts.held() else { anyhow::bail!("path {path} has no shard in hand") };
+        let Some(shard) = self.texts.held() else { anyhow::bail!("the shard of path {path} is not loaded") };
         let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
         let order = BatchOrder { seed, sequences: shard.len() };
         Ok(self.inner.step(shard, &order, schedule_step)?)

@@ -63,9 +63,6 @@ impl Texts {
     }
 
     /// What a path trains on; it stays in hand.
-    ///
-    /// # Errors
-    /// As [`Texts::of`].
     pub fn hold(&mut self, path: PathId, router: Option<&RouterState>) -> anyhow::Result<()> {
         let rule = fitted(router).map(|router| router.router.hash());
         if self.held.as_ref().is_none_or(|(held, by, _)| (*held, *by) != (path, rule)) {
@@ -80,9 +77,6 @@ impl Texts {
     }
 
     /// A path's text, as a router shares it out, if one does.
-    ///
-    /// # Errors
-    /// If it is not in the store, or not what it should be.
     pub fn of(&mut self, path: PathId, purpose: Purpose, router: Option<&RouterState>) -> anyhow::Result<TokenSet> {
         let Some(router) = fitted(router) else {
             return self.tokens(purpose.of_shard(self.manifest.shard(path)), purpose.name());
@@ -107,11 +101,8 @@ impl Texts {
     }
 
     /// The slice that paths score.
-    ///
-    /// # Errors
-    /// If it is not in the store, or not what it should be.
     pub fn slice(&self) -> anyhow::Result<TokenSet> {
-        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run shares its text out once"))?;
+        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run does not reshard its text"))?;
         self.tokens(parts.slice, "the slice")
     }
 
@@ -119,7 +110,7 @@ impl Texts {
         if let Some(atlas) = self.atlas.take() {
             return Ok(atlas);
         }
-        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run shares its text out once"))?;
+        let parts = self.manifest.resharding.ok_or_else(|| anyhow::anyhow!("this run does not reshard its text"))?;
         Ok(self.manifest.decode_atlas(&self.read(parts.atlas, "the atlas")?)?)
     }
 

@@ -131,9 +131,6 @@ pub struct TrainerThread {
 
 impl TrainerThread {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub fn start(work: Work, scheduler: Arc<DeviceScheduler>) -> std::io::Result<Self> {
         let span = tracing::Span::current();
         let running = run(&work, &scheduler, &span)?;
@@ -141,9 +138,6 @@ impl TrainerThread {
     }
 
     /// Starts another thread, and leaves this one behind.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub fn restart(&mut self) -> std::io::Result<()> {
         let Running { holds, thread, .. } =
             std::mem::replace(&mut self.running, run(&self.work, &self.scheduler, &self.span)?);

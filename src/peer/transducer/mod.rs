@@ -33,7 +33,7 @@ const RATE: f64 = 0.3;
 /// A network of the ancestor's shape, all in one level, that learns the marks of a training set in so many steps.
 ///
 /// # Errors
-/// If a step fails, or the user asks to stop.
+/// If a step fails or the user asks to stop.
 pub fn fine_tune(
     run: &RunConfig,
     machine: &MachineConfig,
@@ -62,21 +62,13 @@ pub fn fine_tune(
 /// Why a file is not the transducer of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum TransducerError {
-    /// Another model's, or none.
-    #[error("it is no transducer of this run: {0}")]
+    #[error("it is not a transducer of this run: {0}")]
     Model(#[from] ExchangeError),
     /// Of another number of paths, or made for another distance between choices.
-    #[error("it chooses among {found_paths} paths every {found_every} tokens; here are {paths}, every {every}")]
-    Purpose {
-        /// Its own.
-        found_paths: String,
-        /// Its own.
-        found_every: String,
-        /// The run's.
-        paths: u32,
-        /// Asked for.
-        every: usize,
-    },
+    #[error(
+        "it chooses among {found_paths} paths every {found_every} tokens, not among {paths} paths every {every} tokens"
+    )]
+    Purpose { found_paths: String, found_every: String, paths: u32, every: usize },
 }
 
 /// A run, asked through a transducer where a text goes on.
@@ -89,9 +81,6 @@ pub struct Guided {
 
 impl Guided {
     /// Reads a transducer's file for a choice every so many tokens.
-    ///
-    /// # Errors
-    /// If it is not one of this run, or the device cannot be opened.
     pub fn open(
         client: Box<dyn InferenceClient>,
         file: &[u8],
@@ -124,7 +113,7 @@ fn run_paths(run: &RunConfig) -> anyhow::Result<u32> {
 /// of them reads on best.
 ///
 /// # Errors
-/// If the run cannot be asked, the text has no window but its first ones, a step fails, or the user asks to stop.
+/// If the run does not answer, no document is longer than its first window, a step fails, or the user asks to stop.
 pub fn make(
     client: &mut dyn InferenceClient,
     documents: &[String],
@@ -336,8 +325,8 @@ mod tests {
         let refused = |file: &[u8], every| {
             Guided::open(Box::new(CasePaths::new()), file, every, &machine).err().expect("refused").to_string()
         };
-        assert_eq!(refused(&file, 8), "it chooses among 2 paths every 16 tokens; here are 2, every 8");
-        assert!(refused(b"no file", 16).contains("it is no transducer of this run"));
+        assert_eq!(refused(&file, 8), "it chooses among 2 paths every 16 tokens, not among 2 paths every 8 tokens");
+        assert!(refused(b"no file", 16).contains("it is not a transducer of this run"));
         stop.store(true, Ordering::Relaxed);
         assert!(make(&mut client, &CasePaths::documents(), 16, &machine, &stop).unwrap_err().is::<Stopped>());
     }

@@ -38,9 +38,6 @@ struct Part {
 
 impl<'a> TrainingSet<'a> {
     /// A choice every so many tokens. `nats` says what each path needs for some windows; `homes` are the documents' paths.
-    ///
-    /// # Errors
-    /// If what the paths need cannot be told.
     pub fn new(
         set: &'a TokenSet,
         homes: &'a [PathId],

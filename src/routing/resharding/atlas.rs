@@ -1,4 +1,4 @@
-//! The features of all documents of a run, and where these lie: what it takes to share them out anew.
+//! The atlas: features of all documents of a run and their place in the founding shards. Resharding needs nothing else.
 
 use crate::names::{BlobHash, PathId};
 use crate::routing::router::MAX_WIDTH;
@@ -8,62 +8,57 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 60;
 const PLACE_BYTES: usize = 12;
 
-/// Where a document lies: in the text that a path was created with.
+/// The place of a document in the creating text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose text at the start.
+    /// The path of the creating shard.
     pub shard: PathId,
-    /// The document's position there.
+    /// Index of the document in it.
     pub document: u32,
-    /// How many sequences it has.
+    /// Number of sequences.
     pub sequences: u32,
 }
 
 /// Documents of one purpose.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalogue {
-    /// Where each lies, in order.
+    /// In order.
     pub places: Vec<Place>,
     /// Row-major `[documents, width]`.
     pub features: Vec<f32>,
 }
 
-/// All documents of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Atlas {
-    /// Features of a document.
+    /// Features per document.
     pub width: usize,
-    /// BLAKE3 of the parameters that gave them.
+    /// BLAKE3 of the parameters that computed the features.
     pub ancestor: BlobHash,
-    /// To train on.
     pub train: Catalogue,
-    /// Held out of training.
     pub held_out: Catalogue,
-    /// To test on.
     pub test: Catalogue,
     /// Features of the slice that paths score, row-major `[documents, width]`.
     pub slice: Vec<f32>,
-    /// Where the router that the run was created with sends each document of it.
+    /// Routes of the slice's documents by the creating router.
     pub slice_routes: Vec<PathId>,
 }
 
-/// Why bytes are no atlas.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AtlasError {
-    /// Another kind of file, cut short, or values that cannot be.
     #[error("not an atlas of version {VERSION}: {0}")]
     Format(&'static str),
 }
 
 impl Atlas {
-    /// How many documents the slice has.
+    /// Number of documents of the slice.
     pub fn slice_documents(&self) -> usize {
         self.slice.len() / self.width.max(1)
     }
 
-    /// Little endian: `PSAT`, version u16, 0 u16, width u32, how many documents there are to train on, held out, to test on
-    /// and in the slice, u32 each; the ancestor's hash; of the first three in turn, in order of places, each place (path, document, sequences,
-    /// u32 each), then the features of all, f32; those of the slice, and its routes at the start, u32.
+    /// Little endian: `PSAT`, version u16, 0 u16, width u32; the numbers of documents for training, held out, for
+    /// testing, and in the slice, u32 each; the ancestor's hash. Then for each of the first three: the places in order
+    /// (path, document, sequences, u32 each) and all features, f32. Then the features of the slice and its creating
+    /// routes, u32.
     pub fn encode(&self) -> Vec<u8> {
         let parts = [&self.train, &self.held_out, &self.test];
         let mut bytes = MAGIC.to_vec();
@@ -91,9 +86,6 @@ impl Atlas {
     }
 
     /// Reads an encoded atlas of a run with so many paths.
-    ///
-    /// # Errors
-    /// If it is none.
     pub fn decode(bytes: &[u8], paths: u32) -> Result<Self, AtlasError> {
         let wrong = AtlasError::Format;
         let (head, mut rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;
@@ -129,7 +121,7 @@ impl Atlas {
             let places: Vec<Place> = take(PLACE_BYTES * count).as_chunks().0.iter().map(place).collect();
             let ascend = places.is_sorted_by(|a, b| (a.shard, a.document) < (b.shard, b.document));
             if !ascend || places.iter().any(|place| place.shard.0 >= paths || place.sequences == 0) {
-                return Err(wrong("places that make no sense"));
+                return Err(wrong("invalid positions"));
             }
             Ok(Catalogue { places, features: values(take(4 * width * count))? })
         };
@@ -153,8 +145,8 @@ fn place(bytes: &[u8; PLACE_BYTES]) -> Place {
 pub mod tests {
     use super::*;
 
-    /// Of two paths: documents with a first feature below 0 lie in the shard of path 0, the others in that of path 1, and
-    /// the second feature alternates.
+    /// For two paths: documents with a negative first feature are in the shard of path 0, the others in that of path 1.
+    /// The second feature alternates.
     pub fn two_by_two() -> Atlas {
         let of = |count: u32| {
             let places = (0..2 * count).map(|i| Place { shard: PathId(i / count), document: i % count, sequences: 2 });
@@ -179,10 +171,7 @@ pub mod tests {
         let bytes = atlas.encode();
         assert_eq!(Atlas::decode(&bytes, 2).unwrap(), atlas);
         assert_eq!((atlas.slice_documents(), atlas.train.places.len()), (20, 40));
-        assert_eq!(
-            Atlas::decode(&bytes, 1).unwrap_err().to_string(),
-            "not an atlas of version 1: places that make no sense"
-        );
+        assert_eq!(Atlas::decode(&bytes, 1).unwrap_err().to_string(), "not an atlas of version 1: invalid positions");
         for end in [0, 5, HEADER_BYTES, bytes.len() - 1] {
             assert!(Atlas::decode(&bytes[..end], 2).is_err(), "{end}");
         }

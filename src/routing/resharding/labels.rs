@@ -1,12 +1,13 @@
-//! Which path each document of the slice speaks for, when the next router is fitted.
+//! Labels for the next router's fit: the path of each document of the slice.
 
 use std::collections::BTreeSet;
 
 use super::scores::PathScores;
 use crate::names::PathId;
 
-/// The path of each document of the slice, which now has the path `now`: the one that predicts it best. Who has said nothing,
-/// or is nobody's best, keeps what it has; what it keeps may leave another without any, which then does so, too.
+/// The label of each document of the slice: the path that predicts it best. `now` has the present paths. A path without
+/// scores, or that is best nowhere, keeps its documents; if this leaves another path without any, that one keeps its
+/// documents too.
 pub fn labels(now: &[PathId], scores: &[PathScores], paths: u32) -> Vec<u32> {
     let heard: Vec<&PathScores> = scores.iter().filter(|scores| !scores.nats.is_empty()).collect();
     let best: Vec<PathId> = now.iter().enumerate().map(|(document, now)| best(&heard, document, *now)).collect();
@@ -23,8 +24,8 @@ pub fn labels(now: &[PathId], scores: &[PathScores], paths: u32) -> Vec<u32> {
     }
 }
 
-/// The path that predicts a document best, of equals the first; where all are equal, the one that has it now: there is
-/// nothing in it to be predicted.
+/// The path that predicts a document best, the first of equals. If all are equal, there was nothing to predict, and the
+/// document stays.
 fn best(heard: &[&PathScores], document: usize, now: PathId) -> PathId {
     let nats = |scores: &&PathScores| scores.nats[document];
     let least = heard.iter().min_by(|a, b| nats(a).total_cmp(&nats(b)));
@@ -45,7 +46,7 @@ mod tests {
             scores(1, [2.0, 2.0, 2.0, 4.0, 0.0, 3.0]),
             scores(2, [3.0, 4.0, 3.0, 6.0, 0.0, 3.5]),
         ];
-        // In the fifth there is nothing to predict, so the third path has one document yet.
+        // The fifth document has nothing to predict, so the third path keeps one.
         assert_eq!(labels(&now, &all, 3), [0, 1, 0, 1, 2, 1]);
         assert_eq!(labels(&now, &all[..2], 3), [0, 1, 0, 1, 2, 2], "who says nothing keeps what it has");
         let mut nobodys_best = all.to_vec();

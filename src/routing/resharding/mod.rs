@@ -1,8 +1,8 @@
-//! Sharing out the text anew while a swarm trains (DiPaCo, section 2.4.2): all of it arithmetic, the same on every peer.
+//! Resharding during a run (DiPaCo, section 2.4.2): pure arithmetic, equal on every peer.
 //!
-//! Each path [`scores`] the documents of a slice that nobody trains on, which makes [`labels`]; the [`atlas`] has the
-//! features of all documents and says in which first shard they lie; from both follows the next [`state`] of the router,
-//! and from that every shard.
+//! Each path [`scores`] the documents of a slice on which no path trains. The scores give [`labels`]. The [`atlas`] has
+//! the features of all documents and their creating shards. From both follows the next [`state`] of the router, and
+//! from that every shard.
 
 pub mod atlas;
 pub mod labels;

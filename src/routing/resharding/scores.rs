@@ -1,4 +1,4 @@
-//! What paths make of the slice: for each document the sum of its tokens' losses.
+//! Scores of paths on the slice: for each document the summed loss of its tokens.
 
 use crate::names::PathId;
 
@@ -7,47 +7,30 @@ const VERSION: u16 = 1;
 const HEADER_BYTES: usize = 12;
 const ENTRY_BYTES: usize = 8;
 
-/// One path's scores, or that it has none to give.
+/// The scores of one path, or a note that it has none.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathScores {
     /// Which path.
     pub path: PathId,
-    /// Nats, by document of the slice; empty where the text is not shared out anew.
+    /// Nats for each document of the slice; empty if no resharding is due.
     pub nats: Vec<f32>,
 }
 
-/// Why bytes are no scores.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum ScoresError {
-    /// Another kind of file, or cut short.
     #[error("not a table of scores of version {VERSION}: {0}")]
     Format(&'static str),
-    /// Paths that are not in order, or not in the grid.
     #[error("scores of path {0}, which are out of order or of no path of this run")]
     Path(PathId),
-    /// As many documents as the slice has not.
     #[error("{found} scores of path {path}, the slice has {expected} documents")]
-    Count {
-        /// Whose.
-        path: PathId,
-        /// How many.
-        found: u32,
-        /// Documents of the slice.
-        expected: usize,
-    },
-    /// Not a loss.
+    Count { path: PathId, found: u32, expected: usize },
     #[error("a score of path {path} is {value}")]
-    Value {
-        /// Whose.
-        path: PathId,
-        /// The score.
-        value: f32,
-    },
+    Value { path: PathId, value: f32 },
 }
 
 impl PathScores {
-    /// The bytes of several, little endian: `PSSC`, version u16, 0 u16, how many u32; for each in order of paths the path
-    /// u32, how many scores u32, the scores f32.
+    /// Encodes several paths' scores, little endian: `PSSC`, version u16, 0 u16, count u32; then for each, in order of
+    /// paths, the path u32, number of scores u32, the scores f32.
     pub fn encode(all: &[Self]) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         bytes.extend(VERSION.to_le_bytes());
@@ -61,15 +44,12 @@ impl PathScores {
         bytes
     }
 
-    /// The most bytes of a run's.
+    /// The largest encoding in a run.
     pub fn max_bytes(paths: u32, documents: usize) -> u64 {
         HEADER_BYTES as u64 + u64::from(paths) * (ENTRY_BYTES as u64 + 4 * documents as u64)
     }
 
     /// Reads and checks them.
-    ///
-    /// # Errors
-    /// If they are not this run's, or no losses.
     pub fn decode(bytes: &[u8], paths: u32, documents: usize) -> Result<Vec<Self>, ScoresError> {
         let wrong = ScoresError::Format;
         let (head, mut rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;

@@ -1,4 +1,4 @@
-//! The router as a module of the run: what it is after each round of its paths.
+//! The router as a module of the run, with a state after each round of its paths.
 
 use super::atlas::{Atlas, Catalogue};
 use super::labels::labels;
@@ -11,58 +11,51 @@ const MAGIC: [u8; 4] = *b"PSRM";
 const FILE_VERSION: u16 = 1;
 const HEADER_BYTES: usize = 24;
 
-/// The router after a round. Most rounds change nothing in it.
+/// The router after a round. Most rounds change only its counter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouterState {
     /// Rounds so far.
     pub rounds: u64,
-    /// How often the text has been shared out anew: the router's version.
+    /// Number of reshardings: the router's version.
     pub fits: u32,
     /// Training sequences of each path.
     pub sizes: Vec<u64>,
-    /// The rule.
     pub router: Router,
 }
 
-/// Why bytes are no state of a run's router.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// Another kind of file, or another run's.
     #[error("not the state of this run's router: {0}")]
     Format(&'static str),
-    /// The router in it.
     #[error("the state of the router: {0}")]
     Router(#[from] RouterError),
 }
 
-/// Why the text stays as it is shared out, though it was due.
+/// Why a resharding that was due did not happen.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum NotShared {
-    /// Nobody scored the slice in time.
     #[error("no path has scored the slice")]
     NoScores,
-    /// No fit.
     #[error(transparent)]
     Fit(#[from] LogisticError),
-    /// A path with nothing to train on.
     #[error("path {0} would have no training sequences")]
     Empty(PathId),
 }
 
 impl RouterState {
-    /// Before the first round.
+    /// The state before the first round.
     pub fn initial(router: Router, sizes: Vec<u64>) -> Self {
         Self { rounds: 0, fits: 0, sizes, router }
     }
 
-    /// How many bytes a run's states have, each of them.
+    /// The size of each encoded state of a run.
     pub fn size_bytes(paths: u32, width: usize) -> u64 {
-        // A logistic router is the largest: weights and biases of eight bytes, after a header and the ancestor's hash.
+        // A logistic router is the largest: a header, the ancestor's hash, and weights and biases of eight bytes.
         HEADER_BYTES as u64 + 8 * u64::from(paths) + 64 + 8 * (width as u64 + 2) * (u64::from(paths) + 2)
     }
 
-    /// Little endian: `PSRM`, version u16, 0 u16, fits u32, length of the router u32, rounds u64; the training sequences of
-    /// each path u64; the router; zeros up to [`RouterState::size_bytes`].
+    /// Little endian: `PSRM`, version u16, 0 u16, fits u32, length of the router u32, rounds u64; the training
+    /// sequences of each path u64; the router; zeros up to [`RouterState::size_bytes`].
     pub fn encode(&self, width: usize) -> Vec<u8> {
         let router = self.router.encode();
         let mut bytes = MAGIC.to_vec();
@@ -77,10 +70,7 @@ impl RouterState {
         bytes
     }
 
-    /// Reads and checks a state; `width` is the model's.
-    ///
-    /// # Errors
-    /// If it is not one of a run with so many paths.
+    /// Decodes and checks a state; `width` is the model's.
     pub fn decode(bytes: &[u8], paths: u32, width: usize, prefix_tokens: usize) -> Result<Self, StateError> {
         let wrong = StateError::Format;
         if bytes.len() as u64 != Self::size_bytes(paths, width) {
@@ -103,13 +93,13 @@ impl RouterState {
         Ok(Self { rounds, fits: number(8), sizes, router })
     }
 
-    /// What it is after another round, in which nothing was due.
+    /// The state after a round without resharding.
     pub fn passed(&self) -> Self {
         Self { rounds: self.rounds + 1, ..self.clone() }
     }
 
-    /// What it is after a round before which the text is to be shared out anew, and why it was not, if so. Documents of the
-    /// slice go to the path that predicts them best; a path without scores, or which is nobody's best, keeps those it has.
+    /// The state after a round with resharding, and the reason if it did not happen. Documents of the slice go to the
+    /// path that predicts them best. A path without scores, or that is best nowhere, keeps its documents.
     pub fn next(&self, scores: &[PathScores], atlas: &Atlas, overlap: usize) -> (Self, Option<NotShared>) {
         let same = self.passed();
         match self.fitted(scores, atlas, overlap) {
@@ -140,14 +130,14 @@ impl RouterState {
         }
     }
 
-    /// What a path counts for beside the others of a module: its training sequences, in parts of what they have in the mean.
+    /// Weight of a path among the paths of a module: its training sequences, relative to their mean.
     pub fn share(&self, path: PathId, others: &[PathId]) -> f32 {
         let size = |path: &PathId| self.sizes[path.0 as usize] as f64;
         (size(&path) * others.len() as f64 / others.iter().map(size).sum::<f64>()) as f32
     }
 
-    /// The documents of a catalogue that the rule gives a path, as their positions in it; `overlap` paths get each. Only of
-    /// a fitted rule: the one that the run was created with may need the documents themselves.
+    /// Indices of the documents of a catalogue that the router gives to a path; each document goes to `overlap` paths.
+    /// Only for fitted routers: a creating router may need the tokens of the documents.
     pub fn documents_of(&self, path: PathId, catalogue: &Catalogue, width: usize, overlap: usize) -> Vec<usize> {
         let routes = routes(&self.router, catalogue, width, overlap).enumerate();
         routes.filter(|(_, paths)| paths.contains(&path)).map(|(document, _)| document).collect()
@@ -171,13 +161,13 @@ mod tests {
     use crate::names::BlobHash;
     use crate::routing::Logistic;
 
-    /// By the first feature alone.
+    /// Splits by the first feature.
     fn created() -> RouterState {
         let logistic = Logistic::of(2, &[-1.0, 0.0, 1.0, 0.0, 0.0, 0.0]).unwrap();
         RouterState::initial(Router::discriminative(logistic, 4, BlobHash([7; 32])), vec![40, 40])
     }
 
-    /// Path 0 is good at documents whose second feature is below 0, path 1 at the others.
+    /// Path 0 is good at documents with a negative second feature, path 1 at the others.
     fn scores(atlas: &Atlas) -> [PathScores; 2] {
         let seconds = || atlas.slice.chunks(2).map(|row| row[1]);
         let path = |path: u32, sign: f32| {
@@ -217,7 +207,8 @@ mod tests {
         let documents = after.documents_of(PathId(1), &atlas.train, 2, 1);
         assert_eq!(documents, before.documents_of(PathId(1), &atlas.train, 2, 1));
 
-        // Nor does one lose all to a Byzantine peer that claims to be the best everywhere; a document with nothing to predict stays.
+        // A Byzantine path that claims to be best everywhere does not take all documents. A document with nothing to
+        // predict stays.
         let dishonest = PathScores { path: PathId(1), nats: vec![0.0; 20] };
         let honest = PathScores { path: PathId(0), nats: vec![5.0; 20] };
         let (after, why) = before.next(&[honest, dishonest], &atlas, 1);

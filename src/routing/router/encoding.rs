@@ -1,4 +1,4 @@
-//! A router as bytes: a blob that every peer of a run fetches.
+//! Encoding of a router, a blob that every peer of a run fetches.
 
 use crate::grid::{MAX_PATHS, halves};
 use crate::names::BlobHash;
@@ -7,7 +7,7 @@ use crate::routing::logistic::Logistic;
 use crate::routing::router::{MAX_WIDTH, Router, RouterError, Rule};
 
 const MAGIC: [u8; 4] = *b"PSRT";
-/// Of the bytes.
+/// Version of the encoding.
 pub(super) const FILE_VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const KIND_KMEANS: u16 = 1;
@@ -17,10 +17,11 @@ const KIND_LOGISTIC: u16 = 4;
 const KIND_SHIFTED: u16 = 5;
 
 impl Router {
-    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 3 product k-means without shifts, 4 discriminative, 5 product k-means), paths u32,
-    /// prefix tokens u32; then for k-means the ancestor's hash, width u32, mean, scale and centroids as f32, those of the
-    /// first half before those of the second, then what is taken from the second for each cluster of the first; for discriminative the ancestor's hash, width u32, weights path by path and
-    /// biases as f64; for random its key of 32 bytes.
+    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 3 product k-means without shifts, 4
+    /// discriminative, 5 product k-means), paths u32, prefix tokens u32. For k-means: the ancestor's hash, width u32;
+    /// mean, scale and centroids as f32, those of the first half first; then the shifts of the second half for each
+    /// cluster of the first. For discriminative: the ancestor's hash, width u32, weights path by path and biases as
+    /// f64. For random: its key of 32 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let kind = match &self.rule {
@@ -57,9 +58,6 @@ impl Router {
     }
 
     /// Reads an encoded router.
-    ///
-    /// # Errors
-    /// If it is not one, is cut short, or has values that are not finite.
     pub fn decode(bytes: &[u8]) -> Result<Self, RouterError> {
         let wrong = RouterError::Format;
         let (head, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(wrong("too short"))?;
@@ -74,7 +72,7 @@ impl Router {
         let rule = match u16::from_le_bytes([head[6], head[7]]) {
             KIND_KMEANS => decode_clusters(rest, &[paths as usize], false)?,
             kind @ (KIND_PRODUCT | KIND_SHIFTED) => {
-                decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are no pairs"))?, kind == KIND_SHIFTED)?
+                decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are not pairs"))?, kind == KIND_SHIFTED)?
             }
             KIND_LOGISTIC => decode_logistic(rest, paths)?,
             KIND_RANDOM => Rule::Random { key: rest.try_into().map_err(|_| wrong("a key of another size"))? },
@@ -87,7 +85,7 @@ impl Router {
 fn decode_logistic(bytes: &[u8], paths: u32) -> Result<Rule, RouterError> {
     let wrong = RouterError::Format;
     let (ancestor, width, rest) = decode_width(bytes)?;
-    // At most 2^16 times 2^20 values of eight bytes, so this cannot overflow.
+    // Cannot overflow: at most 2^16 times 2^20 values of eight bytes.
     let values = (width + 1) * paths as usize;
     if width == 0 || rest.len() as u64 != 8 * values as u64 {
         return Err(wrong("a size that does not fit its width and paths"));
@@ -97,7 +95,7 @@ fn decode_logistic(bytes: &[u8], paths: u32) -> Result<Rule, RouterError> {
     Ok(Rule::Logistic { ancestor, logistic })
 }
 
-/// The ancestor, the width, and what comes after them.
+/// The ancestor, the width, and the remaining bytes.
 fn decode_width(bytes: &[u8]) -> Result<(BlobHash, usize, &[u8]), RouterError> {
     let wrong = RouterError::Format;
     let (ancestor, rest) = bytes.split_first_chunk::<32>().ok_or(wrong("too short"))?;
@@ -109,7 +107,7 @@ fn decode_width(bytes: &[u8]) -> Result<(BlobHash, usize, &[u8]), RouterError> {
     Ok((BlobHash(*ancestor), width, rest))
 }
 
-/// One book of as many clusters for each of `counts`.
+/// One book for each entry of `counts`, with so many clusters.
 fn decode_clusters(bytes: &[u8], counts: &[usize], are_shifted: bool) -> Result<Rule, RouterError> {
     let wrong = RouterError::Format;
     let (ancestor, width, rest) = decode_width(bytes)?;
@@ -118,7 +116,7 @@ fn decode_clusters(bytes: &[u8], counts: &[usize], are_shifted: bool) -> Result<
     }
     let books =
         counts.iter().enumerate().map(|(number, clusters)| (columns(width, counts.len(), number).len(), *clusters));
-    // At most 2^16 times 2^20 values of four bytes, so this cannot overflow.
+    // Cannot overflow: at most 2^16 times 2^20 values of four bytes.
     let shifts = if are_shifted { counts[0] * columns(width, counts.len(), 1).len() } else { 0 };
     let values = 2 * width + shifts + books.clone().map(|(width, clusters)| width * clusters).sum::<usize>();
     if rest.len() as u64 != 4 * values as u64 {

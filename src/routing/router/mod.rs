@@ -1,4 +1,4 @@
-//! The rule that sends a document to a path by its first tokens (DiPaCo, section 2.4).
+//! The router: it sends a document to a path by its first tokens (DiPaCo, section 2.4).
 
 mod encoding;
 
@@ -12,10 +12,10 @@ use crate::routing::logistic::Logistic;
 use crate::routing::router::encoding::FILE_VERSION;
 use crate::seed::Seed;
 
-/// The widest features; bounds what an encoded router can ask for.
+/// Upper bound of features, which bounds the allocation for an encoded router.
 pub const MAX_WIDTH: usize = 1 << 16;
 
-/// Sends documents to paths. Changes in a run only where that shares its text out anew.
+/// Sends documents to paths. It changes during a run only by resharding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Router {
     pub(in crate::routing) paths: u32,
@@ -25,47 +25,32 @@ pub struct Router {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::routing) enum Rule {
-    /// By the features that the ancestor gives, of which this is the BLAKE3.
+    /// By clusters of the features of the ancestor with this BLAKE3.
     Clusters { ancestor: BlobHash, clusters: Clusters },
-    /// By what such features say of the path that predicts the document best.
+    /// By a logistic fit of the path that predicts a document best.
     Logistic { ancestor: BlobHash, logistic: Logistic },
-    /// By keyed hash of the first tokens: the control. What k-means gains over it, it gains by routing.
+    /// By a keyed hash of the first tokens. The control: the gain of k-means over it is the gain of routing.
     Random { key: [u8; 32] },
 }
 
-/// Why there is no router, or it does not fit.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum RouterError {
-    /// No clusters.
     #[error(transparent)]
     Kmeans(#[from] KmeansError),
-    /// The paths are not pairs.
     #[error(
-        "{0} paths are no product of two numbers above 1, which product k-means needs; use another number, or k-means"
+        "{0} paths are not a product of two numbers above 1, as product k-means needs; use another number, or k-means"
     )]
     NoPairs(u32),
-    /// Not an encoded router of this version.
     #[error("not a router of version {FILE_VERSION}: {0}")]
     Format(&'static str),
-    /// Made for another run.
     #[error("the router has {what} {found}, but the run asks for {expected}")]
-    Mismatch {
-        /// Paths, width or prefix.
-        what: &'static str,
-        /// The router's.
-        found: usize,
-        /// The run's.
-        expected: usize,
-    },
+    Mismatch { what: &'static str, found: usize, expected: usize },
 }
 
 impl Router {
-    /// Finds one cluster of documents for each path, or where `product` is asked for, clusters of each half of the
-    /// features, of which the paths are the pairs. `features` is row-major `[documents, width]`, of finite values, of
-    /// which at most 50,000 rows are looked at; `ancestor` is the hash of the parameters that gave them.
-    ///
-    /// # Errors
-    /// If there are fewer documents than clusters, the features are no finite rows, or the paths are no pairs.
+    /// Fits one cluster for each path, or with `product`, clusters of each half of the features, whose pairs are the
+    /// paths. `features` is row-major `[documents, width]`, finite; at most 50,000 rows are used. `ancestor` is the
+    /// hash of the parameters that computed them.
     pub fn fit(
         (features, width): (&[f32], usize),
         (paths, product): (u32, bool),
@@ -86,32 +71,32 @@ impl Router {
         Ok(Self { paths, prefix_tokens: prefix_tokens as u32, rule })
     }
 
-    /// By a fit of which path predicts documents best (DiPaCo, section 2.4.2); `ancestor` is the hash of the parameters that
-    /// gave the features it was fitted on.
+    /// From a fit of the best paths of documents (DiPaCo, section 2.4.2). `ancestor` is the hash of the parameters that
+    /// computed the features.
     pub fn discriminative(logistic: Logistic, prefix_tokens: usize, ancestor: BlobHash) -> Self {
         let (paths, prefix_tokens) = (logistic.paths(), prefix_tokens as u32);
         Self { paths, prefix_tokens, rule: Rule::Logistic { ancestor, logistic } }
     }
 
-    /// The control: documents go anywhere, but the same first tokens always to the same path.
+    /// The control: random paths, but always the same path for the same first tokens.
     pub fn random(paths: u32, prefix_tokens: usize, seed: Seed) -> Self {
         let mut key = [0; 32];
         seed.child("random routing").generator().fill_bytes(&mut key);
         Self { paths: paths.max(1), prefix_tokens: prefix_tokens as u32, rule: Rule::Random { key } }
     }
 
-    /// The path of a document. `features` (of [`Router::width`] values) come from the ancestor for `prefix`, the
-    /// document's first [`Router::prefix_tokens`] tokens; the control looks at `prefix` alone. Features that are not
-    /// finite lead to the first cluster, path 0 of k-means.
+    /// The path of a document. `prefix` has the document's first [`Router::prefix_tokens`] tokens, `features` the
+    /// [`Router::width`] features that the ancestor computes from them. The control uses only `prefix`. Features that
+    /// are not finite lead to the first cluster, path 0 of k-means.
     ///
     /// # Panics
-    /// If there are not [`Router::width`] features; [`Router::check`] tells when the router arrives.
+    /// If there are not [`Router::width`] features. [`Router::check`] compares the width when the router arrives.
     pub fn route(&self, features: &[f32], prefix: &[u32]) -> PathId {
         self.top(features, prefix, 1)[0]
     }
 
-    /// The `n` best paths of a document, 1 at the least, or all if there are fewer, best first: for shards that overlap
-    /// (DiPaCo, section 2.4.3). The control takes those that come after its first.
+    /// The `n` best paths of a document, at least 1, or all if there are fewer, best first. For overlapping shards
+    /// (DiPaCo, section 2.4.3). The control takes the paths after its first.
     ///
     /// # Panics
     /// As [`Router::route`].
@@ -139,7 +124,7 @@ impl Router {
         self.top_all(features, prefixes, 1)
     }
 
-    /// The `n` best paths of each document, as [`Router::top`] has them, one document after the other.
+    /// The `n` best paths of each document, as by [`Router::top`], one document after the other.
     ///
     /// # Panics
     /// As [`Router::route`].
@@ -149,12 +134,12 @@ impl Router {
         prefixes.iter().enumerate().flat_map(top).collect()
     }
 
-    /// Whether routing takes the ancestor's features.
+    /// Whether routing uses the ancestor's features.
     pub fn needs_features(&self) -> bool {
         self.width() > 0
     }
 
-    /// How many features; 0 for the control.
+    /// Number of features; 0 for the control.
     pub fn width(&self) -> usize {
         match &self.rule {
             Rule::Clusters { clusters, .. } => clusters.width(),
@@ -163,17 +148,16 @@ impl Router {
         }
     }
 
-    /// How many paths.
     pub fn paths(&self) -> u32 {
         self.paths
     }
 
-    /// How many of a document's first tokens it looks at.
+    /// Number of a document's first tokens that choose its path.
     pub fn prefix_tokens(&self) -> usize {
         self.prefix_tokens as usize
     }
 
-    /// BLAKE3 of the parameters that give the features; none for the control.
+    /// BLAKE3 of the parameters that compute the features; `None` for the control.
     pub fn ancestor(&self) -> Option<BlobHash> {
         match &self.rule {
             Rule::Clusters { ancestor, .. } | Rule::Logistic { ancestor, .. } => Some(*ancestor),
@@ -181,10 +165,7 @@ impl Router {
         }
     }
 
-    /// Checks a router that was fetched against the run it is for. `width` is the model's.
-    ///
-    /// # Errors
-    /// What does not fit.
+    /// Checks a fetched router against its run. `width` is the model's.
     pub fn check(&self, paths: u32, width: usize, prefix_tokens: usize) -> Result<(), RouterError> {
         let width_fits = !self.needs_features() || self.width() == width;
         let checks = [
@@ -204,7 +185,7 @@ impl Router {
     }
 }
 
-/// The high word of a product is as even as the hash, without a remainder's bias.
+/// The high word of a product is as uniform as the hash, without the bias of a remainder.
 fn drawn(key: &[u8; 32], prefix: &[u32], paths: u32) -> u32 {
     let mut hasher = blake3::Hasher::new_keyed(key);
     for token in prefix {
@@ -219,7 +200,7 @@ fn drawn(key: &[u8; 32], prefix: &[u32], paths: u32) -> u32 {
 pub(in crate::routing) mod tests {
     use super::*;
 
-    /// Documents of two kinds, told apart by a small feature beside a large one that only makes noise.
+    /// Documents of two kinds, separated by a small feature; a large feature is noise.
     fn features() -> Vec<f32> {
         (0..80).flat_map(|i| [(i % 2) as f32 * 0.01, 1000.0 + ((i * 37) % 80) as f32, 5.0]).collect()
     }
@@ -261,7 +242,7 @@ pub(in crate::routing) mod tests {
                 assert_eq!((all.len(), distinct.len()), (router.paths() as usize, router.paths() as usize));
             }
         }
-        // The second best pair of clusters has one of them in common with the best.
+        // The second best pair of clusters shares one cluster with the best.
         let pairs = fitted_in_pairs().top(&features()[..3], &[], 2);
         assert_eq!(pairs[0].0 / 3, pairs[1].0 / 3, "{pairs:?}");
     }
@@ -280,7 +261,7 @@ pub(in crate::routing) mod tests {
     fn paths_are_pairs_of_clusters_of_the_halves_where_that_is_asked_for() {
         let router = fitted_in_pairs();
         let paths = router.route_all(&features(), &[&[][..]; 80]);
-        // The first half is the small feature alone, and has two clusters of three paths each.
+        // The first half is only the small feature, and has two clusters of three paths each.
         assert!((0..80).all(|i| paths[i].0 / 3 == paths[i % 2].0 / 3), "{paths:?}");
         assert_eq!(paths.iter().collect::<std::collections::BTreeSet<_>>().len(), 6);
         let seven = Router::fit((&features(), 3), (7, true), 4, BlobHash([0; 32]), 50, Seed::root(1)).unwrap_err();

@@ -3,7 +3,7 @@
 use crate::protocol::Node;
 
 /// # Errors
-/// Which queue is too long.
+/// Names the queue that is too long.
 pub fn look(node: &Node) -> Result<(), String> {
     match node.queues().into_iter().find(|queue| queue.length > queue.limit) {
         Some(queue) => Err(format!("{}: {} of at most {}", queue.name, queue.length, queue.limit)),

@@ -22,14 +22,14 @@ fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
 }
 
 /// # Errors
-/// If a phase begins with anything else.
+/// If the phase starts from other state.
 pub fn look(journal: &[Record], path: PathId, trainer: Option<BlobRef>) -> Result<(), String> {
     let left = left(journal, path);
     if trainer == left {
         return Ok(());
     }
     let name = |blob: Option<BlobRef>| blob.map_or_else(|| "nothing".to_owned(), |blob| blob.hash.short().to_string());
-    Err(format!("path {path} goes on with {}, and {} was left", name(trainer), name(left)))
+    Err(format!("path {path} goes on with {}, but {} was left", name(trainer), name(left)))
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ struct Place {
 
 impl CountedOnce {
     /// # Errors
-    /// If the update counts what its chain has counted before. An update whose parent was never looked at is skipped.
+    /// If the update counts a contribution that its chain has counted before. Updates with an unchecked parent are
+    /// skipped.
     pub fn look(&mut self, hash: UpdateHash, signed: &SignedUpdate) -> Result<(), String> {
         let update = &signed.update;
         let key = (update.module, hash);

@@ -74,7 +74,7 @@ impl NoneLost {
     }
 
     /// # Errors
-    /// The first contribution that nothing is known of any more.
+    /// The first contribution that no peer knows.
     pub fn settle(
         &self,
         counted: impl Fn(ModuleId, ContributionKey) -> bool,

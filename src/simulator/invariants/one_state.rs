@@ -13,7 +13,7 @@ pub struct OneState {
 
 impl OneState {
     /// # Errors
-    /// If a peer reached another state by the same update.
+    /// If a peer reached another state with the same update.
     pub fn look(&mut self, module: ModuleId, head: Head) -> Result<(), String> {
         let state = *self.seen.entry((module, head.update)).or_insert(head.state.hash);
         if state == head.state.hash {

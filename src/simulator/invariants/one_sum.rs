@@ -8,7 +8,7 @@ use crate::outer::exact_sum::ExactSum;
 pub type Summand = (Vec<f32>, u32);
 
 /// # Errors
-/// If they come to another sum the other way round.
+/// If the reverse order gives another sum.
 pub fn look(sum: &ExactSum, summands: &[Summand], outer: &OuterConfig) -> Result<(), String> {
     let mut backwards = ExactSum::of_run(sum.count(), outer);
     for (values, weight) in summands.iter().rev() {

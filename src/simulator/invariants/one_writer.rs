@@ -16,7 +16,7 @@ pub struct OneWriter {
 
 impl OneWriter {
     /// # Errors
-    /// If a chain goes back to an earlier term, or an honest owner has signed another update in its place.
+    /// If a chain returns to an earlier term, or an honest owner has signed two updates of one version.
     pub fn look(&mut self, hash: UpdateHash, signed: &SignedUpdate, honest: bool) -> Result<(), String> {
         let update = &signed.update;
         let (module, version, term) = (update.module, update.version, update.term);

@@ -60,7 +60,6 @@ impl Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// Which kind.
     pub kind: Kind,
     /// How often; for a join storm, how many newcomers.
     #[serde(default = "once")]
@@ -126,7 +125,6 @@ impl Cut {
 /// One thing that goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// To one peer.
     Peer(usize),
     /// Between peers.
     Cut(Cut),
@@ -135,7 +133,6 @@ pub enum What {
 /// And when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Which kind.
     pub kind: Kind,
     /// To whom.
     pub what: What,

@@ -166,23 +166,14 @@ fn ten_minutes() -> u64 {
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
-    /// Not TOML, an unknown key, a wrong type.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// The levels make no grid.
     #[error("swarm.levels: {0}")]
     Grid(#[from] GridError),
-    /// The grid cannot be sampled so.
     #[error("swarm.sample: {0}")]
     Sample(#[from] SampleError),
-    /// A value outside its range.
     #[error("{key}: {expected}")]
-    Range {
-        /// Dotted key.
-        key: &'static str,
-        /// What may stand there.
-        expected: &'static str,
-    },
+    Range { key: &'static str, expected: &'static str },
 }
 
 /// The most peers of a drill.
@@ -192,7 +183,7 @@ impl Scenario {
     /// Reads and checks a drill.
     ///
     /// # Errors
-    /// Says which key is wrong, and what may stand there.
+    /// Names the wrong key and its allowed values.
     pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text)?;
         scenario.check()?;
@@ -200,7 +191,7 @@ impl Scenario {
     }
 
     /// # Errors
-    /// Says which key is wrong, and what may stand there.
+    /// Names the wrong key and its allowed values.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let slots = self.slots()?;
         let share = |share: f64| (0.0..=1.0).contains(&share);
@@ -210,15 +201,19 @@ impl Scenario {
             (
                 "swarm.mode",
                 !slots.are_drawn_anew() || self.swarm.mode == OuterMode::Synchronous,
-                "synchronous, where paths are drawn anew",
+                "must be synchronous where paths are drawn again",
             ),
             (
                 "swarm.streaming",
                 self.swarm.streaming.is_none_or(|streaming| self.streams(&streaming)),
-                "nothing but where a synchronous swarm of all paths of two levels or more trains: mix from 0 to below 1, overlap \
-                 from 1 to the levels less one",
+                "only in a synchronous swarm of all paths with two levels or more: mix from 0 to below 1, overlap from \
+                 1 to the levels less one",
             ),
-            ("swarm.placed", !self.swarm.placed || self.swarm.peers <= slots.count() as usize, "a path for each peer"),
+            (
+                "swarm.placed",
+                !self.swarm.placed || self.swarm.peers <= slots.count() as usize,
+                "must be one path for each peer",
+            ),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
@@ -233,7 +228,8 @@ impl Scenario {
             (
                 "swarm.centred_clipping",
                 !self.swarm.centred_clipping || self.swarm.outer().can_clip(),
-                "false where the swarm is asynchronous, the codec top-k, and sums are divided by senders or scaled radially",
+                "must be false where the swarm is asynchronous, the codec is top-k, or sums are divided by senders or \
+                 scaled radially",
             ),
             ("swarm.stride", self.swarm.stride > 0.0 && self.swarm.stride < 1.0, "between 0 and 1"),
             ("swarm.noise", (0.0..=16.0).contains(&self.swarm.noise), "0 to 16"),
@@ -260,9 +256,6 @@ impl Scenario {
     }
 
     /// Modules, and the paths that are trained. Every seed draws the same.
-    ///
-    /// # Errors
-    /// If the levels make none, or some would be left out.
     pub fn slots(&self) -> Result<WorkerSlots, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
         let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };

@@ -256,9 +256,6 @@ impl World {
     }
 
     /// Runs to the end.
-    ///
-    /// # Errors
-    /// The first invariant that broke.
     pub fn run(mut self) -> Result<Outcome, Failure> {
         let mut looked_ms = 0;
         loop {

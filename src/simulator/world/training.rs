@@ -218,7 +218,9 @@ impl World {
             let gradient = learner::outer_gradient(&before[level], &carried.levels[level], &carried.residuals[level]);
             let gradient = self.bent(index, gradient);
             let Ok((frame, residual)) = compress_with_feedback(self.outer.codec, &gradient) else {
-                return Err(self.failure("driver", format!("peer {index}: path {path} has come to what is no number")));
+                return Err(
+                    self.failure("driver", format!("peer {index}: path {path} has a parameter that is not finite"))
+                );
             };
             carried.residuals[level] = residual;
             let frame = self.offered_instead(index, path, from, frame);

@@ -33,45 +33,22 @@ pub(super) const INCOMING: &str = "incoming";
 /// Why a blob could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The disk changed its bytes.
     #[error(
-        "blob {hash} had changed on the disk and has been removed: fetch it again from another peer, and check this disk"
+        "blob {hash} was damaged on the disk and has been removed: fetch it again from another peer, and check this \
+         disk"
     )]
-    Rotten {
-        /// Which.
-        hash: BlobHash,
-    },
-    /// As [`BlobError::Rotten`], in a store that is only read.
-    #[error("blob {hash} has changed on the disk; check this disk")]
-    Changed {
-        /// Which.
-        hash: BlobHash,
-    },
-    /// More than the caller would take.
+    Rotten { hash: BlobHash },
+    #[error("blob {hash} is damaged on the disk; check this disk")]
+    Changed { hash: BlobHash },
     #[error("blob {hash} has {bytes} bytes, at most {max_bytes} expected")]
-    TooLarge {
-        /// Which.
-        hash: BlobHash,
-        /// Its size.
-        bytes: u64,
-        /// What the caller would take.
-        max_bytes: u64,
-    },
-    /// What was received is not all of it.
-    #[error("blob {} is not whole yet", blob.hash)]
-    NotWhole {
-        /// Which.
-        blob: BlobRef,
-    },
-    /// No blob is as large.
-    #[error("blob {} of {} bytes would be larger than any blob may be ({} bytes)", blob.hash, blob.bytes, MOST_PIECES * PIECE_BYTES)]
-    TooManyPieces {
-        /// Which.
-        blob: BlobRef,
-    },
+    TooLarge { hash: BlobHash, bytes: u64, max_bytes: u64 },
+    #[error("blob {} is not complete yet", blob.hash)]
+    NotWhole { blob: BlobRef },
+    #[error("blob {} of {} bytes exceeds the largest size of a blob ({} \
+        bytes)", blob.hash, blob.bytes, MOST_PIECES * PIECE_BYTES)]
+    TooManyPieces { blob: BlobRef },
 }
 
 impl BlobError {

@@ -323,7 +323,7 @@ mod tests {
         // Killed: its destructor never runs.
         std::mem::forget(begun(&BlobStore::open(folder.path()).unwrap(), &contents));
         let store = BlobStore::open(folder.path()).unwrap();
-        assert_eq!(store.used_bytes(), blob.bytes, "its room is taken");
+        assert_eq!(store.used_bytes(), blob.bytes, "its space is taken");
         let receiving = store.receive(blob).unwrap();
         let here = receiving.begin(&receiving.tree().unwrap()).unwrap();
         assert_eq!((here.count(), here.has(0), here.has(2)), (2, true, true));

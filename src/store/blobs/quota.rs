@@ -44,8 +44,7 @@ impl Quota {
         let mut used = self.used_bytes();
         if used.saturating_add(bytes) > most_bytes {
             let reached = format!(
-                "{bytes} bytes more than the {} that blobs take here would go beyond disk_bytes = {most_bytes}, what this \
-                 machine gives",
+                "{bytes} more bytes than the {} that blobs use would exceed the disk quota, disk_bytes = {most_bytes}",
                 *used
             );
             return Err(DiskError::when("cannot write", path)(io::Error::new(ErrorKind::QuotaExceeded, reached)));
@@ -81,8 +80,8 @@ mod tests {
         let first = store.put(&[1; 60]).unwrap();
         store.put(&[1; 60]).unwrap();
         let error = store.put(&[2; 41]).unwrap_err();
-        assert!(error.is_transient() && error.to_string().contains("41 bytes more than the 60"), "{error}");
-        assert!(error.to_string().contains("disk_bytes = 100") && error.to_string().contains("give it more room"));
+        assert!(error.is_transient() && error.to_string().contains("41 more bytes than the 60"), "{error}");
+        assert!(error.to_string().contains("disk_bytes = 100") && error.to_string().contains("raise it"));
         // What is on its way counts from the beginning.
         let receiving = store.receive(BlobRef::of(&[3; 40])).unwrap();
         assert!(store.put(&[2; 1]).is_err());

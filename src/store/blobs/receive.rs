@@ -41,7 +41,7 @@ impl Receiving {
         if tree.blob() == arriving.blob && arriving.tree.set(tree.clone()).is_ok() {
             // A file with holes: what is not there yet takes no room.
             let sized = arriving.file.set_len(arriving.blob.bytes);
-            sized.map_err(DiskError::when("cannot make room for", &arriving.path))?;
+            sized.map_err(DiskError::when("cannot reserve space for", &arriving.path))?;
             if !tree.values().is_empty() {
                 replace(&tree_file(&arriving.path), tree.values().as_flattened(), open_file)?;
             }

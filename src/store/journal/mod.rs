@@ -20,33 +20,18 @@ use crate::store::journal::frames::{
 /// Why a journal could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// Not one of ours, or its first bytes are damaged.
-    #[error("{} is not a journal, or its header is damaged; move it away to start without what it held", .0.display())]
+    #[error("{} is not a journal, or its header is damaged; to start without its records, move it away", .0.display())]
     NotAJournal(PathBuf),
-    /// Written by a newer program.
     #[error("{}: format version {version} is unknown, this program reads version {FORMAT_VERSION}", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// What its header says.
-        version: u16,
-    },
-    /// The disk lost something that was acknowledged.
-    #[error("{} is damaged at byte {offset}, before records that are whole: the disk has lost data that was synced; check the disk, then move this file away to start without what it held", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Where the damaged frame begins.
-        offset: usize,
-    },
-    /// More than a frame holds.
+    Version { path: PathBuf, version: u16 },
+    #[error("{} is damaged at byte {offset}, before intact records: the disk has lost synced data; check the disk; to \
+        start without the records, move this file away", path.display())]
+    Damaged { path: PathBuf, offset: usize },
     #[error("{0} bytes in one append to the journal; at most {MAX_FRAME_BYTES} fit")]
     TooLarge(usize),
-    /// An earlier failure left the file in doubt.
-    #[error("an earlier write to {} failed and left it in doubt; a rewrite, or a restart, mends it", .0.display())]
+    #[error("an earlier write to {} failed and its end is uncertain; a rewrite or a restart repairs it", .0.display())]
     Broken(PathBuf),
 }
 
@@ -99,7 +84,7 @@ impl Journal {
         let cut_off_bytes = (contents.len() - end) as u64;
         if cut_off_bytes > 0 {
             let cut = medium.cut(end as u64).and_then(|()| medium.sync());
-            cut.map_err(DiskError::when("cannot cut the torn end off", path))?;
+            cut.map_err(DiskError::when("cannot truncate the torn end", path))?;
         }
         let path = path.to_owned();
         Ok((Self { path, medium, open, salt, bytes: end as u64, cut_off_bytes, broken: false }, records))
@@ -146,8 +131,8 @@ impl Journal {
     /// Appends records, after a crash all of them or none. They are on the disk when this returns.
     ///
     /// # Errors
-    /// If they are too large together, or the disk is full or fails. What was acknowledged before stays; the journal
-    /// can be used again if the disk let go of what was half written, else only after a restart.
+    /// If the records are too large together, or the disk is full or fails. Acknowledged records stay. The journal
+    /// remains usable if the partial write could be truncated, else only after a restart.
     pub fn append_all<R: AsRef<[u8]>>(&mut self, records: &[R]) -> Result<(), JournalError> {
         if self.broken {
             return Err(JournalError::Broken(self.path.clone()));
@@ -171,8 +156,8 @@ impl Journal {
     /// left in doubt, for this makes a new file.
     ///
     /// # Errors
-    /// If a record is too large, or the disk is full or fails. After a crash there are either the old records or the new
-    /// ones.
+    /// If a record is too large, or the disk is full or fails. After a crash, the file has either the old records or
+    /// the new ones.
     pub fn rewrite(&mut self, records: &[Vec<u8>]) -> Result<(), JournalError> {
         let salt = Salt::new();
         let mut contents = header(salt).to_vec();

@@ -1,9 +1,9 @@
 //! The default corpus: the sources of the program's own dependencies.
 //!
-//! Cargo has unpacked them to build the program and `Cargo.lock` pins them, so everybody who builds it has the same
-//! text, of several kinds, without a download. Which documents stay is decided by rounds: every package gives one
-//! document of a kind, then every package a second one and so on, until the kind is full; within a package the order
-//! is that of the documents' hashes. So no large package and no generated file fills a kind.
+//! Cargo has unpacked them to build the program, and `Cargo.lock` pins them. So every builder has the same text, of
+//! several kinds, without a download. Documents are chosen in rounds: in each round, every package gives one document
+//! of a kind, in the order of the documents' hashes, until the kind is full. So no large package and no generated file
+//! fills a kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -19,13 +19,13 @@ use crate::text::corpus::error::{CorpusError, unreadable};
 use crate::text::corpus::files::files_under;
 use crate::text::documents::cut;
 
-/// Larger files are tables, bindings and test vectors: written by programs.
+/// Larger files are mostly generated: tables, bindings and test vectors.
 const MAX_FILE_BYTES: u64 = 256 << 10;
 
-/// A package gives at most this share of a kind, however few have that kind.
+/// A package gives at most one part in so many of a kind.
 const PACKAGE_SHARE: u64 = 4;
 
-/// The platform that the program was built for; its dependencies differ between platforms.
+/// The target of the build. Dependencies differ between targets.
 const TARGET: &str = env!("BUILT_FOR_TARGET");
 
 #[derive(Deserialize)]
@@ -59,8 +59,8 @@ impl Kind {
         }
     }
 
-    /// Which kind a file is of, by its name. TOML, JSON and the like are left out: manifests that all begin alike, and
-    /// tables.
+    /// The kind of a file, by its name. TOML, JSON and the like are left out, since they are manifests with equal
+    /// beginnings, or tables.
     fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_string_lossy().to_lowercase();
         let ending = path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
@@ -75,14 +75,14 @@ impl Kind {
     }
 }
 
-/// A document that may go in.
+/// A document that may be chosen.
 struct Candidate {
     hash: [u8; 32],
     kind: Kind,
     text: String,
 }
 
-/// Reads the packages that `manifest` and its lock file name.
+/// Reads the packages of `manifest` and its lock file.
 pub(super) fn read(manifest: &Path, text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let folders = package_folders(manifest)?;
     let packages: Result<Vec<_>, CorpusError> = folders.par_iter().map(|folder| read_package(folder, text)).collect();
@@ -118,7 +118,7 @@ fn package_folders(manifest: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", TARGET, "--manifest-path"])
         .arg(&manifest)
-        // So that the project's own toolchain and cargo settings count.
+        // So that the toolchain and cargo settings of the project apply.
         .current_dir(manifest.parent().unwrap_or(Path::new("/")))
         .stdin(Stdio::null())
         .output()
@@ -133,19 +133,19 @@ fn package_folders(manifest: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     let from_registry = |package: &Package| package.source.as_ref().is_some_and(|from| from.starts_with("registry+"));
     let mut packages: Vec<Package> = metadata.packages.into_iter().filter(from_registry).collect();
     packages.sort_by(|a, b| (&a.name, &a.version).cmp(&(&b.name, &b.version)));
-    // Versions of one package repeat each other almost word for word.
+    // Versions of one package are almost the same text.
     packages.dedup_by(|later, first| later.name == first.name);
     Ok(packages.into_iter().filter_map(|package| package.manifest_path.parent().map(Path::to_owned)).collect())
 }
 
-/// What a package left out.
+/// Counts of what a package left out.
 #[derive(Default)]
 struct Left {
     invalid_utf8: u64,
     empty: u64,
 }
 
-/// The documents of a package, by hash, and no more of a kind than its share.
+/// The documents of a package, by hash, up to the package's share of each kind.
 fn read_package(folder: &Path, text: &TextConfig) -> Result<(Vec<Candidate>, Left), CorpusError> {
     let mut left = Left::default();
     let mut candidates = Vec::new();
@@ -177,8 +177,7 @@ fn read_package(folder: &Path, text: &TextConfig) -> Result<(Vec<Candidate>, Lef
     Ok((candidates, left))
 }
 
-/// A hash that is blind to white space and to lines about copyright: licences differ from package to package in
-/// little else.
+/// A hash that ignores white space and copyright lines, which are the main differences between copies of a licence.
 fn hash_of_substance(document: &str) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     for line in document.lines().filter(|line| !line.to_lowercase().contains("copyright")) {
@@ -190,7 +189,8 @@ fn hash_of_substance(document: &str) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// Takes documents in rounds, one a package, until `cap` bytes are full; then in order of package and hash.
+/// Takes documents in rounds, one from each package, until `cap` bytes are full. The result is in order of package and
+/// hash.
 fn choose(packages: Vec<Vec<Candidate>>, cap: u64) -> Vec<String> {
     let mut order: Vec<(usize, [u8; 32], usize, u64)> = Vec::new();
     for (package, candidates) in packages.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Why there is no corpus.
+//! Errors of reading a corpus.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,101 +7,50 @@ use crate::images::PreparedError;
 use crate::text::corpus::Skipped;
 use crate::text::document::DocumentError;
 
-/// The longest line that is read; bounds what a packed file can make of the memory.
+/// The longest line that is read. Bounds the memory for a compressed file.
 pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// Why there is no corpus.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
-    /// The default corpus needs cargo.
     #[error(
         "cargo was not found, so the default corpus (the sources of this program's dependencies) cannot be read; \
          give text of your own with --corpus PATH"
     )]
     CargoMissing,
-    /// Cargo could not list the packages.
     #[error(
         "cargo could not list the dependencies of {}: {message}; give text of your own with --corpus PATH",
         manifest.display()
     )]
-    CargoFailed {
-        /// The `Cargo.toml`.
-        manifest: PathBuf,
-        /// What cargo or the system said.
-        message: String,
-    },
-    /// A file or folder that cannot be read or unpacked.
+    CargoFailed { manifest: PathBuf, message: String },
     #[error("{}", path.display())]
-    Unreadable {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A line that would fill the memory.
+    Unreadable { path: PathBuf, source: std::io::Error },
     #[error("{}: line {line} is longer than {} MiB; break it up", path.display(), MAX_LINE_BYTES >> 20)]
-    LineTooLong {
-        /// Which file.
-        path: PathBuf,
-        /// Which line, from 1.
-        line: u64,
-    },
-    /// Parquet without that column.
+    LineTooLong { path: PathBuf, line: u64 },
     #[error(
         "{}: there is no text column \"{column}\", only {}; name one as text.column in the run's file",
         path.display(), if columns.is_empty() { "columns of other kinds".to_owned() } else { columns.join(", ") }
     )]
-    NoColumn {
-        /// Which file.
-        path: PathBuf,
-        /// The column that was asked for.
-        column: String,
-        /// Those that hold text, or may.
-        columns: Vec<String>,
-    },
-    /// Prepared images.
+    NoColumn { path: PathBuf, column: String, columns: Vec<String> },
     #[error(transparent)]
     Images(#[from] PreparedError),
-    /// Files that number their classes differently.
     #[error(
-        "{}: its classes are not those of the images before it; prepare it with --classes-of one of those",
+        "{}: its classes differ from those of the files before it; prepare it with --classes-of one of those files",
         path.display()
     )]
-    Classes {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Packed images.
-    #[error("{}: unpack it first, images are read as they are", path.display())]
-    Packed {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Text for a network that reads images, or the other way round.
+    Classes { path: PathBuf },
+    #[error("{}: unpack it first; files of images must not be compressed", path.display())]
+    Packed { path: PathBuf },
+    /// Text for a network that reads images, or the reverse.
     #[error("{corpus}: {source}")]
-    Document {
-        /// Where.
-        corpus: String,
-        /// What is the matter.
-        source: DocumentError,
-    },
-    /// Whoever takes the documents takes no more.
-    #[error("no more of the corpus is wanted")]
+    Document { corpus: String, source: DocumentError },
+    #[error("no more of the corpus is needed")]
     Refused,
-    /// Nothing is left.
     #[error(
         "{corpus}: found no documents ({} not UTF-8, {} empty, {} without a \"{column}\" field left out); \
          give text files, or JSON lines or Parquet with a \"{column}\" field",
         skipped.invalid_utf8, skipped.empty, skipped.unparsable
     )]
-    Nothing {
-        /// Where.
-        corpus: String,
-        /// The field that holds the text.
-        column: String,
-        /// What was left out.
-        skipped: Skipped,
-    },
+    Nothing { corpus: String, column: String, skipped: Skipped },
 }
 
 pub(super) fn unreadable(path: &Path, source: io::Error) -> CorpusError {

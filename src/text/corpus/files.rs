@@ -1,4 +1,4 @@
-//! Reading a corpus from files and folders, packed or not, one line at a time; Parquet is read in `parquet_file`.
+//! Reading a corpus from files and folders, compressed or not, line by line. `parquet_file` reads Parquet.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -29,8 +29,8 @@ pub(super) fn read(paths: &[PathBuf], text: &TextConfig, into: &mut Collector<'_
     Ok(())
 }
 
-/// A file itself, or the files of a folder and those below it, in order of name. Hidden ones are left out, and so are
-/// links to folders, which may lead in circles.
+/// A file itself, or the files of a folder and its subfolders, in order of name. Hidden files are left out, and so are
+/// links to folders, which can form cycles.
 pub(super) fn files_under(path: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     if !metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -80,7 +80,7 @@ fn read_file(path: &Path, text: &TextConfig, into: &mut Collector<'_>) -> Result
     }
 }
 
-/// Each object is a document, however long or short.
+/// Each object is a document of any length.
 fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let mut lines = Lines::open(path)?;
     let (before, mut line) = (into.progress.0, Vec::new());
@@ -119,8 +119,8 @@ fn read_images(path: &Path, into: &mut Collector<'_>) -> Result<(), CorpusError>
     Ok(())
 }
 
-/// A file that is not UTF-8 somewhere is most likely no text at all, so none of it is taken. It is read once to know that,
-/// and once more for its text.
+/// A file that is not UTF-8 somewhere is probably not text, so none of it is taken. It is read once to check, and again
+/// for its text.
 fn read_plain(path: &Path, kind: &str, target: usize, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     let mut line = Vec::new();
     let mut lines = Lines::open(path)?;
@@ -135,7 +135,7 @@ fn read_plain(path: &Path, kind: &str, target: usize, into: &mut Collector<'_>) 
     let mut cutter = Cutter::new(target);
     while lines.next(&mut line)? {
         into.progress.0 = before + lines.read_bytes();
-        // What another program has made of the file since is none of ours.
+        // Another program may have changed the file since the check.
         cutter.line(&String::from_utf8_lossy(&line));
         cutter.ready().iter().try_for_each(|document| into.add(kind, document))?;
     }
@@ -151,7 +151,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Of a file, unpacked if its name says that it is packed.
+    /// Opens a file and decompresses it, if its name says so.
     fn open(path: &'a Path) -> Result<Self, CorpusError> {
         let read = Rc::new(Cell::new(0));
         let file = Counted { file: File::open(path).map_err(|error| unreadable(path, error))?, read: read.clone() };
@@ -163,7 +163,7 @@ impl<'a> Lines<'a> {
         Ok(Self { path, reader: BufReader::with_capacity(1 << 16, unpacked), number: 0, read })
     }
 
-    /// Reads the next line into `line`; whether there was one.
+    /// Reads the next line into `line`; false at the end.
     fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, CorpusError> {
         line.clear();
         self.number += 1;
@@ -175,13 +175,13 @@ impl<'a> Lines<'a> {
         Ok(count > 0)
     }
 
-    /// Bytes of the file, as it lies on the disk, that have been read.
+    /// Bytes read of the file on the disk.
     fn read_bytes(&self) -> u64 {
         self.read.get()
     }
 }
 
-/// A file, and how much of it was read.
+/// A file with a count of the bytes read.
 struct Counted {
     file: File,
     read: Rc<Cell<u64>>,

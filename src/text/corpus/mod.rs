@@ -1,7 +1,7 @@
 //! A corpus: documents in a fixed order, without duplicates, and counts of what was left out.
 //!
-//! [`files`] reads files and folders, with [`parquet_file`] for Parquet; [`dependencies`] reads the sources of the program's
-//! own dependencies. Both hand each document to [`Collector`], which drops duplicates and counts.
+//! [`files`] reads files and folders, [`parquet_file`] Parquet, and [`dependencies`] the sources of the program's own
+//! dependencies. All give each document to [`Collector`], which drops duplicates and counts.
 
 mod dependencies;
 pub mod error;
@@ -19,23 +19,23 @@ use crate::text::corpus::error::CorpusError;
 use crate::text::document::Document;
 use crate::text::tokenizer::{Tokenizer, TokenizerError};
 
-/// Where text comes from.
+/// The source of a corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorpusSource {
-    /// The sources of the dependencies that this `Cargo.toml` and the `Cargo.lock` beside it pin: text that whoever
-    /// built the program already has. The same wherever the lock and the platform are the same.
+    /// The sources of the dependencies that this `Cargo.toml` and its `Cargo.lock` pin. Equal for equal locks and
+    /// targets.
     Dependencies {
-        /// The `Cargo.toml`.
+        /// Path of the `Cargo.toml`.
         manifest: PathBuf,
     },
     /// Files and folders: JSON lines with a `text` field (`.jsonl`, `.ndjson`, `.json`), Parquet with a `text` column,
-    /// images that were prepared (`.images`), anything else as plain text; each but Parquet and images also packed as
-    /// `.zst` or `.gz`. Folders are read whole, in order of name, without hidden files.
+    /// prepared images (`.images`), everything else as plain text. All but Parquet and images may be compressed
+    /// (`.zst`, `.gz`). Folders are read completely, in order of name, without hidden files.
     Paths(Vec<PathBuf>),
 }
 
 impl fmt::Display for CorpusSource {
-    /// Its files, as an error names them.
+    /// The files, for error messages.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dependencies { manifest } => write!(f, "the dependencies of {}", manifest.display()),
@@ -47,31 +47,29 @@ impl fmt::Display for CorpusSource {
     }
 }
 
-/// How much of one kind of text a corpus holds.
+/// Amount of one kind of text in a corpus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindCount {
-    /// `rust`, `c`, `prose` or `legal` of dependencies; the ending of a file otherwise.
+    /// `rust`, `c`, `prose` or `legal` for dependencies, else the extension of the file.
     pub name: String,
-    /// Documents.
     pub documents: u64,
     /// Bytes of UTF-8.
     pub bytes: u64,
 }
 
-/// What was left out, and why.
+/// Counts of what was left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Plain files, lines of JSON and rows that are not UTF-8.
+    /// Plain files, JSON lines and rows that are not UTF-8.
     pub invalid_utf8: u64,
-    /// Documents of nothing but white space, or too short to learn from.
+    /// Documents of only white space, or too short to learn from.
     pub empty: u64,
-    /// Documents that were there already.
     pub duplicate: u64,
-    /// Lines that are no JSON object with such a string, and rows without one.
+    /// Lines that are not a JSON object with such a string, and rows without a value.
     pub unparsable: u64,
 }
 
-/// Which domain each document is of, where its source says so. Nothing is routed by it.
+/// The domain of each document, if its source names one. Routing does not use it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Domains {
     names: BTreeMap<String, u32>,
@@ -79,7 +77,7 @@ pub struct Domains {
 }
 
 impl Domains {
-    /// Their names, in order.
+    /// Names in order of number.
     pub fn names(&self) -> impl Iterator<Item = (&str, u32)> {
         self.names.iter().map(|(name, number)| (name.as_str(), *number))
     }
@@ -89,7 +87,7 @@ impl Domains {
         self.of.get(document).copied().flatten()
     }
 
-    /// The domain of the next document.
+    /// Adds the domain of the next document.
     pub fn push(&mut self, domain: Option<&str>) {
         let number = domain.map(|name| match self.names.get(name) {
             Some(number) => *number,
@@ -103,55 +101,48 @@ impl Domains {
     }
 }
 
-/// What a corpus was found to hold.
+/// The contents of a corpus in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
-    /// How many documents; no two are the same.
+    /// Number of distinct documents.
     pub documents: u64,
     /// Bytes of UTF-8.
     pub bytes: u64,
     /// By name.
     pub kinds: Vec<KindCount>,
-    /// What was left out.
     pub skipped: Skipped,
-    /// What classes are called, where it is images.
+    /// Names of classes, for images.
     pub classes: Vec<String>,
     /// BLAKE3 over the length (u64, little endian) and bytes of each document, in order.
     pub hash: BlobHash,
 }
 
-/// A corpus that fits into the memory.
+/// A corpus in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corpus {
-    /// Texts, in the order in which they were found; no two are the same.
+    /// Distinct texts, in the order of the source.
     pub documents: Vec<String>,
     /// Or images, as ids.
     pub images: Vec<Vec<u32>>,
-    /// Of JSON lines with a `domain` field, and Parquet with such a column.
+    /// From the `domain` field of JSON lines, or column of Parquet.
     pub domains: Domains,
-    /// What it holds.
     pub survey: Survey,
 }
 
-/// A document, and what is known of it.
+/// A document and its metadata.
 pub struct Found<'a> {
-    /// Text or image.
     pub document: Document<'a>,
-    /// What its source says of it.
+    /// Domain named by the source.
     pub domain: Option<&'a str>,
-    /// How far its source is read: bytes of its files as they lie on the disk, and how many there are. Of a source that is
-    /// no file nothing is known.
+    /// Bytes read of the source's files on the disk, and their total; 0 if the source is not a file.
     pub progress: (u64, u64),
 }
 
-/// Takes documents one after the other, as long as it wants to.
+/// Receives documents one after the other, until it breaks.
 pub type Taker<'a> = dyn FnMut(Found<'_>) -> ControlFlow<()> + 'a;
 
-/// Reads all documents of a source into memory. `text` says how large documents are and how much of a kind the default
-/// corpus takes, `reads` what the network wants to be given.
-///
-/// # Errors
-/// If something named cannot be read, nothing is left, or the network reads something else.
+/// Reads all documents of a source into memory. `text` has the size of documents and the limit for each kind of the
+/// default corpus; `reads` is the input of the network.
 pub fn read_corpus(source: &CorpusSource, (text, reads): (&TextConfig, Reads)) -> Result<Corpus, CorpusError> {
     let (mut documents, mut images, mut domains) = (Vec::new(), Vec::new(), Domains::default());
     let survey = stream_corpus(source, (text, reads), &mut |found| {
@@ -166,20 +157,14 @@ pub fn read_corpus(source: &CorpusSource, (text, reads): (&TextConfig, Reads)) -
 }
 
 impl Corpus {
-    /// All documents as ids, each with its end, or the class behind it.
-    ///
-    /// # Errors
-    /// If the tokenizer fails.
+    /// All documents as ids, each followed by its end token or its class.
     pub fn ids(&self, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, TokenizerError> {
         if self.images.is_empty() { tokenizer.encode_all(&self.documents) } else { Ok(self.images.clone()) }
     }
 }
 
-/// Reads all documents of a source, one after the other; of each no more stays in memory than its hash. Otherwise as
+/// Reads all documents of a source one after the other, and keeps only their hashes in memory. Otherwise as
 /// [`read_corpus`].
-///
-/// # Errors
-/// If something named cannot be read, nothing is left, or no more is taken.
 pub fn stream_corpus(
     source: &CorpusSource,
     (text, reads): (&TextConfig, Reads),
@@ -193,13 +178,13 @@ pub fn stream_corpus(
     collector.finish(&text.column)
 }
 
-/// Whether a document is in the part that is tested on, which is such a share of all. Its own BLAKE3 decides, so that
-/// adding or removing others moves none.
+/// Whether a document is in the test set, which has this share of all. Only its own BLAKE3 decides, so adding or
+/// removing other documents moves none.
 pub fn is_test(document: impl AsRef<[u8]>, share: f64) -> bool {
     falls_within(blake3::hash(document.as_ref()).as_bytes(), share)
 }
 
-/// Whether a hash, read as a number from 0 to 1, lies below `share`.
+/// Whether a hash, as a number from 0 to 1, is below `share`.
 pub(crate) fn falls_within(hash: &[u8], share: f64) -> bool {
     let mut head = [0; 8];
     for (to, from) in head.iter_mut().zip(hash) {
@@ -208,7 +193,7 @@ pub(crate) fn falls_within(hash: &[u8], share: f64) -> bool {
     (u64::from_le_bytes(head) as f64) < share * 2f64.powi(64)
 }
 
-/// Documents as they come in; duplicates are known by their hash.
+/// Receives documents from a source and drops duplicates by their hash.
 pub(super) struct Collector<'a> {
     taker: &'a mut Taker<'a>,
     seen: BTreeSet<[u8; 32]>,
@@ -218,7 +203,7 @@ pub(super) struct Collector<'a> {
     hasher: blake3::Hasher,
     classes: Option<Vec<String>>,
     pub(super) skipped: Skipped,
-    /// Bytes of the source's files, as they lie on the disk: read, and all.
+    /// Bytes read of the source's files on the disk, and their total.
     pub(super) progress: (u64, u64),
 }
 
@@ -228,10 +213,7 @@ impl<'a> Collector<'a> {
         Self { taker, seen, kinds, reads, source, hasher, classes: None, skipped: Skipped::default(), progress: (0, 0) }
     }
 
-    /// Classes of a file of images, whose numbers must mean the same in all.
-    ///
-    /// # Errors
-    /// If another file had others.
+    /// Sets the classes of a file of images. Their numbers must mean the same in all files.
     pub(super) fn name_classes(&mut self, file: &Path, classes: &[String]) -> Result<(), CorpusError> {
         if self.classes.get_or_insert_with(|| classes.to_vec()) == classes {
             return Ok(());
@@ -239,18 +221,12 @@ impl<'a> Collector<'a> {
         Err(CorpusError::Classes { path: file.to_owned() })
     }
 
-    /// Hands a document on, unless it is empty or known.
-    ///
-    /// # Errors
-    /// If no more is taken.
+    /// Passes a document on, unless it is empty or a duplicate.
     pub(super) fn add(&mut self, kind: &str, text: &str) -> Result<(), CorpusError> {
         self.add_of(kind, None, Document::Text(text))
     }
 
-    /// One whose domain the source may name.
-    ///
-    /// # Errors
-    /// If no more is taken, or the network reads something else.
+    /// The same with a domain.
     pub(super) fn add_of(
         &mut self,
         kind: &str,
@@ -296,7 +272,7 @@ impl<'a> Collector<'a> {
 mod tests {
     use super::*;
 
-    /// What comes of documents of some kinds.
+    /// The documents that are passed on of some kinds.
     fn gather(documents: &[(&str, &str)], before: Skipped) -> (Vec<String>, Result<Survey, CorpusError>) {
         let mut taken = Vec::new();
         let mut taker = |found: Found<'_>| {

@@ -1,4 +1,4 @@
-//! Reading a corpus from Parquet, as C4 and FineWeb are published: one column of it, page by page.
+//! Reading a corpus from Parquet, the format of C4 and FineWeb: one column, page by page.
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read};
@@ -17,13 +17,13 @@ use crate::text::corpus::Collector;
 use crate::text::corpus::error::{CorpusError, unreadable};
 use crate::text::document::Document;
 
-/// Rows that are read at a time.
+/// Rows read at a time.
 const ROWS: usize = 256;
 
-/// Each row's text is a document, however long or short. Only this column is read, and `domain` if there is one, of one row
-/// group after the other.
+/// The text of each row is a document of any length. Only this column and `domain`, if present, are read, one row group
+/// after the other.
 pub(super) fn read(path: &Path, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
-    // The reader gives up on some damaged files by a panic. What was gathered by then goes with the error.
+    // The reader panics on some damaged files. Documents collected before are discarded with the error.
     let outcome = catch_unwind(AssertUnwindSafe(|| read_rows(path, column, into)));
     outcome.unwrap_or_else(|_| Err(unreadable(path, std::io::Error::other("the file is damaged"))))
 }
@@ -66,8 +66,7 @@ fn read_rows(path: &Path, column: &str, into: &mut Collector<'_>) -> Result<(), 
     Ok(())
 }
 
-/// A file that says so where it ends: the reader skips what is announced, and would go on for as long behind the end of a
-/// damaged file, where it finds nothing to skip.
+/// A file whose reads fail at its end. Otherwise the reader would skip forever beyond the end of a damaged file.
 struct Whole(File);
 
 impl Length for Whole {
@@ -91,7 +90,7 @@ impl ChunkReader for Whole {
     }
 }
 
-/// Reads, and fails where nothing is left.
+/// A reader that fails at the end instead of returning 0.
 struct UpToTheEnd<R>(R);
 
 impl<R: Read> Read for UpToTheEnd<R> {
@@ -103,10 +102,10 @@ impl<R: Read> Read for UpToTheEnd<R> {
     }
 }
 
-/// A column of a row group.
+/// A text column of a row group.
 struct Texts {
     reader: ColumnReaderImpl<ByteArrayType>,
-    /// Whether rows may be without a value.
+    /// Whether values may be missing.
     optional: bool,
     levels: Vec<i16>,
     values: Vec<ByteArray>,
@@ -121,7 +120,7 @@ impl Texts {
         Ok(Self { reader, optional, levels: Vec::with_capacity(ROWS), values: Vec::with_capacity(ROWS) })
     }
 
-    /// The next rows; none at the end.
+    /// The next rows; empty at the end.
     fn next(&mut self) -> Result<Vec<Option<ByteArray>>, ParquetError> {
         self.levels.clear();
         let levels = self.optional.then_some(&mut self.levels);
@@ -132,7 +131,7 @@ impl Texts {
     }
 }
 
-/// Strings, and bytes that may be some; one for each row, or none.
+/// Strings, and byte arrays that may be strings; one or no value for each row.
 fn is_text(column: &ColumnDescPtr) -> bool {
     column.physical_type() == Physical::BYTE_ARRAY && column.max_rep_level() == 0 && column.path().parts().len() == 1
 }
@@ -151,7 +150,7 @@ mod tests {
     use crate::config::{Reads, TextConfig};
     use crate::text::{Corpus, CorpusSource, Skipped, read_corpus};
 
-    /// Row groups of texts, some of which are missing, beside their numbers.
+    /// Writes row groups of texts, some missing, next to their numbers.
     fn write(path: &Path, groups: &[&[Option<&[u8]>]], compression: Compression) {
         let schema =
             "message rows { optional binary content (UTF8); required int64 id; optional binary domain (UTF8); }";
@@ -168,7 +167,7 @@ mod tests {
             let mut id = group.next_column().unwrap().unwrap();
             id.typed::<Int64Type>().write_batch(&vec![7; rows.len()], None, None).unwrap();
             id.close().unwrap();
-            // Every other row is of a domain.
+            // Every other row has a domain.
             let named: Vec<i16> = (0..rows.len()).map(|row| (row % 2) as i16).collect();
             let names = vec![ByteArray::from("news"); rows.len() / 2];
             let mut domain = group.next_column().unwrap().unwrap();
@@ -237,7 +236,7 @@ mod tests {
         }
     }
 
-    /// Found by fuzzing: the header of a page has a list of 2^31 numbers in a field that nobody knows.
+    /// Found by fuzzing: the header of a page has a list of 2^31 numbers in an unknown field.
     const ENDLESS: &str = "\
         500909090909090909093609090909090909090909090909094152311504152a252a4c1504749f9f9f9f9f9f9f9f9f9f\
         9f9f9f9f9f207215021916000019dbe9b1ea287200000016000019161a001502192c4804726f7773150200150c250018\

@@ -1,9 +1,9 @@
-//! What of a `tokenizer.json` is accepted.
+//! Checks of a `tokenizer.json`.
 //!
-//! A tokenizer comes with the run's manifest, from anybody. The `tokenizers` library trusts what it reads: it can
-//! panic on merges, run a pattern for ever, or blow a document up a thousandfold. So only byte-level BPE with parts
-//! that neither lose nor multiply text is let through; that is what GPT-2, Llama 3, Qwen, Pythia, SmolLM and this
-//! program use, and the only kind with which any text can be written and bytes counted exactly.
+//! A tokenizer comes with the manifest of a run, so it is untrusted. The `tokenizers` library trusts its input: it can
+//! panic on merges, run a pattern forever, or enlarge a document a thousandfold. So only byte-level BPE is accepted,
+//! with parts that neither lose nor multiply text. GPT-2, Llama 3, Qwen, Pythia, SmolLM and this program use it, and it
+//! is the only kind that can encode any text and count bytes exactly.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use crate::text::tokenizer::TokenizerError;
 
-/// The largest file that is read: twice that of a vocabulary of 150,000.
+/// Limit of the file: twice the size for a vocabulary of 150,000.
 pub(super) const MAX_FILE_BYTES: usize = 32 << 20;
 
-/// The most entries, as many as a model's embedding may have rows.
+/// Limit of entries, equal to the limit of embedding rows.
 pub(super) const MAX_VOCABULARY: usize = 1 << 20;
 
-/// The longest pattern for splitting text.
+/// Limit of the splitting pattern.
 const MAX_PATTERN_BYTES: usize = 4096;
 
-/// The parts of a file that are checked; serde refuses a part that stands there twice.
+/// The checked parts of a file. serde refuses duplicate parts.
 #[derive(Deserialize)]
 struct File {
     #[serde(default)]
@@ -47,7 +47,7 @@ struct Added {
 
 #[derive(Deserialize)]
 struct Model {
-    /// The oldest files leave it out; with a vocabulary and merges they are read as BPE.
+    /// Absent in the oldest files, which are BPE if they have a vocabulary and merges.
     #[serde(rename = "type", default)]
     kind: Option<String>,
     vocab: BTreeMap<String, u32>,
@@ -67,8 +67,7 @@ enum Merge {
     Joined(String),
 }
 
-/// Reads and checks a file; gives the bytes of text that each entry stands for, in order of id. Special tokens stand
-/// for none.
+/// Reads and checks a file. Returns the bytes of each entry, in order of id; special tokens have none.
 pub(super) fn check(json: &[u8]) -> Result<Vec<Vec<u8>>, TokenizerError> {
     if json.len() > MAX_FILE_BYTES {
         return Err(TokenizerError::TooLarge { bytes: json.len() });
@@ -91,7 +90,7 @@ fn check_model(model: &Model) -> Result<(), TokenizerError> {
     require(model.dropout.is_none_or(|dropout| dropout == 0.0), || "its dropout makes encoding random".into())?;
     let plain = |part: &Option<String>| part.as_ref().is_none_or(String::is_empty);
     require(plain(&model.continuing_subword_prefix) && plain(&model.end_of_word_suffix), || {
-        "it marks the parts of words, which byte-level BPE does not".into()
+        "it marks the parts of words, which byte-level BPE does not do".into()
     })?;
     for merge in &model.merges {
         let (left, right) = match merge {
@@ -111,7 +110,7 @@ fn check_normalizer(normalizer: Option<&Value>) -> Result<(), TokenizerError> {
     require(kind == "NFC", || format!("its normalizer {kind:.40} changes the text; none and NFC are known"))
 }
 
-/// Every ByteLevel part doubles what is not ASCII, so there must be just one.
+/// Every ByteLevel part encodes characters beyond ASCII again, so there must be exactly one.
 fn count_byte_levels(pre_tokenizer: &Value) -> Result<usize, TokenizerError> {
     match type_of(pre_tokenizer) {
         "ByteLevel" => Ok(1),
@@ -148,7 +147,7 @@ fn pieces(file: &File) -> Result<Vec<Vec<u8>>, TokenizerError> {
     }
     for added in &file.added_tokens {
         require(added.special || !(added.lstrip || added.rstrip), || {
-            format!("its added token {:.40?} swallows white space", added.content)
+            format!("its added token {:.40?} strips white space", added.content)
         })?;
         let bytes = if added.special { Vec::new() } else { added.content.clone().into_bytes() };
         pieces[added.id as usize] = bytes;
@@ -156,13 +155,13 @@ fn pieces(file: &File) -> Result<Vec<Vec<u8>>, TokenizerError> {
     Ok(pieces)
 }
 
-/// The bytes behind an entry: one for each character, unless it has others than those that stand for bytes.
+/// The bytes of an entry: one for each character, unless a character does not stand for a byte.
 fn bytes_of_piece(piece: &str) -> Vec<u8> {
     let bytes: Option<Vec<u8>> = piece.chars().map(character_byte).collect();
     bytes.unwrap_or_else(|| piece.as_bytes().to_vec())
 }
 
-/// Bytes that byte-level BPE writes as themselves; the others, in order, become the characters from U+0100 on.
+/// Bytes that byte-level BPE writes as themselves. The others, in order, become the characters from U+0100 on.
 fn is_itself(byte: u8) -> bool {
     matches!(byte, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF)
 }
@@ -197,7 +196,7 @@ mod tests {
         assert_eq!(character_byte('漢'), None);
     }
 
-    /// A file of the 256 bytes alone, and one change to it.
+    /// Applies one change to a file with only the 256 bytes.
     fn refusal(change: impl FnOnce(&mut Value)) -> String {
         let vocab: serde_json::Map<String, Value> =
             (0..=255u8).map(|byte| (byte_character(byte).to_string(), Value::from(byte))).collect();

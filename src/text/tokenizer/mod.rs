@@ -1,4 +1,4 @@
-//! Byte-level BPE: text to token ids and back, with nothing lost.
+//! Byte-level BPE: lossless conversion of text to token ids and back.
 
 mod file;
 
@@ -15,48 +15,39 @@ use tokenizers::{
 use crate::config::ModelConfig;
 use crate::text::tokenizer::file::{MAX_FILE_BYTES, MAX_VOCABULARY};
 
-/// What ends a document, in the order in which other people's tokenizers are asked for it.
+/// Possible names of the end-of-document token, in order of preference.
 const END_OF_DOCUMENT: [&str; 4] = ["<|end|>", "<|endoftext|>", "</s>", "<eos>"];
 
-/// The 256 bytes and the end of a document.
+/// The 256 bytes and the end-of-document token.
 const MIN_VOCABULARY: usize = 257;
 
-/// More text does not make a better vocabulary, and the library counts pairs in 32 bits.
+/// More text does not improve the vocabulary, and the library counts pairs in 32 bits.
 const MAX_TRAINING_BYTES: usize = 256 << 20;
 
-/// Must come back unchanged from every tokenizer that is let in.
+/// Every accepted tokenizer must restore this text.
 const PROBE: &str = "It's 12,345 o'clock;\n\n\tif (x != y) { return \"é漢字🦀\"; }\r\n  end. ";
 
-/// Why there is no tokenizer, or no tokens.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
-    /// Not even the bytes fit, or more than a model can have.
+    /// Too small for the 256 bytes, or larger than a model's limit.
     #[error("a vocabulary of {0} entries is not possible: {MIN_VOCABULARY} to {MAX_VOCABULARY}")]
     Vocabulary(usize),
-    /// A file that is too large to be one.
-    #[error("a tokenizer of {bytes} bytes is too large: {MAX_FILE_BYTES} is the most")]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-    /// Not a `tokenizer.json`.
+    #[error("a tokenizer of {bytes} bytes is too large: at most {MAX_FILE_BYTES}")]
+    TooLarge { bytes: usize },
     #[error("not a tokenizer.json: {0}")]
     Syntax(serde_json::Error),
-    /// A tokenizer of another kind.
-    #[error("this tokenizer cannot be used: {reason}; byte-level BPE (as of GPT-2, Llama 3, Qwen) can")]
-    Unsupported {
-        /// What is the matter with it.
-        reason: String,
-    },
-    /// Nothing in it ends a document.
+    #[error(
+        "this tokenizer cannot be used: {reason}; use a byte-level BPE tokenizer, such as that of GPT-2, Llama 3 or \
+         Qwen"
+    )]
+    Unsupported { reason: String },
     #[error("this tokenizer has no token for the end of a document: one of {} is needed", END_OF_DOCUMENT.join(", "))]
     NoEndOfDocument,
-    /// The library failed.
     #[error("the tokenizer failed: {0}")]
     Library(String),
 }
 
-/// A tokenizer and the file it came from.
+/// A tokenizer and the file that it came from.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     json: Vec<u8>,
@@ -66,10 +57,7 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Learns at most `vocabulary` entries, the 256 bytes and `<|end|>` among them; fewer if the text is small.
-    ///
-    /// # Errors
-    /// If `vocabulary` is out of range or the library fails.
+    /// Trains at most `vocabulary` entries, with the 256 bytes and `<|end|>`; fewer if the text is small.
     pub fn train(documents: &[String], vocabulary: usize) -> Result<Self, TokenizerError> {
         if !(MIN_VOCABULARY..=MAX_VOCABULARY).contains(&vocabulary) {
             return Err(TokenizerError::Vocabulary(vocabulary));
@@ -97,17 +85,14 @@ impl Tokenizer {
         Self::from_json(json.as_bytes())
     }
 
-    /// Reads a `tokenizer.json` of byte-level BPE. The bytes may come from anybody.
-    ///
-    /// # Errors
-    /// If it is too large, of another kind, loses text, or knows no end of a document.
+    /// Reads a `tokenizer.json` of byte-level BPE from an untrusted source.
     pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
         let pieces = file::check(json)?;
         let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(json))?;
         inner.with_truncation(None).map_err(library)?;
         inner.with_padding(None);
         inner.with_post_processor(None::<PostProcessorWrapper>);
-        // A document that quotes "<|end|>" must not end there.
+        // A quoted "<|end|>" must not end its document.
         inner.set_encode_special_tokens(true);
         let end_of_document = END_OF_DOCUMENT
             .iter()
@@ -119,13 +104,16 @@ impl Tokenizer {
         tokenizer.piece_bytes = tokenizer.pieces.iter().map(|piece| piece.len() as u32).collect();
         let back = tokenizer.decode(&tokenizer.encode(PROBE)?);
         if back != PROBE && back.strip_prefix(' ') != Some(PROBE) {
-            let reason = format!("{PROBE:?} comes back from it as {:?}", back.chars().take(120).collect::<String>());
+            let reason = format!(
+                "it does not restore {PROBE:?}: it decodes as {:?}",
+                back.chars().take(120).collect::<String>()
+            );
             return Err(TokenizerError::Unsupported { reason });
         }
         Ok(tokenizer)
     }
 
-    /// What the token at the end of a document is called in the file.
+    /// The name of the end-of-document token in the file.
     pub fn end_name(&self) -> &'static str {
         let is_end = |name: &&&str| self.inner.token_to_id(name) == Some(self.end_of_document);
         END_OF_DOCUMENT.iter().find(is_end).copied().unwrap_or_default()
@@ -136,23 +124,22 @@ impl Tokenizer {
         &self.json
     }
 
-    /// The ids of a text, without an end.
+    /// The ids of a text, without an end token.
     ///
     /// # Errors
-    /// If the library fails, as it can on a pattern made to fail.
+    /// If the library fails, as it can on a malicious pattern.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         let encoding = guarded(|| self.inner.encode_fast(text, false))?;
         let ids = encoding.get_ids();
         match ids.iter().find(|id| **id as usize >= self.pieces.len()) {
-            Some(id) => Err(TokenizerError::Library(format!("it gave the id {id}, which it does not have"))),
+            Some(id) => {
+                Err(TokenizerError::Library(format!("it returned the id {id}, which is outside its vocabulary")))
+            }
             None => Ok(ids.to_vec()),
         }
     }
 
-    /// The ids of documents, each with the end of a document behind it; on all cores, in order.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::encode`].
+    /// The ids of documents, each with an end token; on all cores, in order.
     pub fn encode_all(&self, documents: &[String]) -> Result<Vec<Vec<u32>>, TokenizerError> {
         let ended = |document: &String| {
             let mut ids = self.encode(document)?;
@@ -162,13 +149,12 @@ impl Tokenizer {
         documents.par_iter().map(ended).collect()
     }
 
-    /// The text of ids. Ends of documents and unknown ids give none; what is not UTF-8 becomes U+FFFD.
+    /// The text of ids. End tokens and unknown ids are dropped; invalid UTF-8 becomes U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> String {
         let pieces = ids.iter().filter_map(|id| self.pieces.get(*id as usize));
         String::from_utf8_lossy(&pieces.flatten().copied().collect::<Vec<u8>>()).into_owned()
     }
 
-    /// The id that ends a document.
     pub fn end_of_document(&self) -> u32 {
         self.end_of_document
     }
@@ -178,12 +164,13 @@ impl Tokenizer {
         self.pieces.len()
     }
 
-    /// How many bytes of text each id stands for; 0 for the end of a document and other special tokens.
+    /// Bytes of text of each id; 0 for special tokens.
     pub fn token_bytes(&self) -> &[u32] {
         &self.piece_bytes
     }
 
-    /// The same for a model: entries that a tokenizer of little text lacks stand for nothing, and so does an image's class.
+    /// The same for a model, which may have more entries than the tokenizer. These, and classes of images, have 0
+    /// bytes.
     pub fn token_bytes_for(&self, model: &ModelConfig) -> Vec<u32> {
         if model.reads_images() {
             return vec![0; model.ids()];
@@ -194,7 +181,7 @@ impl Tokenizer {
     }
 }
 
-/// Runs the library, which panics on some input instead of refusing it.
+/// Runs the library and turns its panics into errors.
 fn guarded<T>(work: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, TokenizerError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(library),
@@ -290,7 +277,7 @@ mod tests {
         };
         assert!(replaced(&split("\\\\d", "Isolated")).is_ok());
         let lossy = replaced(&split("\\\\d", "Removed")).unwrap_err();
-        assert!(lossy.to_string().contains("comes back"), "{lossy}");
+        assert!(lossy.to_string().contains("does not restore"), "{lossy}");
         assert!(matches!(replaced(&split("(", "Isolated")), Err(TokenizerError::Library(_))));
     }
 

@@ -1,23 +1,20 @@
-//! The images of a step, changed by chance before they are trained on.
+//! Data augmentation of the images of a step.
 
 use crate::config::Augment;
 use crate::images::{Augmented, augmented};
 use crate::seed::Seed;
 use crate::training::batches::{BatchError, BatchLimits, Sequences, image};
 
-/// Images that are like some of a set, but none of them. The same seed makes the same of the same.
+/// Augmented copies of some images of a set. The same seed gives the same copies.
 pub struct AugmentedImages {
-    /// The bytes of each, and a class behind them.
+    /// The bytes of each image, followed by a class.
     sequences: Vec<Vec<u32>>,
-    /// The classes that share in each, and their shares.
+    /// For each image, the classes that it mixes and their shares.
     classes: Vec<Vec<(u32, f32)>>,
 }
 
 impl AugmentedImages {
-    /// Of these images, in this order; some may be mixed with the next.
-    ///
-    /// # Errors
-    /// If one is none of the model's.
+    /// Augments these images, in this order. Images may be mixed with their successor.
     pub fn of(
         set: &(impl Sequences + ?Sized),
         chosen: &[usize],
@@ -103,7 +100,7 @@ mod tests {
         assert!(weights[6..].iter().all(|weight| *weight == 0.0));
     }
 
-    /// Three classes of images of 4 x 4 pixels, four a step, each changed in every way.
+    /// Three classes of images of 4 x 4 pixels, four a step, with all changes.
     fn run() -> RunConfig {
         let mut run = small_run();
         run.model.images = Some(ImagesConfig { patch: 2 });
@@ -152,7 +149,7 @@ mod tests {
         let run = run();
         let losses = [0, 1, 3].map(|micro| steps(&mut trainer(&run, micro), 0..1)[0].loss);
         assert!(losses.iter().all(|loss| (loss - losses[0]).abs() < 1e-5), "{losses:?}");
-        // The same four images, as they come in the first epoch and in the sixth.
+        // The same four images in the first and in the sixth epoch.
         let (set, order) = (images(), BatchOrder { seed: Seed::root(4), sequences: 10 });
         let at = |cursor: u64| {
             let chosen = order.epoch(0)[..4].to_vec();

@@ -1,19 +1,19 @@
-//! Sequences in which a network is to name a path at some places: what a transducer learns, and what it is asked
-//! (DiPaCo, supplement 7.2.2).
+//! Sequences with marked places at which a network predicts a path, to train and to query a transducer (DiPaCo,
+//! supplement 7.2.2).
 
 use crate::text::{TokenSet, Window};
 use crate::training::batches::Sequences;
 
-/// Sequences with a target, a path, after some of their tokens.
+/// Sequences with a path as target after some of their tokens.
 pub struct Marked<'a> {
     set: &'a TokenSet,
-    /// Of the sequences that have any: which, and after which token what.
+    /// The marked sequences, each with pairs of token position and target.
     marks: Vec<(usize, Vec<(usize, u32)>)>,
 }
 
 impl<'a> Marked<'a> {
-    /// Where the windows of a set begin; `targets` are the paths of each, by its number, as often as they count. Where nothing
-    /// is to be learnt any one will do.
+    /// Marks the beginnings of windows. `targets` returns the paths of a window, by its number, with repetition as
+    /// weight. For inference, any targets will do.
     pub fn at(set: &'a TokenSet, windows: &[Window], targets: &dyn Fn(usize) -> Vec<u32>) -> Self {
         let mut marks: Vec<(usize, Vec<(usize, u32)>)> = Vec::new();
         for (number, window) in windows.iter().enumerate() {
@@ -27,7 +27,7 @@ impl<'a> Marked<'a> {
         Self { set, marks }
     }
 
-    /// One place in each sequence, before its last token.
+    /// Marks one place in each sequence, before its last token.
     pub fn at_ends(set: &'a TokenSet) -> Self {
         let end = |sequence| (sequence, vec![(set.sequence(sequence).len() - 2, 0)]);
         Self { set, marks: (0..set.len()).map(end).collect() }

@@ -1,8 +1,9 @@
-//! Which sequences a step trains on, and how they lie in tensors.
+//! Which sequences a step trains on, and their layout in tensors.
 //!
-//! The order is a seeded shuffle of each epoch; its position is one number, the sequences taken so far, so that
-//! stopping and going on changes nothing. Sequences are ragged and never packed together: a batch is padded at the end
-//! to its longest, which under causal attention no real token can see, and padding is dropped before the head.
+//! The order is a seeded shuffle of each epoch. The position is one number, the sequences taken so far, so that a stop
+//! and resume changes nothing. Sequences have different lengths and are never packed together. A batch is padded at the
+//! end to its longest sequence; causal attention hides padding from real tokens, and padding is dropped before the
+//! head.
 
 pub mod augmented;
 pub mod marked;
@@ -14,42 +15,37 @@ use crate::config::ModelConfig;
 use crate::seed::Seed;
 use crate::text::{TokenSet, is_image};
 
-/// Padded lengths are multiples of this, so that libtorch prepares its kernels for few shapes.
+/// Padded lengths are multiples of this, so that libtorch prepares kernels for few shapes.
 const LENGTH_STEP: usize = 32;
 
 /// Rows of the head's input are padded to a multiple of this, which its kernel wants.
 const ROW_STEP: usize = 16;
 
-/// The target of a row that counts nowhere.
+/// The target of a row that is not scored.
 pub(crate) const IGNORED: i64 = -100;
 
-/// Tokenised sequences, each of one document.
 pub trait Sequences {
-    /// How many.
     fn len(&self) -> usize;
 
-    /// The tokens of one.
     fn sequence(&self, index: usize) -> &[u32];
 
-    /// Whether a sequence is its document's first: then its first tokens have chosen the path, and do not count when a
-    /// path is scored.
+    /// Whether a sequence is the first of its document. Its first tokens have then chosen the path, and are not scored.
     fn begins_document(&self, _index: usize) -> bool {
         true
     }
 
-    /// What is to be predicted in a sequence, in order: after which of its tokens, and what. By default each token from
-    /// `first` on, after the one before it; `first` is 1 at the least.
+    /// The targets of a sequence, in order: pairs of a position and the token to predict after it. By default each
+    /// token from `first` on, with `first` at least 1.
     fn targets(&self, index: usize, first: usize) -> Vec<(usize, u32)> {
         let tokens = self.sequence(index).iter().enumerate().skip(first);
         tokens.map(|(position, token)| (position - 1, *token)).collect()
     }
 
-    /// How much each of a sequence's targets counts, where several share in one; nothing if each is one.
+    /// Weights of a sequence's targets, if several share one prediction; `None` if all are 1.
     fn weights(&self, _index: usize) -> Option<Vec<f32>> {
         None
     }
 
-    /// Whether there is none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -79,56 +75,21 @@ impl Sequences for [Vec<u32>] {
     }
 }
 
-/// Why sequences make no batch.
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
-    /// There is nothing to train on.
-    #[error("there are no sequences to train on; is the shard empty?")]
+    #[error("the shard has no sequences to train on")]
     NoSequences,
-    /// The order was made for another set.
     #[error("the batch order is for {expected} sequences, found {found}")]
-    Sequences {
-        /// What the order is for.
-        expected: usize,
-        /// What was given.
-        found: usize,
-    },
-    /// A sequence that the model cannot take.
+    Sequences { expected: usize, found: usize },
     #[error("sequence {sequence} has {found} tokens, more than the context of {context}")]
-    TooLong {
-        /// Which.
-        sequence: usize,
-        /// Its tokens.
-        found: usize,
-        /// Longest allowed.
-        context: usize,
-    },
-    /// A token that the embedding does not have.
+    TooLong { sequence: usize, found: usize, context: usize },
     #[error("sequence {sequence}: token {token} is outside the vocabulary of {vocabulary}")]
-    Token {
-        /// Which sequence.
-        sequence: usize,
-        /// The token.
-        token: u32,
-        /// Entries of the vocabulary.
-        vocabulary: usize,
-    },
-    /// A sequence that is no image.
+    Token { sequence: usize, token: u32, vocabulary: usize },
     #[error(
-        "sequence {sequence} is no image of this model: it needs {bytes} bytes and then a class below {classes}; found \
-         {found} values"
+        "sequence {sequence} is not an image of this model: expected {bytes} bytes and then a class below {classes}, \
+         found {found} values"
     )]
-    Image {
-        /// Which sequence.
-        sequence: usize,
-        /// Its tokens.
-        found: usize,
-        /// Bytes of an image.
-        bytes: usize,
-        /// Classes of the model.
-        classes: usize,
-    },
-    /// libtorch refused, out of memory most likely.
+    Image { sequence: usize, found: usize, bytes: usize, classes: usize },
     #[error("batch: {0}")]
     Tensor(#[from] TchError),
 }
@@ -138,7 +99,6 @@ pub enum BatchError {
 pub struct BatchOrder {
     /// Root of the shuffles.
     pub seed: Seed,
-    /// How many sequences there are.
     pub sequences: usize,
 }
 
@@ -151,17 +111,14 @@ impl BatchOrder {
     }
 }
 
-/// Takes batches in an order; it remembers the shuffle of the present epoch, which the order and the position give.
+/// Takes batches in an order. It caches the shuffle of the present epoch, which order and position determine.
 #[derive(Default)]
 pub struct BatchCursor {
     epoch: Option<(BatchOrder, u64, Vec<usize>)>,
 }
 
 impl BatchCursor {
-    /// The `count` indices from position `cursor` on, across epochs if need be.
-    ///
-    /// # Errors
-    /// If there are no sequences.
+    /// The `count` indices from position `cursor` on, across epochs if needed.
     pub fn take(&mut self, order: &BatchOrder, cursor: u64, count: usize) -> Result<Vec<usize>, BatchError> {
         if order.sequences == 0 {
             return Err(BatchError::NoSequences);
@@ -179,23 +136,23 @@ impl BatchCursor {
     }
 }
 
-/// What a model must be asked to take a batch.
+/// The limits of a model for its batches.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
     /// Longest sequence.
     pub context: usize,
     /// Entries of the vocabulary.
     pub vocabulary: usize,
-    /// Tokens before this index are no targets, in a sequence that begins its document.
+    /// In the first sequence of a document, targets begin at this index.
     pub first_target: usize,
-    /// Nor are those before this one, in any; its first token never is.
+    /// In every sequence, targets begin at this index, and never at 0.
     pub unscored: usize,
-    /// Whether sequences are images: bytes, and the class, of which there are as many as the vocabulary has entries.
+    /// Whether sequences are images: bytes and a class below `vocabulary`.
     pub images: bool,
 }
 
 impl BatchLimits {
-    /// What a model's sequences are held to, with all tokens targets that may be.
+    /// The limits of a model, with all possible tokens as targets.
     pub fn of(model: &ModelConfig) -> Self {
         let ModelConfig { context, vocabulary, .. } = *model;
         let images = model.reads_images();
@@ -211,15 +168,15 @@ impl BatchLimits {
 
 /// Some sequences as tensors.
 pub struct Batch {
-    /// `[sequences, time]`, each sequence but its last token, padded.
+    /// `[sequences, time]`, each sequence without its last token, padded.
     pub inputs: Tensor,
-    /// How many tokens of each sequence's inputs are no padding, `[sequences]`.
+    /// Length of each sequence's inputs without padding, `[sequences]`.
     pub lengths: Tensor,
-    /// Which rows of the flattened `[sequences * time]` have a target, padded; none if all have, in order.
+    /// Rows of the flattened `[sequences * time]` that have a target, padded; `None` if all have one, in order.
     pub rows: Option<Tensor>,
     /// The target of each such row, in the order of sequences; [`IGNORED`] for padding.
     pub targets: Tensor,
-    /// How much each such row counts; nothing if each is one.
+    /// Weight of each such row; `None` if all are 1.
     pub weights: Option<Tensor>,
     /// Number of real targets of each sequence.
     pub counts: Vec<usize>,
@@ -227,9 +184,6 @@ pub struct Batch {
 
 impl Batch {
     /// Lays out the chosen sequences.
-    ///
-    /// # Errors
-    /// If a sequence does not fit the model.
     pub fn new(
         set: &(impl Sequences + ?Sized),
         chosen: &[usize],
@@ -242,7 +196,7 @@ impl Batch {
         let time = longest.next_multiple_of(LENGTH_STEP).min(limits.context.max(longest));
         let mut inputs = vec![0i64; sequences.len() * time];
         let (mut rows, mut targets, mut counts, mut weights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // Of an image the network says one thing.
+        // An image has one prediction.
         let said = if limits.images { 1 } else { time };
         for (row, (tokens, index)) in sequences.iter().zip(chosen).enumerate() {
             let start = row * time;
@@ -275,15 +229,11 @@ impl Batch {
         })
     }
 
-    /// Real targets.
     pub fn target_count(&self) -> usize {
         self.counts.iter().sum()
     }
 
     /// The rows of `[sequences, time, width]` hidden states that have a target, `[rows, width]`.
-    ///
-    /// # Errors
-    /// If memory is short.
     pub fn scored_rows(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
         let flat = hidden.f_flatten(0, 1)?;
         match &self.rows {
@@ -293,7 +243,7 @@ impl Batch {
     }
 }
 
-/// How much rows count, padded; nothing if all are one.
+/// Weights of rows, padded; `None` if all are 1.
 fn shares(mut weights: Vec<f32>, padded: usize, device: Device) -> Result<Option<Tensor>, TchError> {
     if weights.is_empty() {
         return Ok(None);
@@ -323,7 +273,7 @@ fn checked<'a>(
     }
 }
 
-/// A sequence, if it is an image of the model.
+/// A sequence, if it is an image for the model.
 pub(super) fn image<'a>(tokens: &'a [u32], sequence: usize, limits: &BatchLimits) -> Result<&'a [u32], BatchError> {
     let (bytes, classes) = (limits.context, limits.vocabulary);
     match is_image(tokens, bytes, classes) {

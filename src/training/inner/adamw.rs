@@ -1,9 +1,10 @@
-//! AdamW with clipping by the global norm, as PyTorch's with one parameter group: weight decay acts on every parameter.
+//! AdamW with clipping by the global norm, as in PyTorch with one parameter group: weight decay acts on every
+//! parameter.
 //!
-//! On the CPU one pass reads each gradient and updates both moments and the parameter, on a few threads, over slices that
-//! the compiler vectorises. tch has no fused or foreach optimiser, and PyTorch's own does seven passes per tensor. No
-//! operation is contracted or reordered by the number of threads, so bits do not depend on it. On CUDA the same rule is a
-//! dozen tensor operations over each level's flat buffer.
+//! On the CPU, one pass over vectorised slices reads each gradient and updates both moments and the parameter, on a few
+//! threads. tch has no fused or foreach optimiser, and PyTorch's own does seven passes per tensor. No operation is
+//! contracted or reordered by the number of threads, so the bits do not depend on it. On CUDA the same rule is a dozen
+//! tensor operations over the flat buffer of each level.
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
@@ -11,33 +12,31 @@ use tch::{TchError, Tensor};
 
 use crate::model::weights::{Weights, host_values, host_values_mut};
 
-/// Values in one piece of work; a piece's sum of squares is a partial sum, so this is part of the arithmetic.
+/// Values in one piece of work. The sum of squares of a piece is a partial sum, so this is part of the arithmetic.
 const PIECE: usize = 1 << 14;
 
-/// The optimiser's constants.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
     /// Decay of both moments.
     pub betas: [f64; 2],
     /// Decoupled weight decay.
     pub weight_decay: f64,
-    /// Added to the root of the second moment, as in PyTorch.
+    /// ε, added to the root of the second moment, as in PyTorch.
     pub epsilon: f64,
-    /// Gradients of a larger norm are scaled down to it.
+    /// Norm to which gradients are clipped.
     pub clip_norm: f64,
 }
 
 /// The two moments of one level, in the order of its buffer.
 pub type Moments = [Tensor; 2];
 
-/// What differs from step to step.
+/// The values that change from step to step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepNow {
-    /// Counts from 1; the bias of the moments is corrected by it.
+    /// Counts from 1, for the bias correction of the moments.
     pub number: u64,
-    /// Of all gradients, as [`norm`] gives it.
+    /// Norm of all gradients, from [`norm`].
     pub norm: f64,
-    /// Of this step.
     pub learning_rate: f64,
 }
 
@@ -68,10 +67,8 @@ impl AdamW {
         }
     }
 
-    /// Updates every level but for what is not trained, which decays no more than it learns. `gradients` holds each level's, by tensor in the order of its buffer.
-    ///
-    /// # Errors
-    /// If memory is short (CUDA).
+    /// Updates every level, except parameters that are not trained, which do not decay either. `gradients` has each
+    /// level's gradients, by tensor in the order of its buffer.
     pub fn update(
         &self,
         pool: &ThreadPool,
@@ -147,10 +144,7 @@ impl Step {
     }
 }
 
-/// The norm of all gradients together; not finite if one of them is not.
-///
-/// # Errors
-/// If memory is short (CUDA).
+/// The norm of all gradients together. It is not finite if one of them is not.
 pub fn norm(pool: &ThreadPool, gradients: &[Vec<Tensor>]) -> Result<f64, TchError> {
     let gradients: Vec<Tensor> = gradients.iter().flatten().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
     if gradients.iter().any(|gradient| gradient.device().is_cuda()) {
@@ -162,7 +156,7 @@ pub fn norm(pool: &ThreadPool, gradients: &[Vec<Tensor>]) -> Result<f64, TchErro
     Ok(sums.iter().sum::<f64>().sqrt())
 }
 
-/// In sixteen lanes, which the compiler keeps in vector registers; f32 does for as few values as a piece has.
+/// In sixteen lanes, which the compiler keeps in vector registers. f32 is precise enough for the values of one piece.
 fn sum_of_squares(values: &[f32]) -> f64 {
     let mut lanes = [0f32; 16];
     let (whole, rest) = values.as_chunks::<16>();
@@ -188,7 +182,7 @@ mod tests {
 
     const RULE: AdamW = AdamW { betas: [0.9, 0.95], weight_decay: 0.1, epsilon: 1e-8, clip_norm: 1.0 };
 
-    /// Three steps over gradients of two tensors, by slices on so many threads or by tensor operations.
+    /// Three steps on gradients of two tensors, by slices on so many threads or by tensor operations.
     fn after_three(threads: Option<usize>) -> Vec<f32> {
         let (pool, counts) = (pool(threads.unwrap_or(1)), [40_000, 1001]);
         let mut flat = wave(41_001, 0.1);

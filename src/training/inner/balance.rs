@@ -1,9 +1,8 @@
-//! How often tokens choose each module, and what keeps skips at the share that is wanted.
+//! Counts of the modules that tokens choose, and the bias that holds skips at their target share.
 //!
-//! Identities do nothing, so that no gradient says how often they are to be chosen. All of a step have one bias b, which is
-//! added to their scores when a token chooses and nowhere else. After each inner step
-//! `b += u·sign(r·k·n - skipped)`, with `n` the tokens that entered the step and `skipped` those of their `k·n` choices that
-//! fell on an identity.
+//! Identities compute nothing, so no gradient decides how often they are chosen. All identities of a step have one bias
+//! b, which is added to their scores only for the choice. After each inner step `b += u·sign(r·k·n - skipped)`, with
+//! `n` the tokens that entered the step and `skipped` those of their `k·n` choices that fell on an identity.
 
 use std::cell::RefCell;
 
@@ -14,13 +13,13 @@ use crate::model::layers::watch::Routed;
 use crate::model::layers::watch::Watch;
 use crate::model::weights::{Weights, WeightsError, to_values};
 
-/// What one inner step adds to the running shares of choices.
+/// Weight of one inner step in the running shares of choices.
 const NEW_SHARE: f32 = 0.01;
 
 /// Counts the choices of one inner step, over all its micro-batches.
 #[derive(Default)]
 pub struct Tally {
-    /// Of each routed step, how many tokens chose each module.
+    /// For each routed step, the number of tokens that chose each module.
     counts: RefCell<Vec<Vec<u64>>>,
 }
 
@@ -36,10 +35,7 @@ impl Watch for Tally {
 }
 
 impl Tally {
-    /// Brings the balance of a network up to date with what was counted.
-    ///
-    /// # Errors
-    /// If the network has no balance or memory is short.
+    /// Updates the balance of a network from the counts.
     pub fn settle(self, dna: &DnaConfig, weights: &mut Weights) -> Result<(), WeightsError> {
         let counts = self.counts.into_inner();
         let mut biases = to_values(&weights.tensor("balance.biases")?)?;
@@ -55,7 +51,7 @@ impl Tally {
             if let Some(skips) = dna.skips {
                 let skipped: u64 = counts[dna.modules.identities()].iter().sum();
                 let missing = skips * choices as f64 - skipped as f64;
-                // Not signum: what is as wanted stays as it is.
+                // Unlike signum, 0 at the target.
                 let sign = if missing == 0.0 { 0.0 } else { missing.signum() };
                 biases[step] += (dna.bias_rate * sign) as f32;
             }
@@ -76,7 +72,7 @@ mod tests {
     use crate::training::{BatchOrder, InnerTrainer};
     use tch::Device;
 
-    /// Shares of choices that fall on identities, in each routed step, lately, after so many inner steps.
+    /// Recent shares of choices that fall on identities, for each routed step, after so many inner steps.
     fn skipped(skips: f64, steps: u64) -> Vec<f32> {
         let mut run = small_run();
         (run.model, run.levels) = (dna_model(), dna_levels());
@@ -95,7 +91,7 @@ mod tests {
         }
         let balance = trainer.levels().unwrap().pop().unwrap();
         let usage = &balance[run.model.dna.as_ref().unwrap().steps..];
-        // Early on, running shares do not add up to one yet.
+        // At first, running shares do not add up to one yet.
         let share = |step: &[f32]| step[identities.clone()].iter().sum::<f32>() / step.iter().sum::<f32>();
         usage.chunks(modules).map(share).collect()
     }

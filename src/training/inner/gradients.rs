@@ -1,4 +1,4 @@
-//! The mean loss of a batch and its gradients, gathered from micro-batches.
+//! The mean loss of a batch and its gradients, accumulated over micro-batches.
 
 use tch::{Kind, TchError, Tensor};
 
@@ -11,11 +11,8 @@ use crate::training::inner::loss::cross_entropy;
 /// Gradients of each level's tensors, in the order of its buffer.
 pub type Gradients = Vec<Vec<Tensor>>;
 
-/// The mean loss, in nats, over the targets of all batches, of which there are `tokens`, and its gradients, while somebody
-/// looks on. What is not trained, or had no part in the loss, has gradients of zero.
-///
-/// # Errors
-/// If memory is short.
+/// The mean loss in nats over the `tokens` targets of all batches, and its gradients; `watch` observes the forward
+/// pass. Parameters that are not trained or had no part in the loss get zero gradients.
 pub fn loss_and_gradients(
     model: &PathModel,
     batches: &[Batch],
@@ -49,7 +46,7 @@ fn batch_gradients(
     let products = model.products();
     let hidden = batch.scored_rows(&model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?)?;
     let loss = cross_entropy(&products, model.head(), &hidden, (&batch.targets, batch.weights.as_ref()), scale)?;
-    // Its gradient by the hidden states is the one that the head gave.
+    // Its gradient by the hidden states is the one from the head.
     let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
     let tied = model.config().tied_head;
     let is_head = |leaf: &Leaf| !tied && leaf.name == "head.weight";
@@ -65,7 +62,7 @@ fn batch_gradients(
                 continue;
             }
             let gradient = if leaf.trained { found.next() } else { None };
-            // A module that no token chose is in no graph.
+            // A module that no token chose is not in the graph.
             let gradient = gradient.filter(Tensor::defined);
             let mut gradient = gradient.map_or_else(|| leaf.tensor.f_zeros_like(), Ok)?;
             if tied && leaf.name == "embedding.tokens.weight" {

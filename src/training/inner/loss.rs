@@ -1,18 +1,18 @@
 //! Cross-entropy over the vocabulary, a few hundred rows at a time.
 //!
-//! The head's logits are the largest tensor of a small model by far. Computed whole, they, their log-probabilities and
-//! their gradients each go through memory several times. Here the head's forward and backward are done for a chunk of
-//! rows that stays in the cache; what is left for the rest of the network is the gradient of its hidden states.
+//! The head's logits are by far the largest tensor of a small model. Computed at once, the logits, log-probabilities
+//! and gradients each go through memory several times. Here the head's forward and backward are computed for a chunk of
+//! rows that fits the cache. The rest of the network then needs only the gradient of its hidden states.
 
 use tch::{Kind, Reduction, TchError, Tensor};
 
 use crate::model::layers::linear::Products;
 use crate::training::batches::IGNORED;
 
-/// Logits of one chunk, at most, on the CPU and on CUDA.
+/// Limit of logits per chunk, on the CPU and on CUDA.
 const CHUNK_VALUES: [usize; 2] = [1 << 21, 1 << 28];
 
-/// A batch's loss and what it says about the head and below.
+/// The loss of a batch, with gradients of the head and of the hidden states.
 pub struct LossGradient {
     /// The sum of the rows' losses, a scalar on the device.
     pub nats: Tensor,
@@ -22,11 +22,8 @@ pub struct LossGradient {
     pub head: Tensor,
 }
 
-/// Forward and backward through the head. `hidden` is `[rows, width]`; gradients are those of `scale` times the sum, in which
-/// each row counts as `weights` say, `[rows]`, if they say anything.
-///
-/// # Errors
-/// If memory is short.
+/// Forward and backward through the head. `hidden` is `[rows, width]`. Gradients are those of `scale` times the sum,
+/// with rows weighted by `weights` `[rows]`, if given.
 pub fn cross_entropy(
     products: &Products,
     head: &Tensor,
@@ -65,9 +62,6 @@ pub fn cross_entropy(
 }
 
 /// The loss of each row, `[rows]`, without gradient.
-///
-/// # Errors
-/// If memory is short.
 pub fn row_losses(products: &Products, head: &Tensor, hidden: &Tensor, targets: &Tensor) -> Result<Tensor, TchError> {
     let _no_gradient = tch::no_grad_guard();
     let mut losses = Vec::new();
@@ -79,7 +73,7 @@ pub fn row_losses(products: &Products, head: &Tensor, hidden: &Tensor, targets: 
     if losses.is_empty() { Tensor::f_zeros([0], (Kind::Float, hidden.device())) } else { Tensor::f_cat(&losses, 0) }
 }
 
-/// Where each chunk begins and its rows.
+/// The start of each chunk and its rows.
 fn chunks(hidden: &Tensor, head: &Tensor) -> Result<Vec<(i64, i64)>, TchError> {
     let ((rows, _), (vocabulary, _)) = (hidden.size2()?, head.size2()?);
     let most = CHUNK_VALUES[usize::from(hidden.device().is_cuda())] as i64 / vocabulary.max(1);

@@ -22,20 +22,18 @@ use crate::training::inner::gradients::{Gradients, loss_and_gradients};
 use crate::training::inner::schedule::learning_rate;
 use crate::training::inner::state::InnerState;
 
-/// What a step did.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepReport {
     /// Mean loss of the batch's targets before the step, in nats.
     pub loss: f64,
-    /// Targets in the batch; of images, their patches.
+    /// Targets in the batch. For images, their patches.
     pub tokens: u64,
     /// Norm of the gradient before clipping.
     pub gradient_norm: f64,
-    /// Of this step.
     pub learning_rate: f64,
 }
 
-/// Trains one path.
 pub struct InnerTrainer {
     model: PathModel,
     training: TrainingConfig,
@@ -45,16 +43,13 @@ pub struct InnerTrainer {
     cursor: u64,
     batches: BatchCursor,
     micro_batch: usize,
-    /// What sequences are held to, and which of their tokens are targets.
+    /// Limits of sequences, and which tokens are targets.
     limits: BatchLimits,
     pool: ThreadPool,
 }
 
 impl InnerTrainer {
-    /// A trainer with all parameters zero, until they are loaded. Sets the process's threads.
-    ///
-    /// # Errors
-    /// If the configuration makes no model, or memory or threads are short.
+    /// A trainer with all parameters zero until they are loaded. Sets the thread count of the process.
     pub fn new(run: &RunConfig, machine: &MachineConfig, device: Device) -> Result<Self, TrainerError> {
         set_threads(machine.threads);
         let model = PathModel::new(&run.model, &run.levels, device, machine.precision)?;
@@ -84,10 +79,7 @@ impl InnerTrainer {
         Ok(trainer)
     }
 
-    /// Sets all parameters; the optimiser's state stays.
-    ///
-    /// # Errors
-    /// If there are not as many levels and values as the model has, or a value is not finite.
+    /// Sets all parameters; keeps the optimiser's state.
     pub fn load(&mut self, levels: &[impl AsRef<[f32]>]) -> Result<(), TrainerError> {
         let expected = self.moments.len();
         if levels.len() != expected {
@@ -99,10 +91,7 @@ impl InnerTrainer {
         Ok(())
     }
 
-    /// Sets the optimiser's state and the data cursor; parameters stay.
-    ///
-    /// # Errors
-    /// If the state is another model's.
+    /// Sets the optimiser's state and the data cursor; keeps the parameters.
     pub fn restore(&mut self, state: &InnerState) -> Result<(), TrainerError> {
         let sizes = self.model.level_sizes();
         if state.moments.len() != sizes.len() {
@@ -124,23 +113,17 @@ impl InnerTrainer {
         Ok(())
     }
 
-    /// The path's network, also to evaluate it between steps.
+    /// The path's network, for evaluation between steps.
     pub fn model(&self) -> &PathModel {
         &self.model
     }
 
     /// All parameters, by level.
-    ///
-    /// # Errors
-    /// If the device fails.
     pub fn levels(&self) -> Result<Vec<Vec<f32>>, WeightsError> {
         (0..self.moments.len()).map(|level| self.model.level(level)).collect()
     }
 
-    /// What is needed to go on later.
-    ///
-    /// # Errors
-    /// If the device fails.
+    /// The state to resume from.
     pub fn state(&self) -> Result<InnerState, TchError> {
         let moments = self
             .moments
@@ -150,10 +133,10 @@ impl InnerTrainer {
         Ok(InnerState { steps: self.steps, cursor: self.cursor, moments })
     }
 
-    /// Trains on the next batch. The loss is the mean over all its targets, whatever the micro-batch.
+    /// Trains on the next batch. The loss is the mean over all its targets, for any micro-batch.
     ///
     /// # Errors
-    /// If the batch cannot be made, or loss or gradient are not finite; nothing has changed then.
+    /// If the batch is invalid, or the loss or gradient is not finite. Nothing has then changed.
     pub fn step(
         &mut self,
         set: &(impl Sequences + ?Sized),
@@ -171,11 +154,7 @@ impl InnerTrainer {
         Ok(StepReport { loss, tokens, gradient_norm, learning_rate })
     }
 
-    /// The gradient of the batch that comes after so many sequences, level by level, and how many targets it has. Nothing
-    /// changes.
-    ///
-    /// # Errors
-    /// As [`InnerTrainer::step`].
+    /// The gradient of the batch at position `cursor`, level by level, and its number of targets. Changes nothing.
     pub fn gradient(
         &mut self,
         set: &(impl Sequences + ?Sized),
@@ -191,13 +170,13 @@ impl InnerTrainer {
         Ok((gradients.iter().map(flat).collect::<Result<_, TchError>>()?, tokens))
     }
 
-    /// A step of the optimiser with a gradient, level by level; the data cursor stays.
+    /// A step of the optimiser with a given gradient, level by level; the data cursor stays.
     ///
     /// # Errors
-    /// If the gradient is not finite; nothing has changed then.
+    /// If the gradient is not finite. Nothing has then changed.
     ///
     /// # Panics
-    /// If it is another model's.
+    /// If the gradient belongs to another model.
     pub fn descend(&mut self, gradient: &[Vec<f32>], schedule_step: u64) -> Result<(), StepError> {
         let device = self.model.device();
         assert!(gradient.iter().map(Vec::len).eq(self.model.level_sizes()), "a gradient of this model");
@@ -207,7 +186,7 @@ impl InnerTrainer {
         Ok(())
     }
 
-    /// Mean loss, targets and gradients of the next batch, and what its tokens chose.
+    /// Mean loss, targets, gradients and choices of the next batch.
     fn next_gradient(
         &mut self,
         set: &(impl Sequences + ?Sized),
@@ -231,7 +210,7 @@ impl InnerTrainer {
             None => self.lay_out(set, &chosen, &self.limits)?,
         };
         if batches.iter().all(|batch| batch.target_count() == 0) {
-            // All are short: better to learn from what would not count than not at all.
+            // All sequences are short: learning from unscored tokens is better than skipping the batch.
             batches = self.lay_out(set, &chosen, &BatchLimits { first_target: 1, unscored: 0, ..self.limits })?;
         }
         let tokens: usize = batches.iter().map(Batch::target_count).sum();
@@ -244,7 +223,7 @@ impl InnerTrainer {
         Ok(Found { loss, tokens: tokens as u64, gradients, tally })
     }
 
-    /// The gradient's norm before clipping, and the learning rate.
+    /// Returns the norm before clipping and the learning rate.
     fn update(&mut self, gradients: &[Vec<Tensor>], schedule_step: u64) -> Result<(f64, f64), StepError> {
         let gradient_norm = norm(&self.pool, gradients)?;
         finite(schedule_step, "gradient's norm", gradient_norm)?;
@@ -268,14 +247,12 @@ impl InnerTrainer {
     }
 }
 
-/// What a batch says.
+/// The results of a batch.
 struct Found {
     /// Mean over its targets, in nats.
     loss: f64,
-    /// Its targets.
     tokens: u64,
     gradients: Gradients,
-    /// What its tokens chose.
     tally: Tally,
 }
 
@@ -314,7 +291,7 @@ mod tests {
     fn the_loss_starts_at_chance_and_falls() {
         let (run, set) = (small_run(), small_set(12));
         let reports = train(&mut trainer(&run, &machine(0)), &set, 0..40);
-        // Logits of variance 1 cost half a nat more than none.
+        // Logits of variance 1 cost half a nat more than zeros.
         assert!((reports[0].loss - 300f64.ln() - 0.5).abs() < 0.5, "{}", reports[0].loss);
         assert!(reports[39].loss < 2.6, "{}", reports[39].loss);
         assert!(reports.iter().all(|report| report.tokens > 0 && report.gradient_norm > 0.0));
@@ -393,7 +370,7 @@ mod tests {
             }
             let results = [0, 1, 3].map(|micro| {
                 let mut trainer = trainer(&run, &machine(micro));
-                // One step: Adam's division by the root of tiny squares makes rounding large over several.
+                // One step only: over several, Adam's division by the root of tiny squares amplifies rounding.
                 let reports = train(&mut trainer, &set, 0..1);
                 (reports[0], trainer.state().unwrap().moments)
             });

@@ -1,19 +1,19 @@
-//! The inner learning rate: linear warm-up, then down to a share of the peak, as a cosine all the way or in a line at the end.
+//! The inner learning rate: linear warm-up, then decay to a share of the peak, by a cosine or linearly at the end.
 
 use std::f64::consts::PI;
 
 use crate::config::{Decay, TrainingConfig};
 use crate::names::Phase;
 
-/// Where in the schedule a step of a path's phase lies that has `steps` inner steps. A phase of fewer steps than the run's
-/// takes as much of the schedule: what sets the learning rate is how far the path's modules have come.
+/// Position in the schedule of a step in a path's phase of `steps` inner steps. A phase with fewer steps than the run's
+/// covers the same part of the schedule, since the progress of the path's modules sets the learning rate.
 pub fn place_in_schedule(training: &TrainingConfig, phase: Phase, step: u64, steps: u64) -> u64 {
     let all = training.inner_steps;
     training.ancestor_steps + phase.0 * all + step.min(steps) * all / steps.max(1)
 }
 
-/// The learning rate of a step. Step 0 is the ancestor's first; after the last of the run it stays at its end. Each restart
-/// begins at the peak again, and ends where the next one begins.
+/// The learning rate of a step. Step 0 is the ancestor's first. After the run's last step it stays at its final value.
+/// Each restart begins at the peak and ends where the next one begins.
 pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
     let (peak, warmup) = (training.learning_rate, training.warmup_steps);
     if step < warmup {
@@ -91,7 +91,7 @@ mod tests {
         assert!((10..=80).all(|step| rate(step) == 1e-3));
         assert!((rate(90) - 5e-4).abs() < 1e-12 && rate(100) == 0.0);
         assert!((80..99).all(|step| rate(step) > rate(step + 1)));
-        // Longer than what is left after the warm-up: it falls from there.
+        // Longer than the steps after the warm-up: decay begins at the warm-up's end.
         training.decay = Decay::Last(99);
         assert!((learning_rate(&training, 55) - 5e-4).abs() < 1e-12);
     }

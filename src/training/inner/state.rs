@@ -1,7 +1,7 @@
-//! What the inner optimiser must remember to go on as if it had never stopped.
+//! The state of the inner optimiser, from which it resumes exactly.
 //!
-//! The bytes: magic `PSINNER1`, steps and cursor (u64), number of levels (u32), the size of each (u64), then for each level
-//! the first and the second moments (f32), then BLAKE3 of all before it. Little endian.
+//! The bytes: magic `PSINNER1`, steps and cursor (u64), number of levels (u32), the size of each (u64), then for each
+//! level the first and the second moments (f32), then BLAKE3 of all before it. Little endian.
 
 use crate::names::BlobHash;
 use crate::training::level_bytes::{LevelReader, put_levels};
@@ -9,7 +9,7 @@ use crate::training::level_bytes::{LevelReader, put_levels};
 /// Steps, data cursor and AdamW's moments.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InnerState {
-    /// Steps taken; AdamW corrects the bias of its moments by it.
+    /// Steps taken, for the bias correction of the moments.
     pub steps: u64,
     /// Sequences taken from the shard.
     pub cursor: u64,
@@ -17,25 +17,15 @@ pub struct InnerState {
     pub moments: Vec<[Vec<f32>; 2]>,
 }
 
-/// Why bytes are no inner state of this model.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum InnerStateError {
-    /// Not as many bytes as this model's state has.
     #[error("an inner state of this model has {expected} bytes, found {found}")]
-    Length {
-        /// What it should have.
-        expected: usize,
-        /// What there is.
-        found: usize,
-    },
-    /// Not an inner state, or of another format.
-    #[error("these bytes are no inner state of format 1")]
+    Length { expected: usize, found: usize },
+    #[error("not an inner state of format 1")]
     Magic,
-    /// Damaged.
     #[error("the inner state's checksum does not match; the file is damaged")]
     Checksum,
-    /// Of another model.
-    #[error("the inner state is for levels of other sizes than this model's")]
+    #[error("the inner state has levels of other sizes than this model")]
     Sizes,
     /// A moment that is not finite, or a square that is negative.
     #[error("the inner state's moments of level {0} are not finite")]
@@ -46,18 +36,17 @@ const MAGIC: &[u8; 8] = b"PSINNER1";
 const CHECKSUM: usize = 32;
 
 impl InnerState {
-    /// The state before the first step, for levels of these sizes.
+    /// The state before the first step.
     pub fn fresh(sizes: &[usize]) -> Self {
         let moments = sizes.iter().map(|size| [vec![0.0; *size], vec![0.0; *size]]).collect();
         Self { steps: 0, cursor: 0, moments }
     }
 
-    /// Number of bytes of the state of levels of these sizes.
+    /// Size of the encoded state.
     pub fn encoded_len(sizes: &[usize]) -> usize {
         MAGIC.len() + 8 + 8 + 4 + 8 * sizes.len() + 8 * sizes.iter().sum::<usize>() + CHECKSUM
     }
 
-    /// The state as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let sizes: Vec<usize> = self.moments.iter().map(|[first, _]| first.len()).collect();
         let mut bytes = Vec::with_capacity(Self::encoded_len(&sizes));
@@ -65,7 +54,7 @@ impl InnerState {
         bytes
     }
 
-    /// Appends the state to bytes; those before are no part of its checksum.
+    /// Appends the encoded state. Its checksum does not cover the bytes before.
     pub fn put(&self, bytes: &mut Vec<u8>) {
         let before = bytes.len();
         bytes.extend(MAGIC);
@@ -78,10 +67,7 @@ impl InnerState {
         bytes.extend(checksum.0);
     }
 
-    /// Reads the state of levels of these sizes.
-    ///
-    /// # Errors
-    /// If the bytes are damaged or those of another model.
+    /// Decodes the state of levels of these sizes.
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, InnerStateError> {
         let expected = Self::encoded_len(sizes);
         if bytes.get(..MAGIC.len()) != Some(MAGIC) {

@@ -116,7 +116,7 @@ fn a_disk_that_takes_nothing_is_named_at_the_start() {
         assert!(hint.starts_with("hint: ") && hint.contains(hinted), "{said:?}");
     };
     for arguments in [&found[..], &join] {
-        refused(after("trap '' XFSZ; ulimit -f 0"), arguments, "make room on the disk");
+        refused(after("trap '' XFSZ; ulimit -f 0"), arguments, "free some disk space");
     }
     // Whoever may write everywhere is stopped by nothing but the mount.
     let _ = fs::remove_dir_all(&folder);

@@ -65,9 +65,9 @@ impl Invite {
         }
         let for_whom = match to {
             Some(to) => format!("an invitation for peer {to}"),
-            None => {
-                "a one-time invitation: whoever has it can use it; the peer of this folder has to run then".to_owned()
-            }
+            None => "a one-time invitation: any peer that holds it can use it once, while the peer of this folder \
+                    runs"
+                .to_owned(),
         };
         output.complain(&for_whom)?;
         match &self.out {

@@ -16,8 +16,8 @@ use crate::peer::folder::present_folder;
 use crate::peer::folder::{identity_of, read_manifest};
 
 /// What to do without an invitation.
-pub const ASK: &str = "ask a peer of the run for one (pathswarm invite DIR --for KEY, with the key above), and give it with \
-    --invitation and the same --dir";
+pub const ASK: &str = "ask a peer of the run for an invitation (pathswarm invite DIR --for KEY, with the key above), \
+    then join with --invitation and the same --dir";
 
 /// What a visitor does.
 pub const VISIT: &str = "name the folder of a peer of this machine that takes part in the run: --as DIR";
@@ -29,7 +29,7 @@ pub const VISIT: &str = "name the folder of a peer of this machine that takes pa
 pub fn read(given: &str) -> Result<InvitationToken, Mistake> {
     let shown: String = given.chars().take(60).collect();
     let read = invitation_token::read(given).map_err(|error| format!("--invitation {shown}: {error}"));
-    read.or_mistake("copy the whole of what pathswarm invite printed, or name the file that it is in")
+    read.or_mistake("copy all of the text that pathswarm invite printed, or name the file that contains it")
 }
 
 /// Where an invitation says to go.
@@ -40,7 +40,7 @@ pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
     let places = token.into_iter().flat_map(|token| &token.addresses);
     let first = places.filter_map(|place| place.parse().ok()).next();
     first.ok_or_else(|| {
-        Mistake::new("the invitation does not say where the run is").hint("give the address of a running peer, too")
+        Mistake::new("the invitation names no address of the run").hint("give the address of a running peer as well")
     })
 }
 
@@ -49,9 +49,9 @@ pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
 /// # Errors
 /// If it is none.
 pub fn key(text: &str) -> Result<PeerKey, Mistake> {
-    key_of(text).ok_or(format!("{text}: this is no peer's key")).or_mistake(
-        "a key has 64 hexadecimal digits, or begins with 12D3Koo: join without an invitation says which is its own, and \
-         status shows those of peers",
+    key_of(text).ok_or(format!("{text}: not the key of a peer")).or_mistake(
+        "a key has 64 hexadecimal digits, or begins with 12D3Koo; join without an invitation prints this peer's key, \
+         and status shows the keys of peers",
     )
 }
 
@@ -62,7 +62,7 @@ pub fn key(text: &str) -> Result<PeerKey, Mistake> {
 pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     let folder = present_folder(folder);
     let Some((_, manifest, run)) = read_manifest(&folder)? else {
-        let message = format!("{}: no peer's folder", folder.display());
+        let message = format!("{}: not the folder of a peer", folder.display());
         return Err(Mistake::new(message).hint("name the folder of a peer: the --dir of found or join").into());
     };
     match AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)? {
@@ -74,13 +74,14 @@ pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
 /// What the user can do about it.
 pub fn hint(error: &AccessError) -> Option<&'static str> {
     Some(match error {
-        AccessError::Open => "give the address alone; a run whose file says admission = \"invite\" is not open",
+        AccessError::Open => "give the address alone; only a run with admission = \"invite\" needs invitations",
         AccessError::NotInvited(_) => "ask for an invitation for this peer: pathswarm invite DIR --for KEY",
         AccessError::NoRight(_) => {
-            "ask whoever invited it for more (pathswarm invite --may-invite 1), or to invite themselves"
+            "ask the peer that invited this one for an invitation that allows more (pathswarm invite --may-invite 1), \
+             or ask it to invite the other peer"
         }
-        AccessError::NotYours { .. } => "ask the creator, or whoever invited that peer",
-        AccessError::Full(_) => "send away the peer that invited them instead",
+        AccessError::NotYours { .. } => "ask the creator, or the peer that invited that one",
+        AccessError::Full(_) => "revoke the access of the peer that invited them instead",
         AccessError::Disk(_) => return None,
     })
 }

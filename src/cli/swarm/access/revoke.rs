@@ -35,7 +35,7 @@ impl Revoke {
         let done = match runtime.block_on(control_socket::order(&self.folder, order.clone()))? {
             Some(Ok(done)) => done,
             Some(Err(reason)) => {
-                return Err(Mistake::new(reason).hint("ask the creator, or whoever invited that peer").into());
+                return Err(Mistake::new(reason).hint("ask the creator, or the peer that invited that one").into());
             }
             None => self.without_the_peer(&access_control, order)?,
         };
@@ -49,7 +49,7 @@ impl Revoke {
             Ok(InvitationToken { grant: Grant::OneTime(one), .. }) => Ok(Order::TakeBack(one)),
             Ok(InvitationToken { grant: Grant::Credential(pass), .. }) => match pass.0.last() {
                 Some(last) => Ok(Order::SendAway(last.to)),
-                None => Err(Mistake::new("the invitation names nobody").hint("give a peer's key")),
+                None => Err(Mistake::new("the invitation names no peer").hint("give a peer's key")),
             },
             Err(_) => match self.shown_as() {
                 Some(peer) => Ok(Order::SendAway(peer)),
@@ -81,9 +81,9 @@ impl Revoke {
         };
         Ok(match revocation.map_err(access::explain)? {
             Some(revocation) => {
-                format!("peer {} is sent away: the others hear of it once this peer runs", revocation.of)
+                format!("access of peer {} is revoked; the other peers learn of it once this peer runs", revocation.of)
             }
-            None => "the invitation was not used yet, and nobody can use it any more".to_owned(),
+            None => "the invitation is revoked; it had not been used".to_owned(),
         })
     }
 }

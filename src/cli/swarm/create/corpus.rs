@@ -44,7 +44,7 @@ impl TextFlags {
             manifest.parent().is_some_and(|folder| folder.join("Cargo.lock").exists()) && manifest.exists()
         });
         let manifest = manifest.ok_or_else(|| {
-            Mistake::new("there is no Cargo.toml here whose dependencies could be the corpus")
+            Mistake::new("no corpus: the current folder has no Cargo.toml whose dependencies could be read")
                 .hint("give --corpus PATH")
         })?;
         Ok(CorpusSource::Dependencies { manifest })

@@ -14,7 +14,7 @@ pub type Earlier = (Vec<u8>, Vec<Vec<f32>>);
 /// # Errors
 /// If the folder is none of a run, or has another model.
 pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
-    let hint = "give a folder that `pathswarm collect` or `pathswarm import` made";
+    let hint = "name a folder that `pathswarm collect` or `pathswarm import` has written";
     let read =
         |path: PathBuf| std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint);
     let tokenizer = read(folder.join("tokenizer.json"))?;
@@ -31,6 +31,6 @@ pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     let levels = run.levels.iter().map(level).collect::<Result<Vec<_>, _>>();
     let levels = levels
         .map_err(|error| format!("{}: {error}", folder.display()))
-        .or_mistake("the earlier run's model must have the same sizes as this one's")?;
+        .or_mistake("the model of the earlier run must have the same sizes as the model of this run")?;
     Ok((tokenizer, levels))
 }

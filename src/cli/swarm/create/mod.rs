@@ -124,15 +124,15 @@ impl Found {
             let _log = logging::start(&folder, &log_filter).map_err(|error| explain(error.into()))?;
             let joins = launched.network.join_addresses().await?;
             let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
-            let first = addresses.first().context("this peer listens nowhere")?;
+            let first = addresses.first().context("this peer has no address to listen on")?;
             progress.note(format!("others join with:\n  pathswarm join {first}"));
             if addresses.len() > 1 {
-                progress.note(format!("or, where that address does not lead:\n  {}", addresses[1..].join("\n  ")));
+                progress.note(format!("or, if that address cannot be reached:\n  {}", addresses[1..].join("\n  ")));
             }
             if launched.access_control.is_some() {
                 let folder = folder.display();
                 progress.note(format!(
-                    "this run is by invitation: pathswarm invite {folder} makes one, --invitation shows it"
+                    "joining needs an invitation: pathswarm invite {folder} makes one, and join --invitation uses it"
                 ));
             }
             progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
@@ -156,8 +156,8 @@ impl Found {
             progress.note("newcomers receive this run's text (--share-text)");
         } else {
             progress.note(
-                "newcomers would receive this run's text, which was not allowed (--share-text): each must bring the \
-                 same corpus (join --corpus), checked by its hash",
+                "this run does not send its text (--share-text is not set): every newcomer needs the same corpus (join \
+                 --corpus), which is checked by its hash",
             );
         }
         let (tokenizer, ancestor) = match &self.ancestor {

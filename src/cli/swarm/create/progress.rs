@@ -19,7 +19,8 @@ pub fn show(progress: &Progress, stage: Stage) {
             let left_out = skipped.invalid_utf8 + skipped.empty + skipped.duplicate + skipped.unparsable;
             if left_out > 0 {
                 progress.note(format!(
-                    "left out: {} not UTF-8, {} empty or too short, {} duplicates, {} lines that are no JSON with a text",
+                    "left out: {} not UTF-8, {} empty or too short, {} duplicates, {} lines that are not JSON with a \
+                     text",
                     skipped.invalid_utf8, skipped.empty, skipped.duplicate, skipped.unparsable
                 ));
             }

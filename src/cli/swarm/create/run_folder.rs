@@ -27,15 +27,15 @@ pub struct Wanted<'a> {
 pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Result<()> {
     let refused = |what: &str| {
         let message = format!("{} holds {what}", folder.display());
-        Err(Mistake::new(message).hint("choose another folder with --dir, or remove that one").into())
+        Err(Mistake::new(message).hint("choose another folder with --dir, or remove this one").into())
     };
     let manifest = read_manifest(folder).map_err(explain)?.map(|(_, manifest, _)| manifest);
     let of_store = run_of_store(folder).map_err(|error| explain(error.into()))?;
     let Some(manifest) = manifest else {
-        return if of_store.is_some() { refused("the store of a run whose manifest is gone") } else { Ok(()) };
+        return if of_store.is_some() { refused("the store of a run without its manifest") } else { Ok(()) };
     };
     if manifest.config != *run {
-        return refused("a run of another configuration");
+        return refused("a run with another configuration");
     }
     match other_wish(&manifest, wanted)? {
         Some(what) => refused(&what),
@@ -58,7 +58,7 @@ fn other_wish(manifest: &Manifest, wanted: &Wanted<'_>) -> anyhow::Result<Option
         let survey = stream_corpus(&source, manifest.config.reading(), &mut |_| ControlFlow::Continue(()));
         let found: BlobHash = survey.map_err(|error| explain(error.into()))?.hash;
         if found != expected {
-            return Ok(Some(format!("a run of other text (hash {expected}) than {source} (hash {found})")));
+            return Ok(Some(format!("a run with another corpus (hash {expected}) than {source} (hash {found})")));
         }
     }
     Ok(None)

@@ -124,7 +124,7 @@ impl Report {
         let wrong: Vec<&Finding> = self.found.iter().filter(|finding| finding.verdict == Verdict::Wrong).collect();
         self.output.json(&json!({ "event": "result", "findings": self.found.len(), "wrong": wrong.len() }))?;
         match wrong.first() {
-            None => Ok(self.output.text("nothing stands in the way of a peer on this machine")?),
+            None => Ok(self.output.text("this machine can run a peer; no problem found")?),
             Some(first) => {
                 let mistake = Mistake::new(format!("{}: {}", first.about, first.found));
                 Err(mistake.hint(first.remedy.clone().unwrap_or_default()).into())

@@ -18,15 +18,15 @@ const LEAST_BYTES: u64 = 256 * 1024;
 const LET_IN: &str = "forward a fixed port in the router (TCP and UDP) and announce it, use upnp = true, or name a relay: relays = [\"…\"]";
 
 /// What a run by invitation gives only to those who take part.
-const IN_WHOSE_NAME: &str = "how fast its bytes come shows in the name of a peer of this machine that takes part: --as DIR; \
-    join says how to be invited";
+const IN_WHOSE_NAME: &str = "to measure the bandwidth, name the folder of a peer of this machine that takes part in \
+    the run: --as DIR; join says how to be invited";
 
 /// The machine cannot listen.
 pub fn no_ports(error: &StartError) -> Finding {
     Finding::wrong(
         "ports",
         error.to_string(),
-        "stop what has the port, or choose others with --listen or `listen` in the profile",
+        "stop the program that uses the port, or choose other ports with --listen or with `listen` in the profile",
     )
 }
 
@@ -39,11 +39,12 @@ pub async fn ports(network: &NetworkHandle, machine: &MachineConfig) -> Vec<Find
     let finding = match () {
         () if addresses.is_empty() => Finding::wrong(
             "ports",
-            "listens nowhere",
+            "no address to listen on",
             "name an address in the profile: listen = [\"/ip4/0.0.0.0/udp/4001/quic-v1\"]",
         ),
         () if machine.listen.iter().any(is_any) => {
-            let remedy = "a port is chosen at the first start and kept for the run; to forward one in a router, name it in `listen`";
+            let remedy = "the port is chosen at the first start and kept for the run; to forward a port in a router, \
+                set it in `listen`";
             Finding::good("ports", found).advice(remedy)
         }
         () => Finding::good("ports", found),
@@ -55,7 +56,7 @@ pub async fn ports(network: &NetworkHandle, machine: &MachineConfig) -> Vec<Find
 pub fn nobody_asked() -> Finding {
     Finding::poor(
         "outside",
-        "not looked at: nobody was asked how this machine is seen",
+        "not checked: no peer was asked how it sees this machine",
         "give the address of any peer or relay: pathswarm doctor ADDRESS",
     )
 }
@@ -70,7 +71,8 @@ pub async fn ask(
     shown: Option<&AuthenticationRequest>,
 ) -> Vec<Finding> {
     if let Err(error) = network.dial(address.clone()).await {
-        let remedy = "check the address, and that the peer runs; if others reach it, look at this machine's firewall (outgoing UDP and TCP)";
+        let remedy = "check the address, and that the peer runs; if other machines reach it, check this machine's \
+            firewall (outgoing UDP and TCP)";
         return vec![Finding::wrong("peer", error.to_string(), remedy)];
     }
     let began = Instant::now();
@@ -108,7 +110,7 @@ async fn download(
 ) -> Finding {
     let began = Instant::now();
     if let Err(error) = fetch_blob(network, events, blob, what, from).await {
-        let remedy = "blobs need a direct connection: where there is none, a relay carries no more than messages";
+        let remedy = "blobs need a direct connection; a relay carries only messages";
         return Finding::wrong("bandwidth", error.to_string(), remedy);
     }
     let bytes_per_s = blob.bytes as f64 / began.elapsed().as_secs_f64();
@@ -118,7 +120,7 @@ async fn download(
     let megabytes = blob.bytes as f64 / 1e6;
     let found = format!("{megabits:.1} Mbit/s from there ({what}, {megabytes:.1} MB)");
     let finding = match blob.bytes < LEAST_BYTES {
-        true => Finding::poor("bandwidth", found, "too little to tell: ask a peer of a larger run"),
+        true => Finding::poor("bandwidth", found, "too few bytes to measure; ask a peer of a larger run"),
         false => Finding::good("bandwidth", found),
     };
     finding.with("download_bytes_per_s", bytes_per_s).with("bytes", blob.bytes)
@@ -141,10 +143,10 @@ pub async fn reachability(network: &NetworkHandle, within: Duration) -> Vec<Find
 fn reached(outside: &Outside) -> Finding {
     let addresses: Vec<String> = outside.reached_at.iter().map(ToString::to_string).collect();
     let finding = match (outside.is_reached, outside.sights.iter().all(|sight| sight.is_local)) {
-        (true, _) => Finding::good("reachability", format!("others come in at {}", addresses.join(", "))),
+        (true, _) => Finding::good("reachability", format!("others reach this machine at {}", addresses.join(", "))),
         (false, true) => Finding::good("reachability", "seen only from this machine or its own network"),
         (false, false) => {
-            let found = "nobody has come in from outside; only a relay with AutoNAT tries to";
+            let found = "no connection has come in from outside; only a relay with AutoNAT tries to make one";
             Finding::poor("reachability", found, LET_IN)
         }
     };
@@ -163,26 +165,31 @@ fn kind_of_router(outside: &Outside) -> Finding {
             "unknown",
             Finding::poor(
                 "router",
-                "nobody has said where it sees this machine",
+                "no peer has reported the address at which it sees this machine",
                 "ask a relay: pathswarm doctor ADDRESS",
             ),
         ),
         () if !mine.is_empty() => {
-            ("none", Finding::good("router", format!("none in between: seen at its own address ({shown})")))
+            ("none", Finding::good("router", format!("no NAT: seen at its own address ({shown})")))
         }
-        () if outside.sights.iter().all(|sight| sight.is_local) => {
-            ("unknown", Finding::good("router", format!("not passed: seen at {shown}")))
-        }
+        () if outside.sights.iter().all(|sight| sight.is_local) => (
+            "unknown",
+            Finding::good("router", format!("not tested: all peers asked are on the local network; seen at {shown}")),
+        ),
         () if ports.len() > 1 => {
-            let found = format!("it gives each connection a port of its own ({shown}): holes in it lead nowhere");
+            let found = format!("symmetric NAT: each connection gets its own port ({shown}), so hole punching fails");
             ("symmetric", Finding::poor("router", found, LET_IN))
         }
-        () if from_listening.len() > 1 => {
-            ("cone", Finding::good("router", format!("it keeps a port for all ({shown}): holes can be punched")))
-        }
+        () if from_listening.len() > 1 => (
+            "cone",
+            Finding::good(
+                "router",
+                format!("cone NAT: all connections share one port ({shown}), so hole punching works"),
+            ),
+        ),
         () => {
-            let found = format!("there is one: seen at {shown}");
-            let remedy = "what it does with ports shows only when two relays see it: name them in `relays`";
+            let found = format!("there is a NAT: seen at {shown}");
+            let remedy = "to tell which kind of NAT it is, two relays have to see this machine: name them in `relays`";
             ("unknown", Finding::poor("router", found, remedy))
         }
     };

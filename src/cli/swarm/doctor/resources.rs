@@ -37,7 +37,9 @@ pub fn disk(machine: &MachineConfig) -> Vec<Finding> {
     };
     let free_bytes = match free_bytes(&folder) {
         Ok(free_bytes) => free_bytes,
-        Err(error) => return vec![Finding::wrong("disk", format!("{shown} cannot be looked at: {error}"), choose)],
+        Err(error) => {
+            return vec![Finding::wrong("disk", format!("the free space of {shown} cannot be read: {error}"), choose)];
+        }
     };
     let found = format!(
         "{:.1} GB free in {shown}, {:.0} MB/s with sync, {sync_ms:.1} ms for a small sync",
@@ -45,14 +47,18 @@ pub fn disk(machine: &MachineConfig) -> Vec<Finding> {
         bytes_per_s / 1e6
     );
     let finding = match () {
-        () if free_bytes < LEAST_FREE_BYTES => Finding::wrong("disk", found, format!("make room there, or {choose}")),
+        () if free_bytes < LEAST_FREE_BYTES => {
+            Finding::wrong("disk", found, format!("free some space there, or {choose}"))
+        }
         () if machine.disk_bytes > free_bytes => {
-            let remedy =
-                format!("the profile gives disk_bytes = {}: make room there, or give less", machine.disk_bytes);
+            let remedy = format!(
+                "the profile sets disk_bytes = {}, which is more than is free: free some space, or set less",
+                machine.disk_bytes
+            );
             Finding::poor("disk", found, remedy)
         }
         () if bytes_per_s < LEAST_DISK_BYTES_PER_S => {
-            Finding::poor("disk", found, format!("it is slow, and every update is synced to it: {choose}"))
+            Finding::poor("disk", found, format!("this disk is slow, and every update is synced to it: {choose}"))
         }
         () => Finding::good("disk", found),
     };
@@ -99,21 +105,25 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
 /// Whether the system's time can be right. The protocol measures spans and needs none; logs and invitations do.
 #[expect(clippy::disallowed_methods, reason = "an edge: whether the system's time makes sense")]
 pub fn clock() -> Vec<Finding> {
-    let set = "set it, and let the system keep it: timedatectl set-ntp true";
+    let set = "set the clock, and let the system keep it: timedatectl set-ntp true";
     let made = std::env::current_exe().and_then(fs::metadata).and_then(|about| about.modified());
     let behind = made.ok().and_then(|made| made.duration_since(SystemTime::now()).ok());
     if let Some(behind) = behind.filter(|behind| *behind > Duration::from_secs(24 * 3600)) {
         let days = behind.as_secs() / (24 * 3600);
-        return vec![Finding::wrong("clock", format!("{days} days before this program was made"), set)];
+        return vec![Finding::wrong("clock", format!("{days} days before this program was built"), set)];
     }
     vec![match is_kept() {
-        Some(true) => Finding::good("clock", "kept by the system (NTP)").with("kept", true),
+        Some(true) => Finding::good("clock", "synchronised by the system (NTP)").with("kept", true),
         Some(false) => {
-            let found = "nobody keeps it: the system does not know how wrong it is";
-            Finding::poor("clock", found, "it matters only for logs and for what expires: timedatectl set-ntp true")
-                .with("kept", false)
+            let found = "not synchronised: the system does not know its error";
+            Finding::poor(
+                "clock",
+                found,
+                "only logs and expiry dates depend on it; to synchronise it: timedatectl set-ntp true",
+            )
+            .with("kept", false)
         }
-        None => Finding::good("clock", "after this program was made"),
+        None => Finding::good("clock", "after this program was built"),
     }]
 }
 

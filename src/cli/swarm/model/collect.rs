@@ -56,7 +56,7 @@ fn source(from: &[String]) -> Result<Source, Mistake> {
     let (folders, rest): (Vec<&String>, Vec<&String>) = from.iter().partition(|name| Path::new(name).exists());
     let addresses: Vec<Multiaddr> = rest.iter().filter_map(|text| text.parse().ok()).collect();
     if let Some(neither) = rest.iter().find(|text| text.parse::<Multiaddr>().is_err()) {
-        return Err(Mistake::new(format!("--from {neither}: this is neither an address nor a folder"))
+        return Err(Mistake::new(format!("--from {neither}: neither an address nor a folder"))
             .hint("copy the whole address that a peer printed (/ip4/…/p2p/…), or name a peer's folder"));
     }
     match (folders.is_empty(), addresses.is_empty()) {
@@ -112,7 +112,7 @@ fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::
 
 fn explain(error: CollectError) -> anyhow::Error {
     let hint = match &error {
-        CollectError::Write(_) | CollectError::Disk(_) => "name a new folder, on a disk with room for it",
+        CollectError::Write(_) | CollectError::Disk(_) => "name a new folder, on a disk with enough free space",
         CollectError::Join(JoinError::NotInvited { .. }) => access::VISIT,
         CollectError::Join(_) => "check that the peer is running, and copy its whole address again",
         CollectError::NoHolder { .. } | CollectError::NotFetched { .. } => {
@@ -137,30 +137,28 @@ fn print(output: Output, summary: &Summary) -> anyhow::Result<()> {
     output.text(&format!("run {name} ({}): {} modules at {versions}", run.short(), modules.len()))?;
     let phase = summary.phase();
     if phase < *phases {
-        output.text(&format!("the run is not done, at phase {phase} of {phases}: collect again later for the rest"))?;
+        output.text(&format!("the run is at phase {phase} of {phases}; collect again later for the rest"))?;
     }
     let (with_unsent, early): (Vec<_>, Vec<_>) = best_before.iter().partition(|(_, phase)| *phase >= phases);
     if !with_unsent.is_empty() {
         let paths: Vec<&str> = with_unsent.iter().map(|(path, _)| path.as_str()).collect();
-        output.text(&format!("paths that are here with what they have not sent: {}", paths.join(", ")))?;
+        output.text(&format!("paths stored with the values that they have not sent: {}", paths.join(", ")))?;
     }
     if !early.is_empty() {
         let paths: Vec<String> = early.iter().map(|(path, phase)| format!("{path} before {phase}")).collect();
-        output.text(&format!(
-            "paths that were best before a phase, and are here as they were then: {}",
-            paths.join(", ")
-        ))?;
+        output.text(&format!("paths stored as of an earlier phase, where they were best: {}", paths.join(", ")))?;
     }
     if !paths_behind.is_empty() {
         let paths: Vec<String> = paths_behind.iter().map(ToString::to_string).collect();
         output.text(&format!(
-            "paths that are here without what they have not sent, and are worse for it: {}; collect again once they are scored",
+            "paths stored without the values that they have not sent, and therefore worse: {}; collect again once they \
+             are scored",
             paths.join(", ")
         ))?;
     }
     if !paths_without_text.is_empty() {
         let paths: Vec<String> = paths_without_text.iter().map(ToString::to_string).collect();
-        output.text(&format!("nobody had the test text of path {}", paths.join(", ")))?;
+        output.text(&format!("no peer had the test text of path {}", paths.join(", ")))?;
     }
     output.text(&format!("in {}; try: pathswarm evaluate --local {}", folder.display(), folder.display()))?;
     let mut value = serde_json::to_value(summary)?;

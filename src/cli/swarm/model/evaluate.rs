@@ -47,9 +47,10 @@ impl Evaluate {
             Err(other) => source::explain(other),
         })?;
         if client.config().model.looks_ahead() {
-            globals
-                .output()
-                .text("This network's routing sees the whole sequence, also what it predicts: as in training.")?;
+            globals.output().text(
+                "The routing of this network sees the whole sequence, including the tokens that it predicts, as in \
+                 training.",
+            )?;
         }
         print(globals.output(), &scores, &domains, &client.answered())?;
         source::answered(&*client).map_or(Ok(()), |line| globals.output().text(&line))?;

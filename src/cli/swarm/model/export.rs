@@ -37,7 +37,8 @@ impl Export {
         let (config, paths) = (&collected.manifest().config, collected.grid().path_count());
         let values = checkpoint::of_collected(&collected, self.path.map(PathId))?.levels;
         let name = self.path.map_or_else(|| "the ancestor".to_owned(), |path| format!("path {path}"));
-        let hint = "neither GPT-2 nor GPT-NeoX is such a model; the collected run's own safetensors files are complete";
+        let hint = "GPT-2 and GPT-NeoX cannot express this model; use the safetensors files of the collected run, \
+            which are complete";
         let end_of_document = collected.tokenizer().end_of_document();
         let settings = settings::write(&config.model, end_of_document).or_mistake(hint)?;
         let weights = hugging_face::weights(&config.model, &config.levels, &values).or_mistake(hint)?;

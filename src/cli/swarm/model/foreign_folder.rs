@@ -21,9 +21,9 @@ pub(in crate::cli::swarm) fn must_be_new(folder: &Path) -> Result<(), Mistake> {
 /// If it is not there, or cannot be read.
 pub(in crate::cli::swarm) fn read(folder: &Path, name: &str) -> Result<Vec<u8>, Mistake> {
     let path = folder.join(name);
-    std::fs::read(&path)
-        .map_err(|error| format!("{}: {error}", path.display()))
-        .or_mistake("give a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained makes")
+    std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(
+        "give a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes it",
+    )
 }
 
 /// All its safetensors files: large models are cut into several.
@@ -32,7 +32,7 @@ pub(in crate::cli::swarm) fn read(folder: &Path, name: &str) -> Result<Vec<u8>, 
 /// If there is none, or one cannot be read.
 pub(in crate::cli::swarm) fn weights(folder: &Path) -> Result<Vec<Vec<u8>>, Mistake> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()));
-    let entries = entries.or_mistake("give a folder with a model of transformers")?;
+    let entries = entries.or_mistake("give a folder with a model that transformers has saved")?;
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
         .filter(|name| name.ends_with(".safetensors"))

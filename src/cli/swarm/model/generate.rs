@@ -42,8 +42,8 @@ impl Generate {
         }
         let mut client = self.whom.open(globals)?;
         if client.config().model.reads_images() {
-            let hint = "evaluate says how well it tells classes apart, inspect dna what it looks at";
-            return Err(Mistake::new("this run reads images, and writes nothing").hint(hint).into());
+            let hint = "use evaluate for its accuracy, or inspect dna for its routes";
+            return Err(Mistake::new("this run reads images and generates no text").hint(hint).into());
         }
         let wish = Wish {
             tokens: self.tokens as usize,
@@ -79,7 +79,7 @@ impl Generate {
 
 fn mistake(error: &GenerateError) -> Mistake {
     let hint = match error {
-        GenerateError::Temperature(_) => "give --temperature 0.8, or another number from 0 up",
+        GenerateError::Temperature(_) => "give a number of 0 or more, such as --temperature 0.8",
         _ => "give some text with --prompt",
     };
     Mistake::new(error).hint(hint)

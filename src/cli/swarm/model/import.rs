@@ -41,10 +41,11 @@ impl Import {
         let of = |error: &dyn std::fmt::Display| format!("{}: {error}", self.model.display());
         let full = hugging_face::settings::read(&foreign_folder::read(&self.model, "config.json")?)
             .map_err(|error| of(&error))
-            .or_mistake("pathswarm trains what GPT-2 and GPT-NeoX without parallel residuals compute")?;
+            .or_mistake("only GPT-2, and GPT-NeoX without parallel residuals, can be imported")?;
         let tokenizer = foreign_folder::read(&self.model, "tokenizer.json")?;
-        let known =
-            Tokenizer::from_json(&tokenizer).map_err(|error| of(&error)).or_mistake("byte-level BPE is needed")?;
+        let known = Tokenizer::from_json(&tokenizer)
+            .map_err(|error| of(&error))
+            .or_mistake("only byte-level BPE tokenizers can be imported")?;
         if known.vocabulary() > full.vocabulary {
             return Err(Mistake::new(of(&format!(
                 "tokenizer.json has {} tokens, config.json says vocab_size = {}",
@@ -58,7 +59,7 @@ impl Import {
         let files = foreign_folder::weights(&self.model)?;
         let values = hugging_face::levels(&full, &run.levels, &files)
             .map_err(|error| of(&error))
-            .or_mistake("the weights must be those that config.json describes")?;
+            .or_mistake("the weights must match config.json")?;
         let values = cut_to_context(&full, &run, values);
         let pairs: Vec<_> = run.levels.iter().zip(values.iter().map(Vec::as_slice)).collect();
 
@@ -86,7 +87,7 @@ impl Import {
             .split('x')
             .map(|count| count.parse().ok().filter(|count| *count > 0))
             .collect::<Option<_>>()
-            .ok_or_else(|| Mistake::new(format!("{grid} are no experts of levels")).hint(hint))?;
+            .ok_or_else(|| Mistake::new(format!("{grid}: not a list of experts per level")).hint(hint))?;
         if experts.len() > full.blocks {
             let error = format!("{grid}: the model has {} blocks for {} levels", full.blocks, experts.len());
             return Err(Mistake::new(error).hint(hint).into());

@@ -53,14 +53,14 @@ impl Whom {
     fn choose(&self) -> Result<Source<'_>, Mistake> {
         match (self.address.as_deref(), self.local.as_deref()) {
             (Some(address), None) if Path::new(address).exists() => {
-                Err(Mistake::new(format!("{address}: this is on your disk, and no address of a peer"))
+                Err(Mistake::new(format!("{address}: this is a folder or file, not the address of a peer"))
                     .hint(format!("for a collected run, give --local {address}")))
             }
             (Some(address), None) => Ok(Source::Swarm(listen::parse(address)?)),
             (None, Some(folder)) => Ok(Source::Local(folder)),
             (Some(_), Some(_)) => Err(Mistake::new("both an address and --local DIR were given")
-                .hint("give one of them: the swarm is asked, or the folder")),
-            (None, None) => Err(Mistake::new("nobody to ask: neither an address nor --local DIR was given").hint(WHOM)),
+                .hint("give one of them: the address to ask the swarm, or the folder")),
+            (None, None) => Err(Mistake::new("neither an address nor --local DIR was given").hint(WHOM)),
         }
     }
 
@@ -87,25 +87,23 @@ impl Whom {
         };
         let context = client.config().model.context;
         if self.route_every().is_some_and(|every| every > context) {
-            return Err(Mistake::new(format!(
-                "--route-every is more than the {context} tokens that a path reads at once"
-            ))
-            .hint(format!("give a number from 1 to {context}"))
-            .into());
+            return Err(Mistake::new(format!("--route-every is larger than the context of {context} tokens"))
+                .hint(format!("give a number from 1 to {context}"))
+                .into());
         }
         let model = &client.config().model;
         if model.reads_images() && in_swarm && 4 * model.context + 1024 > most {
-            let message = format!("an image of {} pixels a side is too large to ask peers about", model.side());
+            let message = format!("an image of {} pixels a side is too large for a query to peers", model.side());
             return Err(Mistake::new(message).hint("collect the run, and give --local DIR").into());
         }
         if client.config().model.reads_images() && self.route_every().is_some() {
-            let message = "--route-every is not for images: each is routed once, by all of it";
-            return Err(Mistake::new(message).hint("leave it out").into());
+            let message = "--route-every does not apply to images: each image is routed once, as a whole";
+            return Err(Mistake::new(message).hint("leave --route-every out").into());
         }
         if client.config().model.looks_ahead() && self.route_every().is_some() {
-            let message =
-                "--route-every is not for pooling = \"sequence\": it has seen what a path is to be chosen for";
-            return Err(Mistake::new(message).hint("leave it out, or train with another pooling").into());
+            let message = "--route-every cannot be used with pooling = \"sequence\": its features include the tokens \
+                that the path is to be chosen for";
+            return Err(Mistake::new(message).hint("leave --route-every out, or train with another pooling").into());
         }
         match (&self.transducer, self.route_every()) {
             (Some(file), Some(every)) => {
@@ -166,7 +164,7 @@ mod tests {
         assert!(matches!(whom(None, Some("model")).choose(), Ok(Source::Local(_))));
         assert!(whom(None, None).choose().is_err() && whom(Some(ADDRESS), Some("model")).choose().is_err());
         assert!(whom(Some("example.org"), None).choose().is_err());
-        assert!(whom(Some("/tmp"), None).choose().is_err_and(|mistake| mistake.to_string().contains("on your disk")));
+        assert!(whom(Some("/tmp"), None).choose().is_err_and(|mistake| mistake.to_string().contains("on this disk")));
     }
 
     #[test]

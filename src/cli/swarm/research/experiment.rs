@@ -47,7 +47,7 @@ impl Experiment {
                 FileError::Unreadable { .. } => {
                     "give the path of an experiment, such as configs/experiments/table1.toml"
                 }
-                _ => "mend the file; configs/experiments has examples",
+                _ => "correct the file; configs/experiments has examples",
             };
             Mistake::new(error).hint(hint)
         })?;

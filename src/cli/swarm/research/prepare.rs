@@ -80,13 +80,12 @@ impl Prepare {
         }
         if let Some((path, reason)) = &made.first_unreadable {
             let count = made.unreadable;
-            output
-                .text(&format!("left out: {count} that cannot be read; the first is {}: {reason}", path.display()))?;
+            output.text(&format!("left out: {count} unreadable files; the first is {}: {reason}", path.display()))?;
         }
         for (count, what) in [
-            (made.cut, "were not square, and were cut to their middle"),
+            (made.cut, "were not square, and were cropped to the centre"),
             (made.enlarged, "were smaller, and were enlarged"),
-            (made.other_files, "other files are no .jpg, .jpeg or .png, and were passed over"),
+            (made.other_files, "other files are not .jpg, .jpeg or .png, and were skipped"),
         ] {
             if count > 0 {
                 output.text(&format!("{count} {what}"))?;
@@ -128,7 +127,7 @@ fn explain(error: PrepareError) -> anyhow::Error {
             "JPEG and PNG can be read, up to 16384 pixels a side; convert other images first"
         }
         PrepareError::Source(SourceError::UnknownClass { .. }) => {
-            "leave --classes-of out to number the classes anew, or remove what is of other classes"
+            "leave --classes-of out to number the classes anew, or remove the images of other classes"
         }
         PrepareError::Source(_) => "give folders whose subfolders are the classes, or .bin files of CIFAR-10",
     };

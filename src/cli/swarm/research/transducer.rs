@@ -33,11 +33,10 @@ impl Transducer {
     /// If nobody can be asked, the text cannot be read or is too short, or the user asks to stop.
     pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
         self.whom.take_address_from(&mut self.text);
-        let every = self
-            .whom
-            .route_every()
-            .ok_or("--route-every is missing")
-            .or_mistake("say after how many tokens the path is chosen anew: --route-every 64")?;
+        let every =
+            self.whom.route_every().ok_or("--route-every is missing").or_mistake(
+                "give the number of tokens after which the path is chosen again, such as --route-every 64",
+            )?;
         let mut client = self.whom.open(globals)?;
         let corpus = read_corpus(&CorpusSource::Paths(self.text), client.config().reading())
             .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
@@ -50,7 +49,7 @@ impl Transducer {
         write_file(&self.out, &made)?;
         let output = globals.output();
         output.text(&format!(
-            "{} routes every {every} tokens: give it with --route-every {every} --transducer",
+            "{} routes every {every} tokens; use it with --route-every {every} --transducer",
             self.out.display()
         ))?;
         output

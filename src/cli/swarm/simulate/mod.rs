@@ -146,7 +146,7 @@ impl Trial {
                 run.routing.reshard.clear();
                 let from = (prepared.tokenizer.clone(), prepared.ancestor.levels.clone());
                 let control = self.prepare(command, &run, &folder, Some(from), &interrupt).await?;
-                self.progress.note("control: the same on random shards");
+                self.progress.note("control: the same run on random shards");
                 Some(self.train(&control, &folder, &interrupt).await?)
             }
             None => None,
@@ -177,9 +177,9 @@ impl Trial {
         if !model.exists() {
             let prepared = self.prepare(command, before, &folder, None, interrupt).await?;
             self.begin_log(log)?;
-            self.progress.note("first all levels are shared: the swarm grows its own ancestor");
+            self.progress.note("stage 1: all levels are shared, and the swarm trains its own ancestor");
             self.train(&prepared, &folder, interrupt).await?;
-            self.progress.note("the stage of shared levels is done; paths come next");
+            self.progress.note("the stage of shared levels is done; the stage of paths is next");
         }
         Ok(earlier_run(&model, &self.run)?)
     }

@@ -134,7 +134,7 @@ impl Outcome {
             lines.push(format!("bits per parameter and exchange: {up:.2} up, {down:.2} down, all messages counted"));
         }
         let agree = if result.module_hashes_agree { "the same" } else { "NOT the same" };
-        lines.push(format!("every member of each module has {agree} parameters, to the bit"));
+        lines.push(format!("all members of each module have {agree} parameters, bit for bit"));
         lines.push(String::new());
         if let Some(Sample { path, prompt, text }) = &self.sample {
             lines.push(format!("a test document's beginning, continued on path {path}:"));

@@ -32,7 +32,7 @@ pub fn creator_folder(folder: &Path) -> PathBuf {
 /// # Errors
 /// If the run has not been created here.
 pub fn manifest_bytes(folder: &Path) -> anyhow::Result<Vec<u8>> {
-    let (bytes, _, _) = read_manifest(&creator_folder(folder))?.context("the run was not created here")?;
+    let (bytes, _, _) = read_manifest(&creator_folder(folder))?.context("the run was not created in this folder")?;
     Ok(bytes)
 }
 
@@ -184,7 +184,7 @@ impl Preparation {
             return Ok(None);
         }
         let (nats, tokens, bytes) = serde_json::from_slice(&std::fs::read(&path)?)
-            .with_context(|| format!("{} is broken; remove it", path.display()))?;
+            .with_context(|| format!("{} is damaged; remove it", path.display()))?;
         Ok(Some(Score { nats, tokens, bytes }))
     }
 

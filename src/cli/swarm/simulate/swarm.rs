@@ -170,7 +170,7 @@ impl Swarm {
             if let Some(stopped) = peers.iter().position(|launched: &Launched| launched.peer.has_stopped()) {
                 let launched = peers.swap_remove(stopped);
                 launched.peer.finished().await.with_context(|| format!("peer {stopped}"))?;
-                anyhow::bail!("peer {stopped} stopped by itself");
+                anyhow::bail!("peer {stopped} stopped unexpectedly");
             }
             let scored = lock(&tally).scored.len() == slots.count() as usize;
             if scored && let Some(statuses) = self.all_final(peers).await {
@@ -229,7 +229,7 @@ impl Swarm {
         let listening = launch.listen().await?;
         let Some(creator) = creator else { return listening.start_created(None).await };
         let addresses = creator.network.join_addresses().await?;
-        let address = addresses.first().context("the creator listens nowhere")?;
+        let address = addresses.first().context("the creator has no address to listen on")?;
         listening.join(address, None, &mut |_, _| {}).await
     }
 

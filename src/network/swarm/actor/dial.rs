@@ -65,7 +65,7 @@ impl Actor {
 
     pub(crate) fn connect(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, purpose: Purpose) {
         let Some(id) = peer_id(peer) else {
-            let reason = format!("{peer} is no ed25519 key");
+            let reason = format!("{peer} is not an ed25519 key");
             return unreachable(purpose, Unreachable { reason, ..Unreachable::default() });
         };
         if self.swarm.is_connected(&id) {

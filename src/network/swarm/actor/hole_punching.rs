@@ -78,7 +78,7 @@ impl Actor {
         match result {
             Ok(_) => tracing::info!(%peer, "connected directly through a hole in the router"),
             Err(error) => {
-                tracing::info!(%peer, %error, "no direct connection: what is small goes through the relay");
+                tracing::info!(%peer, %error, "no direct connection: only messages go through the relay");
                 let rest = if self.connecting.is_dialling(peer) { CONNECT_TIMEOUT } else { Duration::ZERO };
                 let until = Instant::now() + rest;
                 for (_, waiting) in self.punching.waiting.iter_mut().filter(|(waiting, _)| waiting == peer) {

@@ -20,13 +20,13 @@ impl Actor {
 
     /// One more address of ours that others reach.
     pub(crate) fn on_confirmed(&mut self, address: &Multiaddr) {
-        tracing::info!(%address, "others reach this peer here");
+        tracing::info!(%address, "other peers reach this peer at this address");
         self.queues.listening(full(address, *self.swarm.local_peer_id()));
     }
 
     /// One less.
     pub(crate) fn on_lost(&mut self, address: &Multiaddr) {
-        tracing::info!(%address, "others reach this peer here no longer");
+        tracing::info!(%address, "other peers no longer reach this peer at this address");
         self.queues.not_listening(full(address, *self.swarm.local_peer_id()));
     }
 
@@ -38,7 +38,10 @@ impl Actor {
         }
         let prober = &mut self.swarm.behaviour_mut().prober;
         if !self.seen.contains(&address) && prober.is_enabled() {
-            tracing::warn!("others see this peer at more than {SEEN_ADDRESSES} addresses: no more are tried (AutoNAT)");
+            tracing::warn!(
+                "other peers see this peer at more than {SEEN_ADDRESSES} addresses: further ones are not tested \
+                 (AutoNAT)"
+            );
             *prober = None.into();
         }
     }
@@ -46,22 +49,25 @@ impl Actor {
     pub(crate) fn on_probed(event: &autonat::v2::client::Event) {
         let autonat::v2::client::Event { tested_addr, server, result, .. } = event;
         match result {
-            Ok(()) => tracing::debug!(address = %tested_addr, relay = %server, "a relay came through to us"),
-            Err(error) => tracing::debug!(address = %tested_addr, relay = %server, %error, "nobody reaches us there"),
+            Ok(()) => tracing::debug!(address = %tested_addr, relay = %server, "a relay reached this peer"),
+            Err(error) => {
+                tracing::debug!(address = %tested_addr, relay = %server, %error, "this peer is not reachable \
+                at this address")
+            }
         }
     }
 
     pub(crate) fn on_router(event: &upnp::Event) {
         match event {
             upnp::Event::NewExternalAddr { external_addr, .. } => {
-                tracing::info!(address = %external_addr, "the router has opened a port for us (UPnP)");
+                tracing::info!(address = %external_addr, "the router has opened a port for this peer (UPnP)");
             }
             upnp::Event::ExpiredExternalAddr { external_addr, .. } => {
                 tracing::info!(address = %external_addr, "the router has closed the port again (UPnP)");
             }
             upnp::Event::GatewayNotFound => tracing::debug!("no router that opens ports (UPnP)"),
             upnp::Event::NonRoutableGateway => {
-                tracing::debug!("the router is behind another one: an open port would help nobody (UPnP)");
+                tracing::debug!("the router is behind another router: an open port would be useless (UPnP)");
             }
         }
     }
@@ -71,7 +77,7 @@ impl Actor {
         tracing::debug!(addresses = found.len(), "peers on this LAN (mDNS)");
         let neighbours = &mut self.swarm.behaviour_mut().neighbours;
         if neighbours.as_ref().is_some_and(|mdns| mdns.discovered_nodes().len() > MDNS_ADDRESSES) {
-            tracing::warn!("more than {MDNS_ADDRESSES} addresses on this LAN: no more are listened for (mDNS)");
+            tracing::warn!("more than {MDNS_ADDRESSES} addresses on this LAN: further ones are ignored (mDNS)");
             *neighbours = None.into();
         }
     }

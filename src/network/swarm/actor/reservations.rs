@@ -68,7 +68,7 @@ impl Actor {
     pub(crate) fn on_listener_closed(&mut self, listener: ListenerId, addresses: Vec<Multiaddr>, why: &str) {
         match self.relays.ended(listener, Instant::now()) {
             Some((relay, true)) => {
-                tracing::warn!(%relay, why, "the reservation on a relay is lost; another one is requested")
+                tracing::warn!(%relay, why, "the reservation on a relay is lost; requesting another one")
             }
             Some((relay, false)) => tracing::info!(%relay, why, "a relay granted no reservation"),
             None => tracing::warn!(?addresses, why, "no longer listening"),
@@ -111,12 +111,12 @@ impl Actor {
         }
         lines.extend(relays);
         lines.push(match self.swarm.behaviour().neighbours.as_ref() {
-            Some(mdns) => format!("{} peers of any kind on this LAN (mDNS)", mdns.discovered_nodes().len()),
+            Some(mdns) => format!("{} peers found on this LAN (mDNS)", mdns.discovered_nodes().len()),
             None => "peers on this LAN are not looked for (mDNS is off)".to_owned(),
         });
         lines.push(match self.is_reachable() {
             true => "others reach this peer from outside".to_owned(),
-            false => "nobody has reached this peer from outside yet".to_owned(),
+            false => "no peer has reached this peer from outside yet".to_owned(),
         });
         lines
     }

@@ -152,7 +152,7 @@ impl Actor {
             SwarmEvent::ExternalAddrConfirmed { address } => self.on_confirmed(&address),
             SwarmEvent::ExternalAddrExpired { address } => self.on_lost(&address),
             SwarmEvent::IncomingConnectionError { error, .. } => {
-                tracing::debug!(%error, "somebody failed to connect");
+                tracing::debug!(%error, "an incoming connection failed");
             }
             _ => {}
         }
@@ -300,9 +300,9 @@ impl Actor {
                 self.on_identified(peer_id, relay);
             }
             identify::Event::Error { peer_id, error, .. } => {
-                tracing::debug!(peer = %peer_id, %error, "a peer did not introduce itself");
+                tracing::debug!(peer = %peer_id, %error, "a peer did not identify itself");
                 if !self.identified.contains(&peer_id) {
-                    self.on_stranger(peer_id, "unknown: it does not introduce itself");
+                    self.on_stranger(peer_id, "unknown: it does not identify itself");
                 }
             }
             _ => {}
@@ -338,7 +338,7 @@ impl Actor {
     /// A peer that does not speak our version only takes up a connection.
     fn on_stranger(&mut self, peer: PeerId, agent: &str) {
         let found: String = agent.chars().take(80).collect();
-        tracing::debug!(%peer, agent = found, "a peer speaks another version");
+        tracing::debug!(%peer, agent = found, "a peer has another protocol version");
         for Joining { address, reply, .. } in self.leave_joining(|joining| joining.peer == peer) {
             drop(reply.send(Err(DialError::AnotherVersion { address, found: found.clone() })));
         }
@@ -374,7 +374,7 @@ impl Actor {
         for Joining { address, asked, reply, .. } in
             self.leave_joining(|joining| now.duration_since(joining.connected) >= IDENTIFY_TIMEOUT)
         {
-            let reason = "it did not say what it speaks".to_owned();
+            let reason = "it did not list its protocols".to_owned();
             drop(reply.send(Err(DialError::Failed { address, waited: asked.elapsed(), reason })));
         }
     }

@@ -16,8 +16,6 @@ pub struct Local {
 }
 
 impl Local {
-    /// # Errors
-    /// If the device cannot be opened, or memory is short.
     pub fn new(collected: Collected, device: DeviceChoice) -> anyhow::Result<Self> {
         let slot = ModelSlot::new(&collected.manifest().config, device)?;
         Ok(Self { collected, slot })

@@ -37,9 +37,6 @@ pub(super) struct LocalFallback {
 
 impl LocalFallback {
     /// One that knows no path yet; what it fetches comes to `blobs`.
-    ///
-    /// # Errors
-    /// If the manifest's levels make no grid.
     pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: MemoryBlobs) -> anyhow::Result<Self> {
         let (grid, engine) = (manifest.config.grid()?, Engine::new(manifest.clone(), device, Box::new(blobs.clone())));
         Ok(Self { manifest, grid, engine, blobs, knows: BTreeSet::new(), loaded: Vec::new() })
@@ -51,9 +48,6 @@ impl LocalFallback {
     }
 
     /// Fetches what a path is made of, as far as it is not here; why not, if somebody's part is not to be had.
-    ///
-    /// # Errors
-    /// If the network goes away.
     pub async fn learn(&mut self, from: &mut SwarmClient, path: PathId) -> Result<Result<(), String>, Stopped> {
         if self.loaded.iter().any(|(known, _)| *known == path) {
             return Ok(Ok(()));
@@ -109,7 +103,7 @@ impl LocalFallback {
                 Err(_) => {}
             }
         }
-        let nobody = "no peer that can be reached delivers it";
+        let nobody = "no reachable peer delivers it";
         Ok(Err(last.map_or_else(|| nobody.to_owned(), |why| format!("{nobody} ({why})"))))
     }
 
@@ -118,10 +112,13 @@ impl LocalFallback {
         let count = self.manifest.level_counts()[usize::from(module.level)];
         let state = ModuleState::decode(&bytes, module, count).map_err(|error| error.to_string())?;
         if state.version != head.version {
-            return Err(format!("its state is of version {}, its owner signed {}", state.version, head.version));
+            return Err(format!(
+                "its state has version {}, but its owner signed version {}",
+                state.version, head.version
+            ));
         }
         if let Some(wrong) = state.parameters.iter().position(|value| !value.is_finite()) {
-            return Err(format!("parameter {wrong} of its state is no number"));
+            return Err(format!("parameter {wrong} of its state is not finite"));
         }
         self.blobs.put(head.state.hash, bytes);
         Ok(())
@@ -142,10 +139,10 @@ impl LocalFallback {
             return Ok(Ok(trainer));
         }
         if keeps_unsent {
-            tracing::warn!(%path, "nobody who can be reached says what it has not sent: it is result without that");
+            tracing::warn!(%path, "no reachable peer has its unsent values: the result is without them");
             return Ok(Ok(None));
         }
-        Ok(Err(format!("nobody who can be reached knows what path {path} has of its own")))
+        Ok(Err(format!("no reachable peer has the own state of path {path}")))
     }
 
     /// The oldest goes while there is too much; the last one stays. Blobs that belong to none go always.
@@ -163,12 +160,9 @@ impl LocalFallback {
     }
 
     /// Plays a question to a path that has been [learnt](Self::learn).
-    ///
-    /// # Errors
-    /// If what came is not what it should be, or the device fails.
     pub fn play(&mut self, path: PathId, question: &Query) -> anyhow::Result<QueryResult> {
         let parts = self.loaded.iter().find(|(known, _)| *known == path);
-        let (_, parts) = parts.ok_or_else(|| anyhow::anyhow!("path {path} has not been learnt"))?;
+        let (_, parts) = parts.ok_or_else(|| anyhow::anyhow!("the placement of path {path} is not known"))?;
         self.engine.result(question, parts)
     }
 }

@@ -44,15 +44,9 @@ pub trait InferenceClient {
     fn place(&self) -> String;
 
     /// The run's own test text of a path; nothing if it is not to be had.
-    ///
-    /// # Errors
-    /// If what is there is not what the manifest names.
     fn test_text(&mut self, path: PathId) -> anyhow::Result<Option<TokenSet>>;
 
     /// The paths of texts by their first tokens, at most as many as choose a path.
-    ///
-    /// # Errors
-    /// If nobody can say, or a text has none.
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>>;
 
     /// How many of a text's last tokens choose the path on which it goes on, at most.
@@ -62,38 +56,23 @@ pub trait InferenceClient {
 
     /// The paths on which texts go on, by the paths that their first tokens chose and their last tokens, at most
     /// [`InferenceClient::reach`].
-    ///
-    /// # Errors
-    /// As [`InferenceClient::routes`].
     fn routes_on(&mut self, before: &[(PathId, &[u32])]) -> anyhow::Result<Vec<PathId>> {
         self.routes(&before.iter().map(|(_, tokens)| *tokens).collect::<Vec<_>>())
     }
 
     /// The ancestor's parameters, in the order of one level that holds all of them.
-    ///
-    /// # Errors
-    /// If they are not to be had.
     fn ancestor(&mut self) -> anyhow::Result<Vec<f32>>;
 
     /// The nats of all these pieces, each on its player.
-    ///
-    /// # Errors
-    /// If a player cannot be had, or cannot read a piece.
     fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>>;
 
     /// Of how many of these images no other class is likelier than theirs, each on its path; nothing if whoever plays is
     /// not asked that: a question of the swarm is answered by nats.
-    ///
-    /// # Errors
-    /// As [`InferenceClient::nats`].
     fn right(&mut self, _readings: &[(PathId, &[TokenSpan])]) -> anyhow::Result<Option<Vec<u64>>> {
         Ok(None)
     }
 
     /// So many tokens that follow a text; fewer if it ends.
-    ///
-    /// # Errors
-    /// If the path cannot be had, or cannot read the text.
     fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>>;
 
     /// The peers that answered; none where nobody had to be asked.

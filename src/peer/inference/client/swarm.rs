@@ -44,22 +44,12 @@ const BUSY: &str = "busy";
 /// Why a swarm did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody at the address, or not one of us.
     #[error(transparent)]
     Visit(#[from] VisitError),
-    /// The network went away.
     #[error(transparent)]
     Stopped(#[from] Stopped),
-    /// Nobody plays it.
-    #[error("nobody can be asked for {what}: {reason} (of {asked} peers)")]
-    Nobody {
-        /// The path, or the ancestor.
-        what: String,
-        /// What went wrong last.
-        reason: String,
-        /// How many peers were found in all.
-        asked: usize,
-    },
+    #[error("no peer can answer for {what}: {reason} (of {asked} peers)")]
+    Nobody { what: String, reason: String, asked: usize },
 }
 
 #[expect(clippy::disallowed_methods, reason = "an edge: how long nobody has answered")]
@@ -113,9 +103,6 @@ struct Trouble {
 
 impl Swarm {
     /// Visits the swarm at an address. What nobody there can play is result here, on a device of this machine.
-    ///
-    /// # Errors
-    /// If nobody answers there, or the tokenizer cannot be had.
     pub fn visit<'a>(at: impl Into<Entrance<'a>>, device: DeviceChoice, told: Teller) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let mut client = runtime.block_on(SwarmClient::connect(at.into())).map_err(AskError::from)?;
@@ -209,7 +196,7 @@ impl Visitor {
                 Ok(()) => Ok(result),
                 Err(error) => Err(error.to_string()),
             },
-            _ => Err("it answered something else".to_owned()),
+            _ => Err("it sent an unexpected answer".to_owned()),
         });
         match checked {
             Ok(result) => {
@@ -218,7 +205,7 @@ impl Visitor {
                 *trouble = Trouble::default();
             }
             Err(reason) => {
-                tracing::debug!(peer = %peer.short(), %reason, "a question was not answered");
+                tracing::debug!(peer = %peer.short(), %reason, "a query was not answered");
                 let lives = self.client.directory.answering().any(|other| other == peer);
                 trouble.waits |= reason.starts_with(BUSY) || (self.client.connection.is_silent(peer) && lives);
                 if self.client.connection.is_silent(peer) {
@@ -245,8 +232,9 @@ impl Visitor {
                 return Ok(false);
             }
             if self.told_of.insert(path) {
-                let line =
-                    format!("path {path}: no peer has all of its modules; they are fetched, and the path runs here");
+                let line = format!(
+                    "path {path}: no peer holds all of its modules; they are fetched, and the path runs on this machine"
+                );
                 (self.told)(&line);
             }
         }
@@ -274,7 +262,7 @@ impl Visitor {
     }
 
     fn begin_again(&mut self, player: QueriedModel, trouble: &mut Trouble) -> Result<(), AskError> {
-        let reason = trouble.reason.clone().unwrap_or_else(|| "no peer that can be reached holds it".to_owned());
+        let reason = trouble.reason.clone().unwrap_or_else(|| "no reachable peer holds it".to_owned());
         trouble.rounds += 1;
         let began = *trouble.began.get_or_insert_with(now);
         if trouble.rounds > 2 && began.elapsed() > TIMEOUT {

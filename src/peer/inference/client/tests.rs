@@ -86,11 +86,11 @@ async fn what_a_peer_does_not_hold_or_take_it_refuses_in_words() {
     let answer = ask(&mut visit, score(0, vec![1, 2, 3])).await;
     assert!(matches!(answer, Ok(Response::QueryResult(QueryResult::Nats(nats))) if nats.len() == 1));
     let refusals = [
-        (score(1, vec![1, 2]), "I do not hold module 0.1 of path 1"),
+        (score(1, vec![1, 2]), "this peer does not hold module 0.1 of path 1"),
         (score(2, vec![1, 2]), "the run has no path 2"),
         (score(0, vec![1, u32::MAX]), "outside the vocabulary"),
         (score(0, vec![1; 100_000]), "at most"),
-        (Query::Route(Vec::new()), "nothing in it to read"),
+        (Query::Route(Vec::new()), "the query is empty"),
         (Query::Route(vec![vec![1; 9]]), "at most 8"),
     ];
     for (question, expected) in refusals {
@@ -200,7 +200,7 @@ async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for()
     });
     let (found, lines) = result.await.unwrap();
     assert!((found[0][0] - expected).abs() < 1e-4 * expected, "{found:?} {expected}");
-    assert!(lines.iter().any(|line| line.contains("path 1: no peer has all of its modules")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("path 1: no peer holds all of its modules")), "{lines:?}");
     let_go.send(()).unwrap();
     trainer.join().unwrap();
     a.stop().await.unwrap();

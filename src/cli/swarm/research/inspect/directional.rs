@@ -253,7 +253,9 @@ impl Looking<'_> {
     fn domains(&self) -> anyhow::Result<()> {
         let weights = mean_weights(self.subject, self.passages).map_err(explain)?;
         let Some(found) = domains(self.passages, &weights).map_err(explain)? else {
-            return self.shown.line("\nDomains: the text has no two that are named, so there is nothing to tell apart");
+            return self
+                .shown
+                .line("\nDomains: the text does not name two or more domains, so they cannot be compared");
         };
         self.shown.event("domains", &found)?;
         let guesses = &found.guesses;
@@ -311,7 +313,11 @@ impl Looking<'_> {
         self.shown.event("attribution", &found)?;
         let title = format!("{:?} next: logit {:.4}, probability {:.4}", found.target, found.logit, found.probability);
         self.shown.table(&title, &["", "logit"], &share_rows(&found.parts))?;
-        self.shown.table("Heads that say most, before routing", &["", "logit"], &share_rows(&found.top_heads))?;
+        self.shown.table(
+            "Heads with the largest output, before routing",
+            &["", "logit"],
+            &share_rows(&found.top_heads),
+        )?;
         let values: Vec<(String, f64)> = found.parts.iter().map(|share| (share.part.clone(), share.logit)).collect();
         let labels = Labels { title: &title, x: "logit", y: "" };
         self.shown.image("attribution.svg", || bars(&labels, &values))

@@ -116,7 +116,7 @@ impl DnaView<'_> {
             vec![steps.join(" "), route.count.to_string(), tokens.join(" ")]
         };
         let rows: Vec<Vec<String>> = found.routes.iter().take(ROWS).map(row).collect();
-        self.shown.table("The commonest routes, and who takes them", &["route", "tokens", "the commonest"], &rows)?;
+        self.shown.table("The commonest routes, and their tokens", &["route", "tokens", "the commonest"], &rows)?;
         let exponent = |ranks: &Ranks| ranks.exponent.map_or_else(|| "too few".to_owned(), number);
         self.shown.line(&format!(
             "{} tokens take {} routes; count falls as rank to the power of -{}; untrained {} routes, -{}",
@@ -132,7 +132,7 @@ impl DnaView<'_> {
         };
         let series = [("trained", &found), ("untrained", &chance)];
         let series = series.map(|(name, ranks)| Series { name, points: points(ranks) });
-        let labels = Labels { title: "Ways by rank", x: "log10 of rank", y: "log10 of tokens" };
+        let labels = Labels { title: "Routes by rank", x: "log10 of rank", y: "log10 of tokens" };
         self.shown.image("routes.svg", || chart(&labels, &series, false))?;
         Ok(found)
     }

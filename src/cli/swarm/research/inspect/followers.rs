@@ -26,12 +26,12 @@ impl DnaView<'_> {
         self.shown.event("followers", &json!({ "route": route, "tokens": places }))?;
         let all = token_routes.all.len().max(1);
         let share = 100.0 * found.len() as f64 / all as f64;
-        self.shown.line(&format!("\n{} of {all} tokens ({share:.2}%) go along {route}", found.len()))?;
+        self.shown.line(&format!("\n{} of {all} tokens ({share:.2}%) take {route}", found.len()))?;
         if self.subject.config().reads_images() {
             return self.patches_of(&found);
         }
         let rows: Vec<Vec<String>> = found.iter().take(ROWS).map(|one| self.in_context(one).into()).collect();
-        self.shown.table("Of these the first", &["token", "before", "behind"], &rows)
+        self.shown.table("The first of these tokens", &["token", "before", "behind"], &rows)
     }
 
     fn in_context(&self, one: &TokenRoute) -> [String; 3] {

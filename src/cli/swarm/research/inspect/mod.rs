@@ -99,12 +99,12 @@ fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Re
 /// What the user can mend, with what to do about it.
 fn explain(error: InspectError) -> anyhow::Error {
     let hint = match error {
-        InspectError::Plain => "look at a run whose configuration has it, such as configs/directional-2x2.toml",
-        InspectError::NoPool => "look at a run whose configuration has it, such as configs/dna/swarm-2x2.toml",
+        InspectError::Plain => "inspect a run with [model.directional], such as configs/directional-2x2.toml",
+        InspectError::NoPool => "inspect a run with [model.dna], such as configs/dna/swarm-2x2.toml",
         InspectError::TooShort(_) => "give longer text",
-        InspectError::Unknown { .. } => "name one that is there; pathswarm config show has the model's sizes",
+        InspectError::Unknown { .. } => "name one that exists; pathswarm config show prints the sizes of the model",
         InspectError::Syntax { .. } => "for example --intervene layer=1:off --intervene layer=0,head=2:silent",
-        InspectError::Route { .. } => "for example --follow 'T0+T3 * skip'; the table of routes has them",
+        InspectError::Route { .. } => "for example --follow 'T0+T3 * skip'; the table of routes lists them",
         InspectError::Differ(_) => "give another run with --against",
         InspectError::Forward(_) | InspectError::Tensor(_) => return error.into(),
     };
