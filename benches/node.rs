@@ -14,15 +14,15 @@ use pathswarm::config::OuterMode;
 use pathswarm::grid::{Grid, Sharing};
 use pathswarm::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use pathswarm::protocol::journal::record::{Finished, Record};
-use pathswarm::protocol::limits::{BEAT_MS, SWEEP_MS};
+use pathswarm::protocol::limits::{HEARTBEAT_MS, SWEEP_MS};
 use pathswarm::protocol::module::chain::head_of;
-use pathswarm::protocol::wire::message::{Beat, Head, Lease, Offer, Stage, Start};
+use pathswarm::protocol::wire::message::{Head, Heartbeat, Lease, Offer, Stage, Start};
 use pathswarm::protocol::{Action, Event, Message, Node, Outer, RunPlan, SignedUpdate};
 
 /// Members of a module, the node included.
 const MEMBERS: [u32; 3] = [4, 16, 64];
 
-/// Seconds of beats in a phase.
+/// Seconds of heartbeats in a phase.
 const PHASE_S: u64 = 30;
 
 fn blob(name: String) -> BlobRef {
@@ -110,7 +110,7 @@ impl Neighbourhood {
             Action::Train { path, phase, start, .. } => {
                 let offers = start.iter().map(|(from, _)| (*from, blob(format!("{path} {} {phase}", from.module))));
                 let (offers, trainer) = (offers.collect(), blob(format!("trainer {phase}")));
-                Event::Trained(Finished { path, phase, offers, trainer, stands_on: vec![] })
+                Event::Trained(Finished { path, phase, offers, trainer, base_states: vec![] })
             }
             Action::Publish { module, message: Message::Update(signed) } => {
                 self.heads.extend(head_of(&signed.update).map(|head| (module, head)));
@@ -124,13 +124,13 @@ impl Neighbourhood {
         self.handle(Event::Heard { module, author: key(path), message: Arc::new(message) });
     }
 
-    /// A second goes by in which every member beats on every module, in the middle of a phase.
+    /// A second goes by in which every member heartbeats on every module, in the middle of a phase.
     fn second(&mut self) {
         for (module, head) in self.heads.clone() {
             for path in self.plan.slots.through(module, Phase(0)).into_iter().skip(1) {
                 self.sequence += 1;
                 let phase = Phase(head.version.0);
-                let beat = Beat {
+                let heartbeat = Heartbeat {
                     start: Start { incarnation: 1, nonce: 1, signature: vec![7; 64] },
                     sequence: self.sequence,
                     head: Some(head),
@@ -143,10 +143,10 @@ impl Neighbourhood {
                     leaving: false,
                     pace: 0,
                 };
-                self.hear(module, path, Message::Beat(beat));
+                self.hear(module, path, Message::Heartbeat(heartbeat));
             }
         }
-        for _ in 0..BEAT_MS / SWEEP_MS {
+        for _ in 0..HEARTBEAT_MS / SWEEP_MS {
             self.now = self.now + SWEEP_MS;
             self.handle(Event::Tick);
         }
@@ -193,7 +193,7 @@ fn events(criterion: &mut Criterion) {
         let before = quiet.events;
         quiet.second();
         group.throughput(Throughput::Elements(quiet.events - before));
-        group.bench_function(BenchmarkId::new("a second of beats", members), |bencher| {
+        group.bench_function(BenchmarkId::new("a second of heartbeats", members), |bencher| {
             bencher.iter_custom(|seconds| (0..seconds).map(|second| quiet.second_of_a_phase(second)).sum());
         });
         let mut busy = Neighbourhood::new(members);

@@ -11,7 +11,7 @@ use pathswarm::protocol::journal::record::{Finished, InnerCheckpoint, StartedFro
 use pathswarm::protocol::module::chain::Chain;
 use pathswarm::protocol::wire::encoding::{Framed, encode};
 use pathswarm::protocol::wire::message::{
-    Accusation, Accused, Beat, Copied, Counted, DirectoryEntry, GENESIS, Head, Lease, Offer, PathHandover, Score,
+    Copied, Counted, DirectoryEntry, Evidence, FraudProof, GENESIS, Head, Heartbeat, Lease, Offer, PathHandOff, Score,
     Stage, Start, Wanted,
 };
 use pathswarm::protocol::{Message, Record, Request, Response, SignedUpdate, Update};
@@ -57,11 +57,11 @@ fn chain_of(length: u32) -> Chain {
     chain
 }
 
-fn beat() -> Beat {
+fn heartbeat() -> Heartbeat {
     let stages =
-        [Stage::Joining, Stage::Waiting, Stage::Training, Stage::Done, Stage::Standby, Stage::Leaving, Stage::Passing];
+        [Stage::Joining, Stage::Waiting, Stage::Training, Stage::Done, Stage::Standby, Stage::Leaving, Stage::Skipping];
     let lease = |stage| Lease { path: PathId(1), phase: Phase(2), stage, trainer: Some(BLOB) };
-    Beat {
+    Heartbeat {
         start: start(),
         sequence: 1,
         head: Some(Head { version: Version(1), update: UPDATE, state: BLOB, weight: 1 }),
@@ -109,16 +109,16 @@ fn offer() -> Offer {
 }
 
 fn messages() -> Vec<Message> {
-    let accusation = |what| Message::Accusation(Accusation { sequence: 1, what });
+    let fraud_proof = |what| Message::FraudProof(FraudProof { sequence: 1, what });
     let update = next(&chain_of(1));
     vec![
-        Message::Beat(beat()),
-        Message::Beat(Beat { head: None, owner: None, leases: vec![], copied: vec![], ..beat() }),
+        Message::Heartbeat(heartbeat()),
+        Message::Heartbeat(Heartbeat { head: None, owner: None, leases: vec![], copied: vec![], ..heartbeat() }),
         Message::Offer(offer()),
         Message::Update(update.clone()),
         Message::Score(Score { path: PathId(1), phase: Phase(2), millibits_per_byte: 1_234 }),
-        accusation(Accused::Update(update)),
-        accusation(Accused::Contribution { path: PathId(1), parent: Version(2), blob: BLOB }),
+        fraud_proof(Evidence::Update(update)),
+        fraud_proof(Evidence::Contribution { path: PathId(1), parent: Version(2), blob: BLOB }),
     ]
 }
 
@@ -147,8 +147,8 @@ fn requests() -> Vec<Request> {
 }
 
 fn responses() -> Vec<Response> {
-    let entry = DirectoryEntry { peer: PEER, addresses: beat().addresses, leases: beat().leases };
-    let handover = PathHandover { later: false, trainer: Some(BLOB), checkpoint: Some(checkpoint()) };
+    let entry = DirectoryEntry { peer: PEER, addresses: heartbeat().addresses, leases: heartbeat().leases };
+    let handover = PathHandOff { later: false, trainer: Some(BLOB), checkpoint: Some(checkpoint()) };
     vec![
         Response::Manifest(b"{}".to_vec()),
         Response::Directory(vec![entry]),
@@ -179,7 +179,7 @@ fn records() -> Vec<Record> {
         phase: Phase(1),
         offers: vec![started_from()],
         trainer: BLOB,
-        stands_on: vec![started_from()],
+        base_states: vec![started_from()],
     };
     vec![
         Record::Started(1),
@@ -192,11 +192,11 @@ fn records() -> Vec<Record> {
         Record::Finished(finished),
         Record::Installed { updates: chain_of(20).updates(), replays_from: Version(3) },
         Record::Trainer { path, trainer: BLOB },
-        Record::Rescued { module, parent_update: update, counted },
+        Record::Reproposed { module, parent_update: update, counted },
         Record::Replica(module),
         Record::Checkpoint(checkpoint()),
         Record::Abandoned(path),
-        Record::Condemned { module, update, owner: PEER },
+        Record::Invalidated { module, update, owner: PEER },
     ]
 }
 

@@ -84,7 +84,7 @@ fn path_states(seeds: &mut Seeds) -> std::io::Result<()> {
     let levels = || vec![vec![0.5, -1.0], vec![2.0]];
     let fresh = |drawn| PathState::fresh(drawn, &sizes, 5);
     let best = BestOfPath { phase: Phase(1), nats: 2.5, settled: true, levels: levels() };
-    let own = Own { stands_on: vec![BLOB.hash; 2], levels: levels() };
+    let own = Own { base_states: vec![BLOB.hash; 2], levels: levels() };
     let states = [
         fresh(None),
         fresh(Some(PathId(1))),

@@ -137,9 +137,9 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
     if let (1.., left) = counts.wrong_updates {
         output.text(&format!("  wrong updates     {}, of which {left} remain", counts.wrong_updates.0))?;
     }
-    if !counts.named.is_empty() {
-        let named: Vec<String> = counts.named.iter().map(|(name, times)| format!("{name} {times}")).collect();
-        output.text(&format!("  quarantined       {}", named.join(", ")))?;
+    if !counts.quarantined.is_empty() {
+        let peers: Vec<String> = counts.quarantined.iter().map(|(name, times)| format!("{name} {times}")).collect();
+        output.text(&format!("  quarantined       {}", peers.join(", ")))?;
     }
     output.text(&format!(
         "  contributions     {} counted (of all chains {} late), {} trained twice, {} uncounted at the end, {} too \
@@ -163,7 +163,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
     output.json(&json!({
         "event": "drilled", "scenario": scenario, "seeds": seeds, "events": counts.events, "faults": counts.faults,
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
-        "chains_given_up": counts.switches, "went_back": counts.went_back, "named": counts.named,
+        "chains_given_up": counts.switches, "went_back": counts.went_back, "quarantined": counts.quarantined,
         "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
         "counted": tally.counted, "trained_twice": tally.twice, "uncounted": tally.uncounted, "too_old": tally.told, "of_chains_given_up": tally.given_up, "gone": tally.gone,
         "trained_percent": counts.trained_percent(), "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,

@@ -65,9 +65,9 @@ pub fn run(
         // Not before the text is known to be there: a mistake leaves nothing behind.
         make(&context.folder)?;
         // Results are written anew after each arm, so what they say of others must stand elsewhere first.
-        let is_named =
+        let is_quarantined =
             |outcome: &Outcome| !outcome.identity.is_empty() && outcome.identity.chars().all(|c| c.is_ascii_hexdigit());
-        for outcome in std::mem::take(&mut before).into_iter().filter(is_named) {
+        for outcome in std::mem::take(&mut before).into_iter().filter(is_quarantined) {
             let file = arm_file(&context.folder, &outcome.identity);
             if !file.exists() {
                 write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;

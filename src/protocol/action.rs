@@ -55,7 +55,7 @@ pub enum Action {
         from: Vec<PeerKey>,
     },
     /// Nothing refers to this blob any more.
-    Forget(BlobHash),
+    Release(BlobHash),
     /// Train a phase of a path, or a part of one, from these states.
     Train {
         /// Which path.
@@ -243,7 +243,7 @@ pub enum Report {
     /// All phases of a path are done.
     PathDone(PathId),
     /// A path that was taken from another comes with its trainer.
-    Inherited {
+    HandedOff {
         /// The path.
         path: PathId,
         /// From whom.
@@ -275,7 +275,7 @@ pub enum Report {
         owner: PeerKey,
     },
     /// A module's owner did not do its work, and is not believed to be the owner any more.
-    Deposed {
+    SteppedDown {
         /// The module.
         module: ModuleId,
         /// Who.
@@ -331,7 +331,7 @@ pub enum Report {
         to: Version,
     },
     /// A peer was wrong so often, or in such a way, that its offers are not taken for a while.
-    Named {
+    Quarantined {
         /// Who.
         peer: PeerKey,
         /// In what, the last time.

@@ -29,13 +29,13 @@ pub struct Contact {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
     /// The run's founder begins: it holds all genesis states and takes all paths.
-    Found,
+    Create,
     /// A peer begins, or begins again, and knows these others.
     Join(Vec<Contact>),
     /// The peer can be reached at these addresses.
     Listening(Vec<String>),
     /// Gossip on a module's topic; the author is authenticated, an update's signature verified, and so is that of every
-    /// start that a beat names of this node's own key.
+    /// start that a heartbeat names of this node's own key.
     Heard {
         /// The topic.
         module: ModuleId,

@@ -1,25 +1,25 @@
 //! Every bound and every interval of the protocol, each with its reason.
 
-/// A member's beat on each of its modules' topics. Small enough that an owner's death is seen in seconds.
-pub const BEAT_MS: u64 = 1_000;
+/// A member's heartbeat on each of its modules' topics. Small enough that an owner's death is seen in seconds.
+pub const HEARTBEAT_MS: u64 = 1_000;
 
-/// A member not heard for this long is taken for dead, before its rhythm has been measured. Five beats: a busy machine
+/// A member not heard for this long is taken for dead, before its arrivals has been measured. Five heartbeats: a busy machine
 /// may lose some.
 pub const MEMBER_LEASE_MS: u64 = 5_000;
 
-/// So many beats make a rhythm: from then on a member's lease is one and a half times its longest silence lately.
-pub const BEATS_MEASURED: u64 = 8;
+/// So many heartbeats make a arrivals: from then on a member's lease is one and a half times its longest silence lately.
+pub const HEARTBEATS_MEASURED: u64 = 8;
 
 /// The silences of one to two times so long count.
-pub const RHYTHM_MS: u64 = 30_000;
+pub const ARRIVAL_WINDOW_MS: u64 = 30_000;
 
-/// The shortest lease: two beats and a little, so that one may be lost.
+/// The shortest lease: two heartbeats and a little, so that one may be lost.
 pub const LEASE_LEAST_MS: u64 = 2_200;
 
 /// An owner is asked whether it lives when it has been silent for this long, and for an eighth longer than lately.
-pub const SUSPECT_LEAST_MS: u64 = 1_200;
+pub const PROBE_AFTER_LEAST_MS: u64 = 1_200;
 
-/// One that has not answered by then, or in [`PATIENCE_FACTOR`] times what an answer takes, is dead: three sweeps, in each
+/// One that has not answered by then, or in [`TIMEOUT_FACTOR`] times what an answer takes, is dead: three sweeps, in each
 /// of which it was asked, and more than a round trip around the world takes.
 pub const ANSWER_MS: u64 = 3 * SWEEP_MS;
 
@@ -34,13 +34,13 @@ pub const STANDSTILL_MS: u64 = 1_000;
 pub const STEADY_MS: u64 = 30_000;
 
 /// A peer that has failed as an owner is not believed to be one for so long; each time again for twice as long.
-pub const DISTRUST_MS: u64 = 60_000;
+pub const FAILED_OWNER_MS: u64 = 60_000;
 
 /// So often at the most.
 pub const MAX_DOUBLINGS: u32 = 6;
 
 /// A path's holder that has not contributed for so many deadlines is not believed to train it.
-pub const IDLE_DEADLINES: u64 = 4;
+pub const NOT_CONTRIBUTING_DEADLINES: u64 = 4;
 
 /// A holder whose path no update has counted for so many versions does not train it. One that is slow or cut off for a
 /// while comes back before that: what it has is counted up to [`VERSIONS_KEPT`].
@@ -66,7 +66,7 @@ pub const PATH_LEASE_PHASE_SHARE: u64 = 4;
 pub const PATH_LEASE_MOST_MS: u64 = 120_000;
 
 /// Each lower rank waits this much longer before it claims a module, so that the first claims alone.
-pub const CLAIM_STAGGER_MS: u64 = 1_000;
+pub const ELECTION_STAGGER_MS: u64 = 1_000;
 
 /// A new owner listens this long, and as long as an answer takes, for heads and offers that it has not seen before it
 /// closes anything. So does a peer that comes back, before it trains: its paths may be another's by now.
@@ -84,25 +84,25 @@ pub const OFFER_REPEAT_MS: u64 = 2_000;
 
 /// A member that sees a newer head than its own waits this long, or twice what an answer takes, for the update itself
 /// before it asks.
-pub const GAP_PATIENCE_MS: u64 = 500;
+pub const GAP_TIMEOUT_MS: u64 = 500;
 
 /// A request without an answer is given up after this and asked of another, before any answers were measured.
 pub const REQUEST_TIMEOUT_MS: u64 = 8_000;
 
-/// From then on after [`PATIENCE_FACTOR`] times the longest lately, but never sooner: a busy machine may pause.
+/// From then on after [`TIMEOUT_FACTOR`] times the longest lately, but never sooner: a busy machine may pause.
 pub const REQUEST_LEAST_MS: u64 = 4_000;
 
 /// Nor later.
 pub const REQUEST_MOST_MS: u64 = 30_000;
 
 /// Patience is so many times what it took lately.
-pub const PATIENCE_FACTOR: u64 = 4;
+pub const TIMEOUT_FACTOR: u64 = 4;
 
 /// So many measures count.
-pub const PATIENCE_KEPT: usize = 16;
+pub const RESPONSE_TIMES_KEPT: usize = 16;
 
 /// So few say nothing.
-pub const PATIENCE_MEASURED: usize = 4;
+pub const RESPONSE_TIMES_MEASURED: usize = 4;
 
 /// Questions under way that are measured.
 pub const MAX_ASKING: usize = 64;
@@ -174,21 +174,21 @@ pub const MAX_TERM_JUMP: u64 = 1 << 32;
 pub const MAX_AUDITS: usize = 8;
 
 /// Updates remembered as proven wrong, all modules together: each has cost its signer a name.
-pub const MAX_CONDEMNED: usize = 64;
+pub const MAX_INVALIDATED: usize = 64;
 
 /// Contributions for which a peer is blamed once, however often it says them again.
 pub const MAX_FAULTS_TOLD: usize = 64;
 
 /// Who has proven something wrong tells the others for so long, and keeps the bytes: they count for themselves, and some
 /// have come just now.
-pub const ACCUSED_MS: u64 = 120_000;
+pub const FRAUD_PROOF_MS: u64 = 120_000;
 
 /// So often.
-pub const ACCUSE_REPEAT_MS: u64 = 5_000;
+pub const FRAUD_PROOF_REPEAT_MS: u64 = 5_000;
 
 /// Whose chain has an update that was proven wrong, and who cannot go back, waits so long for somebody who can. Who can, and
 /// finds after twice as long that most others have gone on with it, goes with them.
-pub const TAINTED_MS: u64 = 60_000;
+pub const INVALIDATED_MS: u64 = 60_000;
 
 /// Fewer bytes of an outer gradient than this, and than a 64th of the most that one may have, may well be another's, too: few
 /// values, or little but zeros, as where there is nothing left to learn.
@@ -210,8 +210,8 @@ pub const FETCH_ROUNDS: usize = 3;
 /// Peers that are asked for one blob at the same time: 16 x 32 bytes.
 pub const MAX_DONORS: usize = 16;
 
-/// Contributions rescued from a lighter chain, for all modules together.
-pub const MAX_RESCUED: usize = 256;
+/// Contributions reproposed from a lighter chain, for all modules together.
+pub const MAX_REPROPOSED: usize = 256;
 
 /// A trainer that has given no sign for this long, and for [`SILENCE_FACTOR`] times the longest gap between two of its
 /// signs, is stuck. Longer than a disk takes to write a checkpoint or a busy machine to let it run.
@@ -231,19 +231,19 @@ pub const MAX_RESTARTS: u32 = 3;
 pub const LEAVE_MS: u64 = 10_000;
 
 /// Who takes a path asks this often what its trainer has come to, while the holder stops it.
-pub const HANDOVER_REPEAT_MS: u64 = 500;
+pub const HAND_OFF_REPEAT_MS: u64 = 500;
 
 /// Who takes a path waits this long for word of its trainer. An inner step may have to end first.
-pub const HANDOVER_WORD_MS: u64 = 30_000;
+pub const HAND_OFF_RESPONSE_MS: u64 = 30_000;
 
-/// Leases in one beat: a peer trains at most this many paths in turn.
+/// Leases in one heartbeat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
 
 /// Rounds wait so long for a path whose text is being fetched: a shard of 100 MB at 10 Mbit/s comes within 80 s.
 pub const TEXT_MS: u64 = 90_000;
 
 /// A holder that has been the only one of a module for so long asks for a replica: a newcomer may be on its way.
-pub const REPLICA_PATIENCE_MS: u64 = 10_000;
+pub const REPLICA_TIMEOUT_MS: u64 = 10_000;
 
 /// Who is asked for a replica and has not joined the module by then is passed over.
 pub const REPLICA_ANSWER_MS: u64 = 8_000;
@@ -254,7 +254,7 @@ pub const REPLICA_RELEASE_MS: u64 = 60_000;
 /// Modules that one peer replicates for others.
 pub const MAX_REPLICAS: usize = 32;
 
-/// Replicas asked for in one beat: 38 bytes each.
+/// Replicas asked for in one heartbeat: 38 bytes each.
 pub const MAX_WANTED: usize = 8;
 
 /// Scores kept, the newest of each path.
@@ -263,7 +263,7 @@ pub const MAX_SCORES: usize = 256;
 /// Starts remembered of one peer: the present one, the last, and those of copies.
 pub const MAX_STARTS: usize = 4;
 
-/// Peers named in one beat as having started twice.
+/// Peers named in one heartbeat as having started twice.
 pub const MAX_COPIED: usize = 4;
 
 /// A copied identity is named for this long after it was last noticed: copies hear but some of what is said to them.
@@ -272,11 +272,11 @@ pub const COPY_NAMED_MS: u64 = 60_000;
 /// Bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
 
-/// Addresses in one beat.
+/// Addresses in one heartbeat.
 pub const MAX_ADDRESSES: usize = 8;
 
 /// Bytes of one address: a name of 63 letters, a port, a transport, two peers and the circuit between them take 212. All
-/// of a beat's are less than half of a message.
+/// of a heartbeat's are less than half of a message.
 pub const MAX_ADDRESS_BYTES: usize = 224;
 
 /// Members known, of all modules together. What is beyond is not remembered.

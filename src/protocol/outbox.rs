@@ -34,7 +34,7 @@ impl Outbox {
         let mut actions = std::mem::take(&mut self.actions);
         actions.reverse();
         actions.retain(|action| match action {
-            Action::Publish { module, message: Message::Beat(_) } => said.insert(*module),
+            Action::Publish { module, message: Message::Heartbeat(_) } => said.insert(*module),
             _ => true,
         });
         actions.reverse();

@@ -9,7 +9,7 @@ use crate::names::ModuleId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
     /// Say that one is alive.
-    Beat,
+    Heartbeat,
     /// Look at leases, gaps and stale requests.
     Sweep,
     /// Look whether a collection can close.
@@ -65,11 +65,11 @@ mod tests {
     #[test]
     fn a_slot_holds_one_deadline_and_fires_once() {
         let mut timers = Timers::default();
-        timers.set(Timer::Beat, Millis(10));
-        timers.set(Timer::Beat, Millis(20));
+        timers.set(Timer::Heartbeat, Millis(10));
+        timers.set(Timer::Heartbeat, Millis(20));
         timers.set(Timer::Sweep, Millis(15));
         assert_eq!(timers.next(), Some(Millis(15)));
-        assert_eq!(timers.take_due(Millis(20)), [Timer::Beat, Timer::Sweep]);
+        assert_eq!(timers.take_due(Millis(20)), [Timer::Heartbeat, Timer::Sweep]);
         assert_eq!(timers.next(), None);
     }
 }

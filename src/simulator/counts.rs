@@ -31,8 +31,8 @@ pub struct Counts {
     pub went_back: u64,
     /// Updates that were not what their contributions make, and how many of them are left in the chains that go on.
     pub wrong_updates: (u64, u64),
-    /// Byzantine peers that somebody honest has named, by their lies.
-    pub named: BTreeMap<&'static str, u64>,
+    /// Byzantine peers that an honest peer has quarantined, by their lies.
+    pub quarantined: BTreeMap<&'static str, u64>,
     /// From each crash of an owner to the claim of another.
     pub takeovers_ms: Vec<u64>,
     /// From the moment in which an owner that leaves hands over its module to that in which another has it.
@@ -68,9 +68,9 @@ impl Counts {
         *self.faults.entry(behaviour.name()).or_default() += 1;
     }
 
-    /// A Byzantine peer is named, for the first time.
+    /// A Byzantine peer is quarantined, for the first time.
     pub fn names(&mut self, behaviour: Byzantine) {
-        *self.named.entry(behaviour.name()).or_default() += 1;
+        *self.quarantined.entry(behaviour.name()).or_default() += 1;
     }
 
     /// A module's owner has crashed, and others are there who have it.
@@ -144,8 +144,8 @@ impl Counts {
         self.went_back += other.went_back;
         self.wrong_updates.0 += other.wrong_updates.0;
         self.wrong_updates.1 += other.wrong_updates.1;
-        for (name, times) in &other.named {
-            *self.named.entry(name).or_default() += times;
+        for (name, times) in &other.quarantined {
+            *self.quarantined.entry(name).or_default() += times;
         }
         self.takeovers_ms.extend(&other.takeovers_ms);
         self.hand_offs_ms.extend(&other.hand_offs_ms);

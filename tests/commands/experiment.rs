@@ -77,7 +77,7 @@ impl Bench {
         self.home.path().join(name)
     }
 
-    /// Conducts it in a folder.
+    /// PeerScores it in a folder.
     fn run(&self, name: &str) -> anyhow::Result<Vec<Outcome>> {
         self.run_until(name, &|_| false)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pathswarm::config::{Codec, Divide, Rescale, SampleConfig, Streaming};
 use pathswarm::grid::Sharing;
-use pathswarm::protocol::limits::BEAT_MS;
+use pathswarm::protocol::limits::HEARTBEAT_MS;
 use pathswarm::simulator::counts::median;
 use pathswarm::simulator::drill::{Summary, drill};
 use pathswarm::simulator::scenario::byzantine::Byzantine;
@@ -197,7 +197,7 @@ fn among(behaviours: &[Byzantine], seeds: u64) -> (f64, u64) {
     let mut byzantine = scenario("false-gradients");
     byzantine.byzantine = behaviours.to_vec();
     let drilled = drilled(byzantine, seeds);
-    (drilled.loss(), drilled.counts.named.values().sum())
+    (drilled.loss(), drilled.counts.quarantined.values().sum())
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn two_of_eight_that_contribute_false_gradients_cost_the_others_little_and_are_n
         assert!(named >= 2 * SEEDS * 4 / 5, "{behaviour:?}: {named}");
     }
     let both = drilled(scenario("false-gradients"), SEEDS);
-    assert_eq!(both.counts.named["byzantine: sign flipped"], SEEDS, "{:?}", both.counts.named);
+    assert_eq!(both.counts.quarantined["byzantine: sign flipped"], SEEDS, "{:?}", both.counts.quarantined);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn owners_that_lie_are_caught_and_replaced_and_the_chain_is_right_again() {
     let (made, left) = lying.counts.wrong_updates;
     assert!(made >= SEEDS && left * 100 <= made, "{made} wrong updates, {left} of them left");
     assert!(lying.counts.went_back >= made, "{} members went back", lying.counts.went_back);
-    assert!(lying.counts.named["byzantine: wrong average"] >= SEEDS / 2, "of those that own a module");
+    assert!(lying.counts.quarantined["byzantine: wrong average"] >= SEEDS / 2, "of those that own a module");
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn no_way_of_averaging_changes_a_promise() {
 fn a_crashed_owner_is_replaced_within_two_heartbeats_and_one_that_leaves_as_soon_as_another_hears_of_it() {
     let ordinary = drilled(scenario("ordinary"), 60);
     let takeover_ms = median(&ordinary.counts.takeovers_ms).unwrap();
-    assert!(takeover_ms < 2 * BEAT_MS * 9 / 10, "{takeover_ms} ms");
+    assert!(takeover_ms < 2 * HEARTBEAT_MS * 9 / 10, "{takeover_ms} ms");
     let hand_off_ms = median(&ordinary.counts.hand_offs_ms).unwrap();
     assert!(hand_off_ms <= scenario("ordinary").links.delay_ms.most, "{hand_off_ms} ms");
 }

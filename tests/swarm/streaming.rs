@@ -33,7 +33,7 @@ fn each_path_contributes_to_its_levels_in_turn_and_all_modules_agree() {
         for record in Journal::read(&journal).unwrap() {
             let Record::Finished(finished) = encoding::decode(&record).unwrap() else { continue };
             let [(from, _)] = finished.offers[..] else { panic!("one level at a time: {finished:?}") };
-            assert_eq!(finished.stands_on.len(), 2);
+            assert_eq!(finished.base_states.len(), 2);
             let part = (from.version, from.module.level);
             assert!(last.insert(finished.path, part).is_none_or(|before| before < part), "{part:?}");
             parts.entry(finished.path).or_default().insert(part);

@@ -11,7 +11,7 @@ use pathswarm::clock::Millis;
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 use pathswarm::protocol::journal::record::Finished;
 use pathswarm::protocol::wire::encoding::{decode, encode};
-use pathswarm::protocol::wire::message::{Accused, Beat};
+use pathswarm::protocol::wire::message::{Evidence, Heartbeat};
 use pathswarm::protocol::{
     Action, Event, Message, Node, Outer, ReplyToken, Request, RequestId, Response, RunPlan, SignedUpdate,
 };
@@ -72,7 +72,7 @@ impl Peer {
             Action::Train { path, phase, part, start, .. } => {
                 let due = start.iter().filter(|(from, _)| part.due.contains(&from.module));
                 let offers = due.map(|(from, _)| (*from, blob(phase.0 as u8))).collect();
-                self.training = Some(Finished { path, phase, offers, trainer: blob(77), stands_on: Vec::new() });
+                self.training = Some(Finished { path, phase, offers, trainer: blob(77), base_states: Vec::new() });
             }
             Action::Evaluate { path, phase, .. } => {
                 self.waiting.push_back(Event::Evaluated { path, phase, millibits_per_byte: Some(1_000) });
@@ -112,11 +112,11 @@ impl Peer {
         if let Ok(message) = decode::<Message>(frame) {
             let could_be = match &message {
                 Message::Update(signed) => self.could_be(signed),
-                Message::Accusation(accusation) => match &accusation.what {
-                    Accused::Update(signed) => self.could_be(signed),
-                    Accused::Contribution { .. } => true,
+                Message::FraudProof(fraud_proof) => match &fraud_proof.what {
+                    Evidence::Update(signed) => self.could_be(signed),
+                    Evidence::Contribution { .. } => true,
                 },
-                Message::Beat(Beat { copied, .. }) => copied.iter().all(|copied| copied.peer != ME),
+                Message::Heartbeat(Heartbeat { copied, .. }) => copied.iter().all(|copied| copied.peer != ME),
                 Message::Offer(_) | Message::Score(_) => true,
             };
             if could_be {
@@ -158,7 +158,7 @@ fuzz_target!(|input: &[u8]| {
     let modules = plan.slots.grid().modules();
     let mut peer = Peer::new(plan.clone());
     peer.happens(Event::Listening(vec!["/ip4/192.0.2.9/tcp/1".to_owned()]));
-    peer.happens(if kind & 4 == 0 { Event::Found } else { Event::Join(Vec::new()) });
+    peer.happens(if kind & 4 == 0 { Event::Create } else { Event::Join(Vec::new()) });
     for frame in frames(input) {
         let Some((frame, [module, author, wait])) = frame.split_last_chunk() else { continue };
         let module = modules[usize::from(*module) % modules.len()];

@@ -98,7 +98,7 @@ fn note_of_report(report: &Report) -> Option<String> {
         Report::Refused { module, by, reason } => {
             format!("rejected an update of module {module} by …{}: {reason}", by.short())
         }
-        Report::Deposed { module, owner, reason } => {
+        Report::SteppedDown { module, owner, reason } => {
             format!("replaces …{} as owner of module {module}: {reason}", owner.short())
         }
         Report::Caught { module, owner, version } => format!(
@@ -107,7 +107,7 @@ fn note_of_report(report: &Report) -> Option<String> {
             owner.short()
         ),
         Report::WentBack { module, from, to } => format!("module {module} is rolled back from version {from} to {to}"),
-        Report::Named { peer, fault } => {
+        Report::Quarantined { peer, fault } => {
             format!("…{} {}: quarantined for now, its offers are not used", peer.short(), fault.describe())
         }
         Report::Lost { module, path, parent, weight } => {

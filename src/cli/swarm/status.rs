@@ -21,7 +21,7 @@ use crate::peer::folder::store_folder;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{
-    ConductStatus, CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status as NodeStatus,
+    CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus, Status as NodeStatus,
 };
 
 /// A peer that is alive answers between two pieces of work.
@@ -174,7 +174,7 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
         let bits = f64::from(*millibits_per_byte) / 1e3;
         format!("score    path {path} at phase {phase}: {bits:.3} bits per byte, says {}", short(&by.to_string()))
     }));
-    lines.extend(node.conduct.iter().filter(|it| !it.faults.is_empty()).map(conduct_line));
+    lines.extend(node.peer_scores.iter().filter(|it| !it.faults.is_empty()).map(peer_score_line));
     let traffic = &status.traffic;
     lines.push(format!(
         "traffic  blobs {} out, {} in; messages {} out, {} in",
@@ -186,12 +186,12 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
     lines
 }
 
-/// Whose contributions are not as they should be: named, why, and how often.
-fn conduct_line(conduct: &ConductStatus) -> String {
-    let faults: u64 = conduct.faults.values().sum();
-    let state = if conduct.named { "quarantined: " } else { "" };
-    let reason = conduct.reason.as_deref().unwrap_or("some contributions were faulty");
-    let (who, counted) = (short(&conduct.peer.to_string()), conduct.counted);
+/// A peer with faulty contributions: whether it is quarantined, why, and how often.
+fn peer_score_line(score: &PeerScoreStatus) -> String {
+    let faults: u64 = score.faults.values().sum();
+    let state = if score.quarantined { "quarantined: " } else { "" };
+    let reason = score.reason.as_deref().unwrap_or("some contributions were faulty");
+    let (who, counted) = (short(&score.peer.to_string()), score.counted);
     format!("faults   {who} {state}{reason} ({faults} faults, {counted} valid contributions)")
 }
 
@@ -278,8 +278,8 @@ mod tests {
             {"kind": "unowned", "module": "0.1"}}],
         "waits_for": {"kind": "nobody", "asked": 2}, "scores": [{"path": 3, "phase": 2, "millibits_per_byte": 1234, "by": "KEY"}],
         "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}], "audited": 5,
-        "conduct": [{"peer": "KEY", "counted": 4, "faults": {"overlong": 3}, "named": true, "reason": "was too long"},
-                    {"peer": "KEY", "counted": 9, "faults": {}, "named": false, "reason": null}],
+        "peer_scores": [{"peer": "KEY", "counted": 4, "faults": {"overlong": 3}, "quarantined": true, "reason": "was too long"},
+                    {"peer": "KEY", "counted": 9, "faults": {}, "quarantined": false, "reason": null}],
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
         "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,
@@ -311,20 +311,19 @@ mod tests {
         row(&["copied", "two", "machines", "run", "with", "the", "identity", "of", "…cccccccc:", "here", "there"]);
         row(&["score", "path", "3", "at", "phase", "2:", "1.234", "bits", "per", "byte,", "says", "…cccccccc"]);
         row(&[
-            "conduct",
+            "faults",
             "…cccccccc",
-            "named:",
+            "quarantined:",
             "was",
             "too",
             "long",
             "(3",
             "faults,",
             "4",
-            "contributions",
-            "in",
-            "order)",
+            "valid",
+            "contributions)",
         ]);
-        assert_eq!(words.iter().filter(|word| **word == "conduct").count(), 1, "of the others nothing is said");
+        assert_eq!(words.iter().filter(|word| **word == "quarantined:").count(), 1, "of the others nothing is said");
         assert_eq!(value["something_newer"], 1);
     }
 

@@ -150,7 +150,7 @@ mod tests {
             model.check().unwrap_err().to_string()
         };
         assert!(error(|model| model.context = 3000).contains("3 * side * side"));
-        assert!(error(|model| model.images = Some(ImagesConfig { patch: 5 })).contains("divide a side of 32"));
+        assert!(error(|model| model.images = Some(ImagesConfig { patch: 5 })).contains("divide the side of 32"));
         assert!(error(|model| model.images = Some(ImagesConfig { patch: 0 })).contains("patch = 0"));
         assert!(error(|model| model.positions = Positions::Rotary).starts_with("positions"));
         assert!(error(|model| model.tied_head = true).starts_with("tied_head"));

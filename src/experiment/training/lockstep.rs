@@ -265,6 +265,6 @@ fn train(
         *residual = left;
     }
     // In step, what a path stands on follows from the phase.
-    state.own = stretch.streaming.map(|_| Own { stands_on: vec![BlobHash([0; 32]); levels.len()], levels });
+    state.own = stretch.streaming.map(|_| Own { base_states: vec![BlobHash([0; 32]); levels.len()], levels });
     Ok(Trained { state, arrived, sent, tokens })
 }

@@ -40,7 +40,7 @@ impl Driver {
                     self.obtain(blob, from);
                 }
             }
-            Action::Forget(blob) => self.release_blob(blob),
+            Action::Release(blob) => self.release_blob(blob),
             Action::Train { path, phase, part, start, trainer, resume } => {
                 let drawn = self.node.path_at(path, phase);
                 self.queue_task(Task::Train(PhaseTask { path, drawn, phase, part, start, trainer, resume }));
@@ -174,11 +174,11 @@ impl Driver {
             Report::WentBack { module, from, to } => {
                 tracing::warn!(%module, %from, %to, "a chain is rolled back to before a wrong update");
             }
-            Report::Named { peer, fault } => {
+            Report::Quarantined { peer, fault } => {
                 tracing::warn!(peer = %peer.short(), "a peer {}: quarantined for now, its offers are not \
                     used", fault.describe());
             }
-            Report::Deposed { module, owner, reason } => {
+            Report::SteppedDown { module, owner, reason } => {
                 tracing::warn!(%module, owner = %owner.short(), reason, "an owner is replaced");
             }
             Report::ChainSwitched { module, from, to } => {
@@ -195,7 +195,7 @@ impl Driver {
                 tracing::error!(%path, ?steps, silent_ms, "the trainer hangs and is restarted");
             }
             Report::TrainerDied => tracing::error!("the trainer has died and is restarted"),
-            Report::Inherited { path, from } => {
+            Report::HandedOff { path, from } => {
                 tracing::info!(%path, from = %from.short(), "a path came with its trainer state");
             }
             Report::BeganAfresh { path, from } => {

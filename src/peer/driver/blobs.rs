@@ -127,7 +127,7 @@ impl Driver {
         }
     }
 
-    /// A fetch has ended. What the node asked for is its to judge; text is asked of the next peer.
+    /// A fetch has ended. What the node asked for is its to classify; text is asked of the next peer.
     pub(crate) fn fetched(
         &mut self,
         id: u64,

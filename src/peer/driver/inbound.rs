@@ -14,7 +14,7 @@ use crate::peer::respond::respond;
 use crate::protocol::limits::MAX_ADDRESSES;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::WireError;
-use crate::protocol::wire::message::{Accusation, Accused};
+use crate::protocol::wire::message::{Evidence, FraudProof};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 
 /// Most addresses remembered; beyond it, new peers are not.
@@ -61,7 +61,7 @@ impl Driver {
                 self.connected(peer);
                 tracing::debug!(peer = %peer.short(), "connected");
             }
-            // Its first beat follows within a second, and says more.
+            // Its first heartbeat follows within a second, and says more.
             NetworkEvent::Subscribed { module, peer } => {
                 tracing::debug!(%module, peer = %peer.short(), "a member");
                 self.access.must_hear(module);
@@ -108,23 +108,27 @@ impl Driver {
             return tracing::debug!(%module, author = %author.short(), "not known to be invited");
         }
         match encoding::decode::<Message>(bytes) {
-            Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
+            Ok(Message::Update(signed) | Message::FraudProof(FraudProof { what: Evidence::Update(signed), .. }))
                 if !self.access.hears(signed.update.owner) =>
             {
                 tracing::debug!(%module, owner = %signed.update.owner.short(), "an update of a peer that is not \
                     invited");
             }
-            Ok(Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }))
+            Ok(Message::Update(signed) | Message::FraudProof(FraudProof { what: Evidence::Update(signed), .. }))
                 if !signature_holds(&signed) =>
             {
                 tracing::warn!(%module, author = %author.short(), "an update without its owner's signature");
                 self.report_offence(author, Offence::Unsigned);
             }
-            Ok(Message::Beat(mut beat)) => {
+            Ok(Message::Heartbeat(mut heartbeat)) => {
                 let me = self.node.me();
                 // Whoever could make this up could stop this peer.
-                beat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
-                self.events.push_back(Event::Heard { module, author, message: Arc::new(Message::Beat(beat)) });
+                heartbeat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
+                self.events.push_back(Event::Heard {
+                    module,
+                    author,
+                    message: Arc::new(Message::Heartbeat(heartbeat)),
+                });
             }
             Ok(message) => self.events.push_back(Event::Heard { module, author, message: Arc::new(message) }),
             Err(error) => {

@@ -67,7 +67,7 @@ pub struct Traffic {
     /// Contributions, averages, states, text.
     pub blob_bytes_sent: u64,
     pub blob_bytes_received: u64,
-    /// Beats, offers, updates, and questions.
+    /// Heartbeats, offers, updates, and questions.
     pub message_bytes_sent: u64,
     pub message_bytes_received: u64,
 }
@@ -181,7 +181,7 @@ impl Driver {
         }
     }
 
-    /// Reads the states elsewhere: a large run's take seconds, in which beats must go on.
+    /// Reads the states elsewhere: a large run's take seconds, in which heartbeats must go on.
     pub(crate) fn reply_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
         let mut status = self.status();
         let states: Vec<_> = self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();

@@ -146,7 +146,7 @@ impl Peer {
         };
         driver.remove_unreferenced_blobs()?;
         driver.listens_at(plan.network.join_addresses().await?);
-        driver.events.push_back(if plan.creator && fresh { Event::Found } else { Event::Join(contacts) });
+        driver.events.push_back(if plan.creator && fresh { Event::Create } else { Event::Join(contacts) });
 
         let (commands, mailbox) = mpsc::channel(COMMANDS);
         let inputs = Inputs { network: plan.network_events, aggregator: combined, commands: mailbox };

@@ -304,9 +304,9 @@ impl Worker {
         }
         let offers_ms = stepped_at.elapsed().as_millis();
         state.inner = self.inner.state()?;
-        let mut stands_on = Vec::new();
+        let mut base_states = Vec::new();
         if let Some(own) = &mut state.own {
-            (own.levels, stands_on) = (after, start.to_vec());
+            (own.levels, base_states) = (after, start.to_vec());
         }
         let trainer = self.put(handle, &state.encode())?;
         self.last = self.streams().then_some((trainer.hash, state));
@@ -316,7 +316,7 @@ impl Worker {
             stored_ms = stepped_at.elapsed().as_millis() - offers_ms,
             "besides its steps"
         );
-        Ok(Some(TrainerReport::Trained(Finished { path, phase, offers, trainer, stands_on })))
+        Ok(Some(TrainerReport::Trained(Finished { path, phase, offers, trainer, base_states })))
     }
 
     /// What a path counts for in a module, beside the others in it: where the text is shared out anew, nobody else knows.

@@ -36,7 +36,7 @@ pub struct Best {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Own {
     /// Of each level.
-    pub stands_on: Vec<UpdateHash>,
+    pub base_states: Vec<UpdateHash>,
     /// Its parameters, level by level.
     pub levels: Vec<Vec<f32>>,
 }
@@ -132,7 +132,7 @@ impl PathState {
             put_levels(bytes, &best.levels);
         }
         if let Some(own) = self.own.as_ref().filter(|_| version == VERSIONS[3]) {
-            bytes.extend(own.stands_on.iter().flat_map(|update| update.0));
+            bytes.extend(own.base_states.iter().flat_map(|update| update.0));
             put_levels(bytes, &own.levels);
         }
         put_levels(bytes, &self.residuals);
@@ -167,8 +167,8 @@ impl PathState {
         let mut rest = LevelReader(rest);
         let best = with_best.map(|_| Best::read(&mut rest, sizes)).transpose()?;
         let own = with_own.map(|_| {
-            let stands_on = sizes.iter().map(|_| BlobHash(rest.bytes())).collect();
-            Own { stands_on, levels: rest.levels(sizes) }
+            let base_states = sizes.iter().map(|_| BlobHash(rest.bytes())).collect();
+            Own { base_states, levels: rest.levels(sizes) }
         });
         let residuals = rest.levels(sizes);
         Ok(Self { drawn, inner: InnerState::decode(rest.0, sizes)?, residuals, best, own })
@@ -274,7 +274,7 @@ mod tests {
     fn what_a_path_has_made_of_its_levels_comes_along() {
         let sizes = [3, 5];
         let levels = vec![vec![1.0, -2.0, 0.5], vec![0.25; 5]];
-        let own = Own { stands_on: vec![BlobHash([1; 32]), BlobHash([2; 32])], levels };
+        let own = Own { base_states: vec![BlobHash([1; 32]), BlobHash([2; 32])], levels };
         let state = PathState { own: Some(own), ..PathState::fresh(None, &sizes, 70) };
         let bytes = state.encode();
         assert!(bytes.starts_with(b"PSTR\x04\0\0\0\x01\x01"));

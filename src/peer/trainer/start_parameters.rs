@@ -25,8 +25,8 @@ impl Worker {
         middle: Option<Vec<Vec<f32>>>,
     ) -> anyhow::Result<Vec<Vec<f32>>> {
         let own = state.own.take();
-        let stands_on: Vec<UpdateHash> = task.start.iter().map(|(from, _)| from.update).collect();
-        let is_new = |level: usize| own.as_ref().is_none_or(|own| own.stands_on[level] != stands_on[level]);
+        let base_states: Vec<UpdateHash> = task.start.iter().map(|(from, _)| from.update).collect();
+        let is_new = |level: usize| own.as_ref().is_none_or(|own| own.base_states[level] != base_states[level]);
         let mut before = Vec::with_capacity(self.counts.len());
         for (level, (from, blob)) in task.start.iter().enumerate().take(self.counts.len()) {
             let is_read = is_new(level) || task.part.due.contains(&from.module);
@@ -41,7 +41,7 @@ impl Worker {
             }
             (None, ..) => self.inner.load(&state.own_copy(&self.manifest.config, &before))?,
         }
-        state.own = self.streams().then(|| Own { stands_on, levels: Vec::new() });
+        state.own = self.streams().then(|| Own { base_states, levels: Vec::new() });
         Ok(before)
     }
 }

@@ -303,7 +303,7 @@ async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_updat
         "against the version that it stands on"
     );
     assert_ne!(lower.offers[0], whole.offers[0], "half of the steps");
-    assert_eq!((&lower.stands_on, &upper.stands_on), (&start, &start));
+    assert_eq!((&lower.base_states, &upper.base_states), (&start, &start));
     let own = |state: &PathState| state.own.clone().unwrap();
     let trained = bench.state(upper.trainer);
 
@@ -317,7 +317,7 @@ async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_updat
         own(&trained).levels[0].iter().zip(&new).map(|(own, new)| 0.25 * own + 0.75 * new).collect();
     let state = bench.state(mixed.trainer);
     assert_eq!(own(&state).levels, [expected, own(&trained).levels[1].clone()]);
-    assert_eq!(own(&state).stands_on, [start[0].0.update, GENESIS]);
+    assert_eq!(own(&state).base_states, [start[0].0.update, GENESIS]);
     bench.trainer.end();
 }
 

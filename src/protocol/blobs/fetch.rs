@@ -19,7 +19,7 @@ pub(in crate::protocol) enum Purpose {
     /// To install it.
     State(ModuleId),
     /// To go on with a path that was taken from another.
-    Inheritance(PathId),
+    HandOff(PathId),
     /// To go on with a path that is stood by, should its holder be gone.
     Trainer(PathId),
 }

@@ -28,7 +28,7 @@ pub struct Finished {
     /// The trainer after it: AdamW's moments, the data cursor, the residuals.
     pub trainer: BlobRef,
     /// Where levels are brought in step one after the other: what the trainer stands on, bottom first.
-    pub stands_on: Vec<(StartedFrom, BlobRef)>,
+    pub base_states: Vec<(StartedFrom, BlobRef)>,
 }
 
 /// A phase of a path, left in the middle: from here its trainer can go on.
@@ -100,7 +100,7 @@ pub enum Record {
         trainer: BlobRef,
     },
     /// It keeps a contribution from a chain that was given up, to offer it to the other.
-    Rescued {
+    Reproposed {
         /// The module.
         module: ModuleId,
         /// The update that it was trained from.
@@ -115,7 +115,7 @@ pub enum Record {
     /// It does not go on with the phase of this path that was left in the middle.
     Abandoned(PathId),
     /// This update is not what its contributions make: it counts for nothing, and its owner is believed nothing any more.
-    Condemned {
+    Invalidated {
         /// The module.
         module: ModuleId,
         /// Its place.

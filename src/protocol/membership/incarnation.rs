@@ -2,19 +2,19 @@
 //! started again has fallen silent before.
 //!
 //! Gossip carries nobody's words back to their author, and two endpoints with one key cannot connect to each other. So
-//! it is the others who notice. They name the highest start that they hear in their beats, with its signature: a copy
+//! it is the others who notice. They name the highest start that they hear in their heartbeats, with its signature: a copy
 //! that hears of a higher one than its own stops. Nobody else could have signed that, so no liar stops anybody.
 
 use crate::clock::Millis;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_STARTS, MEMBER_LEASE_MS};
-use crate::protocol::membership::roster::small_list::Few;
+use crate::protocol::membership::roster::small_list::SmallList;
 use crate::protocol::wire::message::Start;
 
 /// The starts of one peer that were heard of late.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
     /// By their order.
-    lives: Few<Life>,
+    lives: SmallList<Life>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Copy {
 }
 
 impl Starts {
-    /// A start speaks: by its newest beat, or (without a number) on a connection of its own. Says whether another
+    /// A start speaks: by its newest heartbeat, or (without a number) on a connection of its own. Says whether another
     /// is alive beside it: each has spoken a lease after the other's first word, which is when all that gossip had held
     /// back has come.
     pub fn hear(

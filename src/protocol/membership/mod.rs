@@ -18,7 +18,7 @@ use self::response_times::ResponseTimes;
 use self::roster::{Heard, Roster};
 use super::event::RequestId;
 use super::limits::{COPY_NAMED_MS, MAX_ADDRESSES, MAX_COPIED};
-use super::wire::message::{Beat, Copied, Start};
+use super::wire::message::{Copied, Heartbeat, Start};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
 
@@ -75,9 +75,9 @@ impl Membership {
         now: Millis,
         module: ModuleId,
         author: PeerKey,
-        beat: &Beat,
+        heartbeat: &Heartbeat,
     ) -> (Heard, Option<Copy>) {
-        self.roster.hear(now, module, author, beat)
+        self.roster.hear(now, module, author, heartbeat)
     }
 
     /// A peer that is known speaks on a connection of its own.
@@ -91,8 +91,8 @@ impl Membership {
     }
 
     /// Peers that were on no module since then are forgotten.
-    pub(super) fn forget_before(&mut self, time: Millis) {
-        self.roster.forget_before(time);
+    pub(super) fn prune_before(&mut self, time: Millis) {
+        self.roster.prune_before(time);
     }
 
     pub(super) fn response_times(&self) -> &ResponseTimes {
@@ -132,7 +132,7 @@ impl Membership {
     }
 
     /// Copies that were not noticed again for a while are forgotten.
-    pub(super) fn forget_copies(&mut self, now: Millis) {
+    pub(super) fn prune_copies(&mut self, now: Millis) {
         self.copies.retain(|_, noticed| now.since(noticed.at) < COPY_NAMED_MS);
     }
 

@@ -64,7 +64,7 @@ impl Probes {
     }
 
     /// The owner is heard again.
-    pub(in crate::protocol) fn forget(&mut self, owner: PeerKey) {
+    pub(in crate::protocol) fn clear(&mut self, owner: PeerKey) {
         self.0.remove(&owner);
     }
 }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use crate::clock::Millis;
 use crate::protocol::event::RequestId;
 use crate::protocol::limits::{
-    ANSWER_MS, GAP_PATIENCE_MS, MAX_ASKING, OFFER_REPEAT_MS, PATIENCE_FACTOR, PATIENCE_KEPT, PATIENCE_MEASURED,
-    REQUEST_LEAST_MS, REQUEST_MOST_MS, REQUEST_TIMEOUT_MS, SETTLE_MOST_MS, SETTLE_MS, TRANSFER_LEAST_BYTES,
+    ANSWER_MS, GAP_TIMEOUT_MS, MAX_ASKING, OFFER_REPEAT_MS, REQUEST_LEAST_MS, REQUEST_MOST_MS, REQUEST_TIMEOUT_MS,
+    RESPONSE_TIMES_KEPT, RESPONSE_TIMES_MEASURED, SETTLE_MOST_MS, SETTLE_MS, TIMEOUT_FACTOR, TRANSFER_LEAST_BYTES,
     TRANSFER_LEAST_MS, UNMEASURED_BYTES_PER_S,
 };
 
@@ -23,7 +23,7 @@ pub(in crate::protocol) struct ResponseTimes {
 
 fn keep(measures: &mut VecDeque<u64>, measure: u64) {
     measures.push_back(measure);
-    if measures.len() > PATIENCE_KEPT {
+    if measures.len() > RESPONSE_TIMES_KEPT {
         measures.pop_front();
     }
 }
@@ -61,41 +61,41 @@ impl ResponseTimes {
     fn answer_ms(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.answers_ms.iter().copied().collect();
         sorted.sort_unstable();
-        sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= PATIENCE_MEASURED)
+        sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= RESPONSE_TIMES_MEASURED)
     }
 
     /// A request is given up after this.
     pub(in crate::protocol) fn request_ms(&self) -> u64 {
-        let longest_ms = self.answers_ms.iter().max().filter(|_| self.answers_ms.len() >= PATIENCE_MEASURED);
+        let longest_ms = self.answers_ms.iter().max().filter(|_| self.answers_ms.len() >= RESPONSE_TIMES_MEASURED);
         longest_ms.map_or(REQUEST_TIMEOUT_MS, |longest_ms| {
-            (PATIENCE_FACTOR * longest_ms).clamp(REQUEST_LEAST_MS, REQUEST_MOST_MS)
+            (TIMEOUT_FACTOR * longest_ms).clamp(REQUEST_LEAST_MS, REQUEST_MOST_MS)
         })
     }
 
     /// An owner that is asked whether it lives has to answer within.
     pub(in crate::protocol) fn probe_ms(&self) -> u64 {
-        (PATIENCE_FACTOR * self.answer_ms().unwrap_or(0)).clamp(ANSWER_MS, 2 * ANSWER_MS)
+        (TIMEOUT_FACTOR * self.answer_ms().unwrap_or(0)).clamp(ANSWER_MS, 2 * ANSWER_MS)
     }
 
-    /// Whoever is new, or comes back, listens so long: for a beat of everybody, there and back.
+    /// Whoever is new, or comes back, listens so long: for a heartbeat of everybody, there and back.
     pub(in crate::protocol) fn settle_ms(&self) -> u64 {
         (SETTLE_MS + self.answer_ms().unwrap_or(0)).min(SETTLE_MOST_MS)
     }
 
     /// An update that others have is on its way for so long.
     pub(in crate::protocol) fn gap_ms(&self) -> u64 {
-        (2 * self.answer_ms().unwrap_or(0)).clamp(GAP_PATIENCE_MS, 4 * GAP_PATIENCE_MS)
+        (2 * self.answer_ms().unwrap_or(0)).clamp(GAP_TIMEOUT_MS, 4 * GAP_TIMEOUT_MS)
     }
 
     /// An offer that no update counts is said again after this: an update for it may be on its way.
     pub(in crate::protocol) fn repeat_ms(&self) -> u64 {
-        (PATIENCE_FACTOR * self.answer_ms().unwrap_or(0)).clamp(OFFER_REPEAT_MS, 4 * OFFER_REPEAT_MS)
+        (TIMEOUT_FACTOR * self.answer_ms().unwrap_or(0)).clamp(OFFER_REPEAT_MS, 4 * OFFER_REPEAT_MS)
     }
 
     /// So many bytes take this, at the most.
     pub(in crate::protocol) fn bytes_ms(&self, bytes: u64) -> u64 {
         let slowest = self.bytes_per_s.iter().min().copied();
-        let bytes_per_s = slowest.map_or(UNMEASURED_BYTES_PER_S, |slowest| (slowest / PATIENCE_FACTOR).max(1));
+        let bytes_per_s = slowest.map_or(UNMEASURED_BYTES_PER_S, |slowest| (slowest / TIMEOUT_FACTOR).max(1));
         bytes.saturating_mul(1_000) / bytes_per_s
     }
 
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(answered(&[20, 20, 20, 1_500]).request_ms(), 6_000, "by the longest");
         assert_eq!(answered(&[60_000; 8]).request_ms(), REQUEST_MOST_MS);
         let mut forgets = answered(&[60_000]);
-        (0..PATIENCE_KEPT).for_each(|_| keep(&mut forgets.answers_ms, 10));
+        (0..RESPONSE_TIMES_KEPT).for_each(|_| keep(&mut forgets.answers_ms, 10));
         assert_eq!(forgets.request_ms(), REQUEST_LEAST_MS);
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let (quick, slow) = (answered(&[20, 20, 20, 9_000]), answered(&[300; 8]));
         assert_eq!((quick.probe_ms(), slow.probe_ms()), (ANSWER_MS, 1_200));
         assert_eq!((quick.settle_ms(), slow.settle_ms()), (SETTLE_MS + 20, SETTLE_MS + 300));
-        assert_eq!((quick.gap_ms(), slow.gap_ms()), (GAP_PATIENCE_MS, 600));
+        assert_eq!((quick.gap_ms(), slow.gap_ms()), (GAP_TIMEOUT_MS, 600));
     }
 
     #[test]

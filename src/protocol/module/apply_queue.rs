@@ -50,7 +50,7 @@ impl ApplyQueue {
     }
 
     /// Whether nothing is being applied, wanted or not, nor is to be.
-    pub(in crate::protocol) fn is_idle(&self) -> bool {
+    pub(in crate::protocol) fn is_empty(&self) -> bool {
         self.next.is_none() && self.applies.is_empty()
     }
 
@@ -160,7 +160,7 @@ mod tests {
         assert!(queue.ready().is_none() && queue.is_applying() && queue.applied());
         assert_eq!(queue.take_applied(Version(9)), None);
         assert_eq!(queue.take_applied(Version(1)).map(|next| next.signed), Some(signed));
-        assert!(queue.is_idle());
+        assert!(queue.is_empty());
     }
 
     #[test]
@@ -169,8 +169,8 @@ mod tests {
         queue.set_next(signed(), false);
         queue.begin(BlobHash([1; 32]));
         queue.replay(vec![signed()]);
-        assert!(queue.abandon().is_some() && !queue.is_replaying() && !queue.is_idle());
-        assert!(!queue.applied() && queue.is_idle());
+        assert!(queue.abandon().is_some() && !queue.is_replaying() && !queue.is_empty());
+        assert!(!queue.applied() && queue.is_empty());
     }
 
     #[test]

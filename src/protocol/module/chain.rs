@@ -131,7 +131,7 @@ impl Chain {
     }
 
     /// The kept updates and their places, oldest first.
-    pub fn places(&self) -> impl Iterator<Item = (UpdateHash, &SignedUpdate)> {
+    pub fn entries(&self) -> impl Iterator<Item = (UpdateHash, &SignedUpdate)> {
         self.recent.iter().map(|(hash, signed)| (*hash, signed))
     }
 
@@ -300,7 +300,7 @@ mod tests {
     fn a_chain_is_what_it_was_before_an_update() {
         let genesis = BlobRef::of(b"genesis");
         let chain = chain_of(5);
-        let places: Vec<UpdateHash> = chain.places().map(|(hash, _)| hash).collect();
+        let places: Vec<UpdateHash> = chain.entries().map(|(hash, _)| hash).collect();
         assert_eq!(chain.before(places[3], genesis), Some(chain_of(3)));
         assert_eq!(chain.before(places[0], genesis), Some(chain_of(0)));
         assert_eq!(chain.before(GENESIS, genesis), None);

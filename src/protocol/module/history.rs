@@ -156,7 +156,7 @@ impl History {
 
     /// Whether another chain is better than this one.
     pub(in crate::protocol) fn gives_way_to(&self, other: &Head) -> bool {
-        self.valid_head().is_none_or(|mine| other.beats(&mine))
+        self.valid_head().is_none_or(|mine| other.outweighs(&mine))
     }
 
     /// Averages before the newest are not kept any more.
@@ -193,7 +193,7 @@ mod tests {
     fn a_chain_ends_before_an_invalidated_update_only_where_the_state_is_kept() {
         let genesis = BlobRef::of(b"genesis");
         let (mut history, _) = grown(STATES_KEPT + 2);
-        let updates: Vec<UpdateHash> = history.chain().unwrap().places().map(|(hash, _)| hash).collect();
+        let updates: Vec<UpdateHash> = history.chain().unwrap().entries().map(|(hash, _)| hash).collect();
         history.restore_before(Millis(7), updates[STATES_KEPT + 1], genesis);
         assert_eq!(history.head().unwrap().version.0, STATES_KEPT as u64 + 1);
         assert_eq!((history.states().len(), history.invalidated_since()), (STATES_KEPT - 1, None));

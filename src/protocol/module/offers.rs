@@ -103,7 +103,7 @@ impl Offers {
     }
 
     /// Another chain is followed from now on.
-    pub(in crate::protocol) fn forget_counted_from(&mut self) {
+    pub(in crate::protocol) fn clear_counted_from(&mut self) {
         self.counted_from.clear();
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
-use crate::protocol::limits::{IDLE_DEADLINES, OVERDUE_MS, OVERLONG_OCTAVES, TELLING_BYTES};
+use crate::protocol::limits::{NOT_CONTRIBUTING_DEADLINES, OVERDUE_MS, OVERLONG_OCTAVES, TELLING_BYTES};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{ContributionKey, Counted, Lease, Offer, SignedUpdate, Update, UpdateHash};
@@ -21,7 +21,7 @@ impl Node {
     }
 
     /// Whether a peer that has this lease of a path is not believed to train it.
-    pub(in crate::protocol) fn is_idle(&self, path: PathId, peer: PeerKey) -> bool {
+    pub(in crate::protocol) fn is_not_contributing(&self, path: PathId, peer: PeerKey) -> bool {
         let phase = self.phase_about();
         let through = |module| self.plan.slots.goes_through(path, phase, module);
         self.reputation.is_not_contributing(self.now, path, peer, through)
@@ -64,8 +64,8 @@ impl Node {
         let (Some(head), Some(deadline_ms)) = (state.head(), state.history.phases().deadline_ms()) else {
             return false;
         };
-        let waited_ms = self.now.since(state.history.advanced().max(self.life.began()));
-        !self.plan.is_done(module, head) && waited_ms > IDLE_DEADLINES * deadline_ms + OVERDUE_MS
+        let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
+        !self.plan.is_done(module, head) && waited_ms > NOT_CONTRIBUTING_DEADLINES * deadline_ms + OVERDUE_MS
     }
 
     /// The path waits for nothing but itself, as far as this module tells: it stands where the module does, and has not
@@ -110,7 +110,7 @@ impl Node {
 
     /// An update is about to be the new head: whose contributions were as they should be, and whose were overlong. Offers
     /// that were not heard here are nobody's; and what began elsewhere, or long ago, may have further to go.
-    pub(in crate::protocol) fn note_conduct(&mut self, module: ModuleId, signed: &SignedUpdate) {
+    pub(in crate::protocol) fn score_contributions(&mut self, module: ModuleId, signed: &SignedUpdate) {
         let Some(state) = self.modules.get(&module) else { return };
         let Some(chain) = state.history.chain() else { return };
         let mut longest: BTreeMap<PathId, u16> = BTreeMap::new();
@@ -120,7 +120,7 @@ impl Node {
         }
         let late = |counted: &Counted| (signed.update.version.0 - 1).saturating_sub(counted.parent.0);
         let full = |counted: &Counted| self.plan.weight(counted.path, (counted.parent, module), late(counted));
-        let judge = |counted: &Counted| {
+        let classify = |counted: &Counted| {
             let heard = state.offers.get(&counted.key()).map(|(offer, author)| (offer.parent_update, *author));
             let (began, author) = heard.or_else(|| self.of_owner(module, signed, counted))?;
             // Without a cap any length is right: where fast paths make more steps than slow ones, lengths differ.
@@ -128,11 +128,11 @@ impl Node {
             let in_full = counted.weight == full(counted);
             Some((author, counted.key(), (fresh && is_overlong(counted, &longest), in_full)))
         };
-        let judged: Vec<(PeerKey, ContributionKey, (bool, bool))> =
-            signed.update.contributions.iter().filter_map(judge).collect();
-        for (author, key, judged) in judged {
-            match judged {
-                (true, _) => self.blame(author, Fault::Overlong, Some(key)),
+        let decided: Vec<(PeerKey, ContributionKey, (bool, bool))> =
+            signed.update.contributions.iter().filter_map(classify).collect();
+        for (author, key, decided) in decided {
+            match decided {
+                (true, _) => self.penalize(author, Fault::Overlong, Some(key)),
                 (false, true) => self.reputation.counted(author),
                 // What was capped speaks neither for it nor against it.
                 (false, false) => {}

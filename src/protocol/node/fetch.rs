@@ -40,13 +40,13 @@ impl Node {
                 Purpose::Audit(_) => self.audit_fetched(blob, found),
                 Purpose::Average(module) => self.average_fetched(module, blob, found),
                 Purpose::State(module) => self.state_fetched(module, blob, found),
-                Purpose::Inheritance(path) => self.inheritance_fetched(path, blob, found),
+                Purpose::HandOff(path) => self.hand_off_fetched(path, blob, found),
                 Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
             }
         }
         // Nothing may need it any more.
         if !self.modules.values().any(|state| state.has_in_hand(blob)) {
-            self.forget(blob);
+            self.release(blob);
         }
     }
 

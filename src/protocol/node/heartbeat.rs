@@ -1,11 +1,11 @@
-//! Beats: said, and heard.
+//! Heartbeats: said, and heard.
 
 use crate::names::{ModuleId, PeerKey, Phase};
 use crate::protocol::Held;
 use crate::protocol::action::Action;
 use crate::protocol::limits::{MAX_LEASES, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::Heard;
-use crate::protocol::wire::message::{Beat, Lease, Message, Stage};
+use crate::protocol::wire::message::{Heartbeat, Lease, Message, Stage};
 use crate::protocol::{Node, Replica};
 
 impl Node {
@@ -13,7 +13,7 @@ impl Node {
         self.membership.set_addresses(addresses);
     }
 
-    /// This node's paths, as its beats carry them.
+    /// This node's paths, as its heartbeats carry them.
     pub fn leases(&self) -> Vec<Lease> {
         let lease = |(path, held): (&crate::names::PathId, &Held)| Lease {
             path: *path,
@@ -29,10 +29,10 @@ impl Node {
         self.paths.active()
     }
 
-    fn beat(&mut self, module: ModuleId, leaving: bool) {
+    fn heartbeat(&mut self, module: ModuleId, leaving: bool) {
         let leases = self.leases();
         let Some(state) = self.modules.get(&module) else { return };
-        let beat = Beat {
+        let heartbeat = Heartbeat {
             start: self.membership.start().clone(),
             sequence: self.out.next_sequence(),
             head: state.head(),
@@ -45,27 +45,27 @@ impl Node {
             leaving,
             pace: self.pace(),
         };
-        self.act(Action::Publish { module, message: Message::Beat(beat) });
+        self.act(Action::Publish { module, message: Message::Heartbeat(heartbeat) });
     }
 
-    pub(in crate::protocol) fn beat_on(&mut self, module: ModuleId) {
-        self.beat(module, false);
+    pub(in crate::protocol) fn send_heartbeat(&mut self, module: ModuleId) {
+        self.heartbeat(module, false);
     }
 
-    pub(in crate::protocol) fn beat_everywhere(&mut self) {
+    pub(in crate::protocol) fn send_heartbeats(&mut self) {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
-            self.beat(module, false);
+            self.heartbeat(module, false);
         }
     }
 
     /// As if this node had gone, for whoever waits for that.
-    pub(in crate::protocol) fn beat_goodbye(&mut self, module: ModuleId) {
-        self.beat(module, true);
+    pub(in crate::protocol) fn send_goodbye(&mut self, module: ModuleId) {
+        self.heartbeat(module, true);
     }
 
     pub(in crate::protocol) fn say_goodbye(&mut self, module: ModuleId) {
-        self.beat(module, true);
+        self.heartbeat(module, true);
         self.act(Action::Unsubscribe(module));
     }
 
@@ -75,24 +75,24 @@ impl Node {
             return false;
         }
         match message {
-            Message::Beat(beat) => return self.heard_beat(module, author, beat),
+            Message::Heartbeat(heartbeat) => return self.heard_heartbeat(module, author, heartbeat),
             Message::Offer(offer) => self.heard_offer(module, author, offer.clone()),
             Message::Update(signed) => self.heard_update(module, signed),
             Message::Score(score) => self.heard_score(module, author, *score),
-            Message::Accusation(accusation) => self.heard_accusation(module, author, accusation),
+            Message::FraudProof(fraud_proof) => self.heard_fraud_proof(module, author, fraud_proof),
         }
         true
     }
 
-    fn heard_beat(&mut self, module: ModuleId, author: PeerKey, beat: &Beat) -> bool {
-        let (heard, copy) = self.membership.hear(self.now, module, author, beat);
+    fn heard_heartbeat(&mut self, module: ModuleId, author: PeerKey, heartbeat: &Heartbeat) -> bool {
+        let (heard, copy) = self.membership.hear(self.now, module, author, heartbeat);
         if let Some(copy) = copy {
             self.notice_copy(author, copy);
         }
         if heard == Heard::Ignored {
             return false;
         }
-        self.hear_named(&beat.copied);
+        self.hear_named(&heartbeat.copied);
         if self.is_gone() {
             return true;
         }
@@ -100,23 +100,23 @@ impl Node {
             state.leadership.note_member();
         }
         if heard == Heard::New {
-            self.act(Action::Learn { peer: author, addresses: beat.addresses.clone() });
+            self.act(Action::Learn { peer: author, addresses: heartbeat.addresses.clone() });
         }
         // One that goes claims nothing any more.
-        if beat.leaving {
-            self.owner_left(module, author, beat.owner);
+        if heartbeat.leaving {
+            self.owner_left(module, author, heartbeat.owner);
             return true;
         }
         // One that leaves does not take up again what it has handed over.
-        let owner = beat.owner.filter(|(_, owner)| !self.life.is_leaving() || *owner != self.me);
+        let owner = heartbeat.owner.filter(|(_, owner)| !self.lifecycle.is_leaving() || *owner != self.me);
         if let Some((term, owner)) = owner {
             self.hear_owner(module, author, term, owner);
         }
-        if self.membership.roster().member(author).is_some_and(|member| member.last_said(beat.sequence)) {
-            self.settle_leases(author, &beat.leases);
-            self.stand_by(author, &beat.leases);
+        if self.membership.roster().member(author).is_some_and(|member| member.last_said(heartbeat.sequence)) {
+            self.settle_leases(author, &heartbeat.leases);
+            self.stand_by(author, &heartbeat.leases);
         }
-        self.hear_wanted(&beat.wanted);
+        self.hear_wanted(&heartbeat.wanted);
         heard != Heard::Same
     }
 
@@ -135,15 +135,15 @@ impl Node {
             self.act(Action::Persist(crate::protocol::Record::Left(module)));
             self.drop_collection(module);
             if let Some(state) = self.modules.remove(&module) {
-                state.for_each_reference(&mut |blob| self.forget(blob));
+                state.for_each_reference(&mut |blob| self.release(blob));
             }
         }
-        self.forget_replicas(&needed);
+        self.prune_replicas(&needed);
     }
 
     fn may_leave(&self, module: ModuleId, state: &Replica) -> bool {
         let at_work = state.aggregation.is_combining()
-            || !state.applying.is_idle()
+            || !state.applying.is_empty()
             || state.aggregation.is_closing()
             || self.trainer.training().is_some_and(|training| training.modules().contains(&module));
         if at_work {
@@ -173,7 +173,7 @@ impl Node {
 
     /// Whether a lease means that its holder trains the path.
     pub(in crate::protocol) fn trains(stage: Stage) -> bool {
-        Self::is_waited_for(stage) || stage == Stage::Passing
+        Self::is_waited_for(stage) || stage == Stage::Skipping
     }
 
     /// Whether it means that the path's modules are to wait for what its holder makes.
@@ -181,8 +181,8 @@ impl Node {
         matches!(stage, Stage::Waiting | Stage::Training)
     }
 
-    pub(in crate::protocol) fn forget_the_dead(&mut self) {
+    pub(in crate::protocol) fn prune_members(&mut self) {
         // Ten leases: long enough that a restart finds its addresses still known.
-        self.membership.forget_before(self.now - 10 * MEMBER_LEASE_MS);
+        self.membership.prune_before(self.now - 10 * MEMBER_LEASE_MS);
     }
 }

@@ -37,7 +37,7 @@ impl Node {
         let mine = self.membership.start().order();
         let Some(other) = named.iter().find(|named| named.peer == self.me) else { return };
         if other.start.order() > mine {
-            self.life.go();
+            self.lifecycle.go();
             self.out.stop_timers();
             self.report_copy(self.me, Vec::new(), true);
         } else if other.start.order() == mine {

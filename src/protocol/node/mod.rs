@@ -21,7 +21,7 @@ use crate::protocol::action::Action;
 use crate::protocol::blobs::Blobs;
 use crate::protocol::event::Event;
 use crate::protocol::lifecycle::Lifecycle;
-use crate::protocol::limits::{BEAT_MS, SWEEP_MS};
+use crate::protocol::limits::{HEARTBEAT_MS, SWEEP_MS};
 use crate::protocol::membership::Membership;
 use crate::protocol::module::aggregation::Aggregation;
 use crate::protocol::module::apply_queue::ApplyQueue;
@@ -87,7 +87,7 @@ pub struct Node {
     plan: Arc<RunPlan>,
     now: Millis,
     out: Outbox,
-    life: Lifecycle,
+    lifecycle: Lifecycle,
     membership: Membership,
     reputation: Reputation,
     blobs: Blobs,
@@ -108,7 +108,7 @@ impl Node {
             plan: plan.into(),
             now: Millis(0),
             out: Outbox::default(),
-            life: Lifecycle::default(),
+            lifecycle: Lifecycle::default(),
             membership: Membership::default(),
             reputation: Reputation::default(),
             blobs: Blobs::default(),
@@ -137,7 +137,7 @@ impl Node {
         self.now = self.now.max(now);
         let mut concerns = Concerns::Everything;
         match event {
-            Event::Found => self.found(),
+            Event::Create => self.create(),
             Event::Join(contacts) => self.join(contacts),
             Event::Listening(addresses) => self.listening(addresses),
             Event::Heard { module, author, message } => {
@@ -172,7 +172,7 @@ impl Node {
         if !self.is_gone() {
             self.go_on(concerns);
         }
-        self.forget_unreferenced();
+        self.release_unreferenced();
         self.out.take()
     }
 
@@ -183,8 +183,8 @@ impl Node {
             Concerns::Module(module) => self.modules.contains_key(&module).then_some(module).into_iter().collect(),
             Concerns::Everything => self.modules.keys().copied().collect(),
         };
-        if self.life.take_moved() {
-            self.keep_places();
+        if self.lifecycle.take_moved() {
+            self.move_worker_slots();
         }
         for module in modules {
             self.apply_next(module);
@@ -200,20 +200,20 @@ impl Node {
         self.out.act(action);
     }
 
-    /// Begins to beat; called once the node has something to beat about.
+    /// Begins to heartbeat; called once the node has something to heartbeat about.
     pub(in crate::protocol) fn start_timers(&mut self) {
-        self.life.begin(self.now);
-        self.out.set_timer(Timer::Beat, self.now);
+        self.lifecycle.begin(self.now);
+        self.out.set_timer(Timer::Heartbeat, self.now);
         self.out.set_timer(Timer::Sweep, self.now + SWEEP_MS);
     }
 
     pub(in crate::protocol) fn tick(&mut self) {
         for timer in self.out.take_due(self.now) {
             match timer {
-                Timer::Beat => {
-                    self.out.set_timer(Timer::Beat, self.now + BEAT_MS);
-                    self.forget_the_dead();
-                    self.beat_everywhere();
+                Timer::Heartbeat => {
+                    self.out.set_timer(Timer::Heartbeat, self.now + HEARTBEAT_MS);
+                    self.prune_members();
+                    self.send_heartbeats();
                 }
                 Timer::Sweep => {
                     self.out.set_timer(Timer::Sweep, self.now + SWEEP_MS);
@@ -226,27 +226,27 @@ impl Node {
     }
 
     pub(in crate::protocol) fn sweep(&mut self) {
-        self.membership.forget_copies(self.now);
-        if let Some(for_ms) = self.life.sweep(self.now) {
+        self.membership.prune_copies(self.now);
+        if let Some(for_ms) = self.lifecycle.sweep(self.now) {
             self.membership.wake(self.now);
             self.stood_still(for_ms);
         }
-        if !self.life.is_leaving() {
+        if !self.lifecycle.is_leaving() {
             self.watch_owners();
             self.watch_holders();
             self.watch_paths();
             self.search_on();
         }
         self.watch_trainer();
-        self.inherit_on();
+        self.continue_hand_offs();
         self.retry_fetches();
         self.close_gaps();
         self.repeat_offers();
-        self.accuse_on();
+        self.publish_fraud_proofs();
         self.live_with_it();
         self.leave_unused_modules();
         self.watch_replicas();
-        if !self.life.is_leaving() {
+        if !self.lifecycle.is_leaving() {
             self.evaluate_next();
         }
         self.leave_on();

@@ -17,7 +17,7 @@ use crate::protocol::{Held, Node, Replica, RunPlan};
 
 impl Node {
     /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
-    /// [is blank](Self::is_blank), with `Event::Found`.
+    /// [is blank](Self::is_blank), with `Event::Create`.
     pub fn restore(me: PeerKey, plan: impl Into<Arc<RunPlan>>, records: Vec<Record>) -> Self {
         let mut node = Self::new(me, plan);
         for record in records {
@@ -30,7 +30,7 @@ impl Node {
             !chain.is_some_and(|chain| chain.fits(&signed.update))
         });
         node.release_contributions();
-        node.restore_places();
+        node.restore_worker_slots();
         // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
         node.out.clear();
         node.blobs.release_nothing();
@@ -77,13 +77,13 @@ impl Node {
             Record::Trainer { path, trainer } => {
                 self.paths.set_trainer(path, trainer);
             }
-            Record::Rescued { module, parent_update, counted } => {
+            Record::Reproposed { module, parent_update, counted } => {
                 self.contributions.restore_reproposed(Reproposed { module, parent_update, counted });
             }
             Record::Checkpoint(checkpoint) => self.restore_checkpoint(checkpoint),
-            Record::Condemned { module, update, owner } => {
+            Record::Invalidated { module, update, owner } => {
                 self.reputation.audits_mut().invalidate(self.now, module, (update, owner));
-                self.reputation.blame(self.now, owner, Fault::WrongUpdate, None);
+                self.reputation.penalize(self.now, owner, Fault::WrongUpdate, None);
                 self.restore_before(module, update);
             }
             Record::Abandoned(path) => {
@@ -131,7 +131,7 @@ impl Node {
             self.paths.give_up(path);
             self.paths.remove_trainer(path);
             self.paths.remove_checkpoint(path);
-            self.let_go_of_ground(path);
+            self.release_base_states(path);
             return;
         }
         let stage = if standby { Stage::Standby } else { Stage::Joining };
@@ -143,12 +143,12 @@ impl Node {
         if self.contributions.contains(&finished) {
             return;
         }
-        self.let_go_of_ground(finished.path);
+        self.release_base_states(finished.path);
         // Its trainer is kept only with the path.
         if self.paths.holds(finished.path) {
             self.paths.set_trainer(finished.path, finished.trainer);
         } else {
-            finished.stands_on.clear();
+            finished.base_states.clear();
         }
         self.contributions.add(finished);
     }
@@ -157,7 +157,7 @@ impl Node {
     pub(in crate::protocol) fn resume_ownership(&mut self, module: ModuleId, term: Term) {
         let me = self.me;
         self.adopt_owner(module, term, me);
-        self.beat_on(module);
+        self.send_heartbeat(module);
         self.open_collection(module, self.membership.response_times().settle_ms());
         self.say_sealed_again(module);
     }
@@ -172,7 +172,7 @@ impl Node {
         };
         let (again, gone): (Vec<SignedUpdate>, Vec<SignedUpdate>) = sealed.into_iter().partition(stands);
         for signed in gone {
-            self.forget(signed.update.average.hash);
+            self.release(signed.update.average.hash);
         }
         let Some(signed) = again.into_iter().next() else { return };
         let Some(state) = self.modules.get_mut(&module) else { return };
@@ -184,8 +184,8 @@ impl Node {
         let next = self.modules.get(&module).and_then(|state| state.applying.next());
         if next != Some(&signed) {
             // It is out, so no other is signed in its term.
-            self.forget(signed.update.average.hash);
-            self.claim(module);
+            self.release(signed.update.average.hash);
+            self.take_ownership(module);
         }
     }
 
@@ -199,7 +199,7 @@ impl Node {
         let ended = |signed: &SignedUpdate| signed.update.module == module && owned != Some(signed.update.term);
         let released = self.contributions.take_sealed(ended);
         for signed in released {
-            self.forget(signed.update.average.hash);
+            self.release(signed.update.average.hash);
         }
     }
 

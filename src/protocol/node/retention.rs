@@ -16,16 +16,16 @@ use crate::protocol::{Node, Replica};
 
 impl Node {
     /// Nothing here needs this blob for what it was; it goes when nothing else refers to it.
-    pub(in crate::protocol) fn forget(&mut self, blob: BlobHash) {
+    pub(in crate::protocol) fn release(&mut self, blob: BlobHash) {
         self.blobs.release(blob);
     }
 
     /// After every event in which something was let go.
-    pub(in crate::protocol) fn forget_unreferenced(&mut self) {
+    pub(in crate::protocol) fn release_unreferenced(&mut self) {
         let mut releases = self.blobs.take_releases();
         let gone = releases.take_unreferenced(|visit| self.for_each_reference(&mut |blob| visit(blob)));
         self.blobs.put_back(releases);
-        gone.into_iter().for_each(|blob| self.out.act(Action::Forget(blob)));
+        gone.into_iter().for_each(|blob| self.out.act(Action::Release(blob)));
     }
 
     /// The blobs that this node may still need or be asked for; all others can be removed.
@@ -43,8 +43,8 @@ impl Node {
         }
         self.contributions.blobs().for_each(&mut visit);
         self.paths.trainers().map(|(_, blob)| blob.hash).for_each(&mut visit);
-        let stands_on = self.paths.held().keys().flat_map(|path| self.stands_on(*path));
-        stands_on.map(|(_, state)| state.hash).for_each(&mut visit);
+        let base_states = self.paths.held().keys().flat_map(|path| self.base_states(*path));
+        base_states.map(|(_, state)| state.hash).for_each(&mut visit);
         self.evaluations.reads().for_each(&mut visit);
         self.paths.hand_offs().arrived().for_each(&mut visit);
         self.reputation.audits().blobs().for_each(&mut visit);
@@ -66,19 +66,19 @@ impl Node {
 
     /// The chain of a module gives way to another, which has not counted all that it has. What this node combined, it
     /// can offer to the other; what is older is lost.
-    pub(in crate::protocol) fn rescue(&mut self, module: ModuleId, given_up: &Chain) {
+    pub(in crate::protocol) fn repropose(&mut self, module: ModuleId, given_up: &Chain) {
         let me = self.me;
         let Some(chain) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return };
-        let mine = given_up.places().filter(|(hash, signed)| signed.update.owner == me && !chain.contains(*hash));
-        let rescued: Vec<Counted> = mine
+        let mine = given_up.entries().filter(|(hash, signed)| signed.update.owner == me && !chain.contains(*hash));
+        let reproposed: Vec<Counted> = mine
             .flat_map(|(_, signed)| &signed.update.contributions)
             .filter(|counted| countable(given_up.head().version, counted.parent) && !chain.has_counted(counted.key()))
             .copied()
             .collect();
-        for counted in rescued {
+        for counted in reproposed {
             let parent_update = given_up.update_of(counted.parent).unwrap_or(GENESIS);
             if self.contributions.repropose(Reproposed { module, parent_update, counted }) {
-                self.act(Action::Persist(Record::Rescued { module, parent_update, counted }));
+                self.act(Action::Persist(Record::Reproposed { module, parent_update, counted }));
             }
         }
     }
@@ -91,7 +91,7 @@ impl Node {
             modules.get(&module).and_then(Replica::head).is_some_and(|head| countable(head.version, parent))
         };
         let released = self.contributions.retain(keeps);
-        released.into_iter().for_each(|blob| self.forget(blob));
+        released.into_iter().for_each(|blob| self.release(blob));
     }
 
     /// What became too old to be counted when a module's head moved on, and is in no update: said once.

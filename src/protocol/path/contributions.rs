@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::super::journal::record::{Finished, Record, StartedFrom};
-use super::super::limits::MAX_RESCUED;
+use super::super::limits::MAX_REPROPOSED;
 use super::super::wire::message::{Counted, SignedUpdate, UpdateHash};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
@@ -59,19 +59,19 @@ impl Contributions {
     }
 
     /// What the trainer of a path stands on, if it has trained here.
-    pub(in crate::protocol) fn stands_on(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
-        self.trained(path).next().map_or(&[], |finished| &finished.stands_on)
+    pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
+        self.trained(path).next().map_or(&[], |finished| &finished.base_states)
     }
 
     /// Nothing of a path is trained from where it stood any more: these states can go.
-    pub(in crate::protocol) fn leave_ground(&mut self, path: PathId) -> Vec<BlobRef> {
+    pub(in crate::protocol) fn release_base_states(&mut self, path: PathId) -> Vec<BlobRef> {
         let of = self.finished.iter_mut().filter(|finished| finished.path == path);
-        of.flat_map(|finished| finished.stands_on.drain(..)).map(|(_, state)| state).collect()
+        of.flat_map(|finished| finished.base_states.drain(..)).map(|(_, state)| state).collect()
     }
 
     /// Takes in what is proposed again; whether it is new and there is room.
     pub(in crate::protocol) fn repropose(&mut self, reproposed: Reproposed) -> bool {
-        let takes = self.reproposed.len() < MAX_RESCUED && !self.reproposed.contains(&reproposed);
+        let takes = self.reproposed.len() < MAX_REPROPOSED && !self.reproposed.contains(&reproposed);
         if takes {
             self.reproposed.push_back(reproposed);
         }
@@ -161,7 +161,7 @@ impl Contributions {
     pub(in crate::protocol) fn reproposed_records(&self) -> impl Iterator<Item = Record> {
         self.reproposed.iter().map(|reproposed| {
             let Reproposed { module, parent_update, counted } = *reproposed;
-            Record::Rescued { module, parent_update, counted }
+            Record::Reproposed { module, parent_update, counted }
         })
     }
 }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, PathId, PeerKey};
 use crate::protocol::event::RequestId;
-use crate::protocol::limits::HANDOVER_REPEAT_MS;
-use crate::protocol::wire::message::PathHandover;
+use crate::protocol::limits::HAND_OFF_REPEAT_MS;
+use crate::protocol::wire::message::PathHandOff;
 
 /// A path that was taken and waits for its trainer.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ struct Incoming {
     since: Millis,
     asked_at: Option<Millis>,
     asked: Option<RequestId>,
-    state: Option<PathHandover>,
+    state: Option<PathHandOff>,
     missing: BTreeSet<BlobHash>,
 }
 
@@ -46,7 +46,7 @@ pub(in crate::protocol) struct HandOffs {
 }
 
 /// The blobs that a path's trainer consists of.
-pub(in crate::protocol) fn blobs(state: &PathHandover) -> Vec<BlobRef> {
+pub(in crate::protocol) fn blobs(state: &PathHandOff) -> Vec<BlobRef> {
     let middle = state.checkpoint.iter();
     let middle = middle.flat_map(|middle| middle.start.iter().map(|(_, state)| *state).chain([middle.blob]));
     state.trainer.into_iter().chain(middle).collect()
@@ -102,7 +102,7 @@ impl HandOffs {
     }
 
     /// The holder has said what the path's trainer is. Returns the blobs to be fetched.
-    pub(in crate::protocol) fn told(&mut self, path: PathId, state: PathHandover) -> Vec<BlobRef> {
+    pub(in crate::protocol) fn told(&mut self, path: PathId, state: PathHandOff) -> Vec<BlobRef> {
         let needed = blobs(&state);
         if let Some(incoming) = self.incoming.get_mut(&path) {
             incoming.missing = needed.iter().map(|blob| blob.hash).collect();
@@ -123,7 +123,7 @@ impl HandOffs {
     }
 
     /// The path waits no longer. Returns from whom, and what its trainer is as far as that was said.
-    pub(in crate::protocol) fn end(&mut self, path: PathId) -> Option<(PeerKey, Option<PathHandover>)> {
+    pub(in crate::protocol) fn end(&mut self, path: PathId) -> Option<(PeerKey, Option<PathHandOff>)> {
         self.incoming.remove(&path).map(|incoming| (incoming.from, incoming.state))
     }
 
@@ -132,7 +132,7 @@ impl HandOffs {
         &self,
         now: Millis,
         path: PathId,
-        timeout_ms: impl Fn(Option<&PathHandover>) -> u64,
+        timeout_ms: impl Fn(Option<&PathHandOff>) -> u64,
     ) -> Step {
         let Some(incoming) = self.incoming.get(&path) else { return Step::Wait };
         if now.since(incoming.since) >= timeout_ms(incoming.state.as_ref()) {
@@ -141,7 +141,7 @@ impl HandOffs {
         if incoming.state.is_some() {
             return Step::Complete;
         }
-        let due = incoming.asked_at.is_none_or(|at| now.since(at) >= HANDOVER_REPEAT_MS);
+        let due = incoming.asked_at.is_none_or(|at| now.since(at) >= HAND_OFF_REPEAT_MS);
         if incoming.asked.is_none() && due {
             return Step::Ask { from: incoming.from, again: incoming.asked_at.is_some() };
         }
@@ -171,22 +171,22 @@ mod tests {
     const PATH: PathId = PathId(1);
     const HOLDER: PeerKey = PeerKey([2; 32]);
 
-    fn trainer() -> PathHandover {
-        PathHandover { trainer: Some(BlobRef::of(b"trainer")), ..PathHandover::default() }
+    fn trainer() -> PathHandOff {
+        PathHandOff { trainer: Some(BlobRef::of(b"trainer")), ..PathHandOff::default() }
     }
 
     #[test]
     fn a_path_is_asked_for_until_its_holder_answers_and_complete_when_all_is_here() {
         let mut hand_offs = HandOffs::default();
-        let minute = |_: Option<&PathHandover>| 60_000;
+        let minute = |_: Option<&PathHandOff>| 60_000;
         hand_offs.take(Millis(0), PATH, HOLDER, true);
         assert_eq!(hand_offs.trains_on(PATH), Some(HOLDER));
         assert_eq!(hand_offs.step(Millis(0), PATH, minute), Step::Ask { from: HOLDER, again: false });
         hand_offs.asked(Millis(0), PATH, HOLDER, RequestId(7));
-        assert_eq!(hand_offs.step(Millis(HANDOVER_REPEAT_MS), PATH, minute), Step::Wait);
+        assert_eq!(hand_offs.step(Millis(HAND_OFF_REPEAT_MS), PATH, minute), Step::Wait);
         assert_eq!(hand_offs.answered(RequestId(7)), Some((PATH, HOLDER)));
         assert_eq!(
-            hand_offs.step(Millis(HANDOVER_REPEAT_MS), PATH, minute),
+            hand_offs.step(Millis(HAND_OFF_REPEAT_MS), PATH, minute),
             Step::Ask { from: HOLDER, again: true },
             "the answer said nothing"
         );
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn what_takes_too_long_is_given_up_but_not_before_the_modules_are_here() {
         let mut hand_offs = HandOffs::default();
-        let second = |_: Option<&PathHandover>| 1_000;
+        let second = |_: Option<&PathHandOff>| 1_000;
         hand_offs.take(Millis(0), PATH, HOLDER, true);
         hand_offs.wait_for_modules(Millis(5_000), PATH);
         assert!(matches!(hand_offs.step(Millis(5_999), PATH, second), Step::Ask { .. }));

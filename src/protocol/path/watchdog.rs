@@ -108,8 +108,8 @@ impl Watchdog {
         self.look(now);
         let begun = self.scored.map_or(self.stepped, |(_, batches)| batches > 0);
         let least = if begun { SILENCE_LEAST_MS } else { FIRST_STEP_MS };
-        let patience_ms = least.max(self.longest_gap_ms.saturating_mul(SILENCE_FACTOR));
+        let timeout_ms = least.max(self.longest_gap_ms.saturating_mul(SILENCE_FACTOR));
         let at_work = self.steps.is_some() || self.scored.is_some();
-        (at_work && self.silent_ms >= patience_ms).then_some(self.silent_ms)
+        (at_work && self.silent_ms >= timeout_ms).then_some(self.silent_ms)
     }
 }

@@ -1,14 +1,14 @@
 //! Audits: what is to be found out, what was proven wrong and is told to others, and which updates are invalidated.
 //!
-//! One audit is in hand at a time, and few wait, of each accuser one. What cannot be had proves nothing.
+//! One audit is in hand at a time, and few wait, of each reporter one. What cannot be had proves nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{ACCUSE_REPEAT_MS, ACCUSED_MS, MAX_AUDITS, MAX_CONDEMNED, VERSIONS_KEPT};
-use crate::protocol::wire::message::{Accused, ContributionKey, SignedUpdate, UpdateHash};
+use crate::protocol::limits::{FRAUD_PROOF_MS, FRAUD_PROOF_REPEAT_MS, MAX_AUDITS, MAX_INVALIDATED, VERSIONS_KEPT};
+use crate::protocol::wire::message::{ContributionKey, Evidence, SignedUpdate, UpdateHash};
 
 /// What is to be found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(in crate::protocol) struct Audit {
     pub(in crate::protocol) id: BlobHash,
     pub(in crate::protocol) case: Case,
     /// Who said that it is wrong, if that is why there is an audit.
-    pub(in crate::protocol) accuser: Option<PeerKey>,
+    pub(in crate::protocol) reporter: Option<PeerKey>,
 }
 
 /// The audit that is in hand.
@@ -133,7 +133,7 @@ impl Audits {
     /// One more audit waits, unless it is known, the same peer asks for two, or too many wait. Whether it does.
     pub(in crate::protocol) fn open(&mut self, audit: Audit) -> bool {
         let mut open = self.in_hand.iter().map(|in_hand| &in_hand.audit).chain(&self.waiting);
-        let twice = audit.accuser.is_some() && open.any(|other| other.accuser == audit.accuser);
+        let twice = audit.reporter.is_some() && open.any(|other| other.reporter == audit.reporter);
         let opens = !twice && !self.knows(audit.id) && self.waiting.len() < MAX_AUDITS;
         if opens {
             self.waiting.push_back(audit);
@@ -202,21 +202,21 @@ impl Audits {
     /// Of what was proven, what is too old to be told of any more. Returns its blobs.
     pub(in crate::protocol) fn expire(&mut self, now: Millis) -> Vec<BlobHash> {
         let mut released = Vec::new();
-        while let Some(gone) = self.proven.pop_front_if(|proven| now.since(proven.since) >= ACCUSED_MS) {
+        while let Some(gone) = self.proven.pop_front_if(|proven| now.since(proven.since) >= FRAUD_PROOF_MS) {
             released.extend(gone.case.hashes());
         }
         released
     }
 
     /// What is to be told to the members of a module now, for the first time or again.
-    pub(in crate::protocol) fn to_tell(&mut self, now: Millis) -> Vec<(ModuleId, Accused)> {
-        let due = |proven: &&mut Proven| proven.said_at.is_none_or(|at| now.since(at) >= ACCUSE_REPEAT_MS);
+    pub(in crate::protocol) fn to_tell(&mut self, now: Millis) -> Vec<(ModuleId, Evidence)> {
+        let due = |proven: &&mut Proven| proven.said_at.is_none_or(|at| now.since(at) >= FRAUD_PROOF_REPEAT_MS);
         let tell = |proven: &mut Proven| {
             proven.said_at = Some(now);
             let what = match &proven.case {
-                Case::Update(signed, _) => Accused::Update(signed.clone()),
+                Case::Update(signed, _) => Evidence::Update(signed.clone()),
                 Case::Contribution { key: (path, parent, _), blob, .. } => {
-                    Accused::Contribution { path: *path, parent: *parent, blob: *blob }
+                    Evidence::Contribution { path: *path, parent: *parent, blob: *blob }
                 }
             };
             (proven.module, what)
@@ -239,7 +239,7 @@ impl Audits {
         if self.is_invalidated(update) {
             return false;
         }
-        if self.invalidated.len() >= MAX_CONDEMNED {
+        if self.invalidated.len() >= MAX_INVALIDATED {
             self.invalidated.pop_front();
         }
         self.invalidated.push_back(Invalidated { module, update, owner, since });
@@ -259,7 +259,7 @@ impl Audits {
 
     /// What the journal says of it.
     pub(in crate::protocol) fn records(&self) -> impl Iterator<Item = Record> {
-        self.invalidated.iter().map(|it| Record::Condemned { module: it.module, update: it.update, owner: it.owner })
+        self.invalidated.iter().map(|it| Record::Invalidated { module: it.module, update: it.update, owner: it.owner })
     }
 
     /// Blobs that are needed for it.
@@ -289,10 +289,10 @@ mod tests {
 
     const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
 
-    fn audit(id: u8, accuser: Option<u8>) -> Audit {
+    fn audit(id: u8, reporter: Option<u8>) -> Audit {
         let blob = BlobRef::of(&[id]);
         let case = Case::Contribution { author: PeerKey([9; 32]), key: (PathId(0), Version(0), blob.hash), blob };
-        Audit { module: MODULE, id: blob.hash, case, accuser: accuser.map(|peer| PeerKey([peer; 32])) }
+        Audit { module: MODULE, id: blob.hash, case, reporter: reporter.map(|peer| PeerKey([peer; 32])) }
     }
 
     #[test]
@@ -325,9 +325,9 @@ mod tests {
         let proven = audit(0, None);
         assert!(audits.prove(Millis(0), MODULE, proven.case).is_empty());
         assert_eq!(audits.to_tell(Millis(0)).len(), 1);
-        assert_eq!(audits.to_tell(Millis(ACCUSE_REPEAT_MS - 1)).len(), 0);
-        assert_eq!(audits.to_tell(Millis(ACCUSE_REPEAT_MS)).len(), 1);
-        assert_eq!(audits.expire(Millis(ACCUSED_MS)), [proven.id]);
-        assert_eq!(audits.to_tell(Millis(2 * ACCUSED_MS)).len(), 0);
+        assert_eq!(audits.to_tell(Millis(FRAUD_PROOF_REPEAT_MS - 1)).len(), 0);
+        assert_eq!(audits.to_tell(Millis(FRAUD_PROOF_REPEAT_MS)).len(), 1);
+        assert_eq!(audits.expire(Millis(FRAUD_PROOF_MS)), [proven.id]);
+        assert_eq!(audits.to_tell(Millis(2 * FRAUD_PROOF_MS)).len(), 0);
     }
 }

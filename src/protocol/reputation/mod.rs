@@ -12,8 +12,8 @@ pub mod score;
 
 use self::audit::Audits;
 use self::not_contributing::NotContributing;
-use self::owner_trust::Distrusted;
-use self::score::{Conducts, Fault};
+use self::owner_trust::OwnerTrust;
+use self::score::{Fault, PeerScores};
 use super::wire::message::ContributionKey;
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey, Version};
@@ -21,8 +21,8 @@ use crate::names::{ModuleId, PathId, PeerKey, Version};
 /// What a node holds against others.
 #[derive(Debug, Default)]
 pub(super) struct Reputation {
-    owners: Distrusted,
-    scores: Conducts,
+    owners: OwnerTrust,
+    scores: PeerScores,
     not_contributing: NotContributing,
     audits: Audits,
 }
@@ -36,19 +36,19 @@ impl Reputation {
         &mut self.audits
     }
 
-    pub(super) fn scores(&self) -> &Conducts {
+    pub(super) fn scores(&self) -> &PeerScores {
         &self.scores
     }
 
     /// A peer was wrong; with a contribution, if one is said, for which it is penalized once. Says whether this quarantines it.
-    pub(super) fn blame(
+    pub(super) fn penalize(
         &mut self,
         now: Millis,
         peer: PeerKey,
         fault: Fault,
         contribution: Option<ContributionKey>,
     ) -> bool {
-        self.scores.blame(now, peer, fault, contribution)
+        self.scores.penalize(now, peer, fault, contribution)
     }
 
     /// A contribution of the peer's was counted in full.
@@ -63,7 +63,7 @@ impl Reputation {
 
     /// Whether a peer is believed as an owner.
     pub(super) fn is_believed(&self, now: Millis, peer: PeerKey) -> bool {
-        !self.owners.has(now, peer) && !self.scores.is_named(now, peer)
+        !self.owners.has(now, peer) && !self.scores.is_quarantined(now, peer)
     }
 
     /// A peer has failed as the owner of a module.

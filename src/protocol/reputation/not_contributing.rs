@@ -72,8 +72,8 @@ impl NotContributing {
     }
 
     /// Forgets failed owners that are believed again, and holders that are gone.
-    pub(super) fn retain(&mut self, distrusted: impl Fn(PeerKey) -> bool, alive: impl Fn(PeerKey) -> bool) {
-        self.failed_owners.retain(|(_, peer)| distrusted(*peer));
+    pub(super) fn retain(&mut self, failed: impl Fn(PeerKey) -> bool, alive: impl Fn(PeerKey) -> bool) {
+        self.failed_owners.retain(|(_, peer)| failed(*peer));
         self.holders.retain(|(_, peer)| alive(*peer));
     }
 

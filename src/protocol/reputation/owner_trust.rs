@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use crate::clock::Millis;
 use crate::names::PeerKey;
-use crate::protocol::limits::{DISTRUST_MS, MAX_DOUBLINGS, MAX_MEMBERS};
+use crate::protocol::limits::{FAILED_OWNER_MS, MAX_DOUBLINGS, MAX_MEMBERS};
 
 /// Those that have failed as owners.
 #[derive(Clone, Debug, Default)]
-pub struct Distrusted {
+pub struct OwnerTrust {
     peers: BTreeMap<PeerKey, Failed>,
 }
 
@@ -19,7 +19,7 @@ struct Failed {
     until: Millis,
 }
 
-impl Distrusted {
+impl OwnerTrust {
     /// A peer has failed.
     pub fn failed(&mut self, now: Millis, peer: PeerKey) {
         if self.peers.len() >= MAX_MEMBERS {
@@ -27,7 +27,7 @@ impl Distrusted {
             soonest.map(|peer| self.peers.remove(&peer));
         }
         let failed = self.peers.entry(peer).or_insert(Failed { times: 0, until: now });
-        failed.until = now + (DISTRUST_MS << failed.times.min(MAX_DOUBLINGS));
+        failed.until = now + (FAILED_OWNER_MS << failed.times.min(MAX_DOUBLINGS));
         failed.times += 1;
     }
 
@@ -48,27 +48,27 @@ mod tests {
 
     #[test]
     fn each_time_lasts_twice_as_long_up_to_a_bound() {
-        let (peer, mut distrusted) = (PeerKey([1; 32]), Distrusted::default());
+        let (peer, mut failed) = (PeerKey([1; 32]), OwnerTrust::default());
         for doublings in [0, 1, 2] {
             let now = Millis(1_000_000_000 * doublings);
-            distrusted.failed(now, peer);
-            let lasts_ms = DISTRUST_MS << doublings;
-            assert!(distrusted.has(now + (lasts_ms - 1), peer) && !distrusted.has(now + lasts_ms, peer));
+            failed.failed(now, peer);
+            let lasts_ms = FAILED_OWNER_MS << doublings;
+            assert!(failed.has(now + (lasts_ms - 1), peer) && !failed.has(now + lasts_ms, peer));
         }
         for _ in 0..100 {
-            distrusted.failed(Millis(0), peer);
+            failed.failed(Millis(0), peer);
         }
-        assert!(!distrusted.has(Millis(DISTRUST_MS << MAX_DOUBLINGS), peer));
+        assert!(!failed.has(Millis(FAILED_OWNER_MS << MAX_DOUBLINGS), peer));
     }
 
     #[test]
     fn a_flood_of_strangers_does_not_grow_the_table() {
-        let mut distrusted = Distrusted::default();
+        let mut failed = OwnerTrust::default();
         for number in 0..2 * MAX_MEMBERS as u32 {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&number.to_le_bytes());
-            distrusted.failed(Millis(u64::from(number)), PeerKey(key));
+            failed.failed(Millis(u64::from(number)), PeerKey(key));
         }
-        assert_eq!(distrusted.count(), MAX_MEMBERS);
+        assert_eq!(failed.count(), MAX_MEMBERS);
     }
 }

@@ -82,14 +82,14 @@ pub struct Status {
     /// Scores of paths, by path.
     pub scores: Vec<ScoreStatus>,
     /// Peers whose contributions are known here, and what was wrong with them.
-    pub conduct: Vec<ConductStatus>,
+    pub peer_scores: Vec<PeerScoreStatus>,
     /// Updates of others that were counted again here.
     pub audited: u64,
 }
 
 /// How a peer has behaved, as far as this one has seen.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub struct ConductStatus {
+pub struct PeerScoreStatus {
     /// Who.
     pub peer: PeerKey,
     /// Its contributions that updates have counted in full.
@@ -97,8 +97,8 @@ pub struct ConductStatus {
     /// How often it was wrong, and in what.
     pub faults: BTreeMap<Fault, u64>,
     /// Whether its offers are not taken for now.
-    pub named: bool,
-    /// Why it is, or was last, named.
+    pub quarantined: bool,
+    /// Why it is, or was last, quarantined.
     pub reason: Option<String>,
 }
 

@@ -61,7 +61,7 @@ pub enum Waiting {
         module: String,
     },
     /// Others train a module's round, which this path lets pass, since its other modules are further.
-    Passing {
+    Skipping {
         /// The module.
         module: String,
     },
@@ -151,7 +151,7 @@ impl fmt::Display for Waiting {
             Self::Taker => f.write_str("another peer, which takes it"),
             Self::Done => f.write_str("nothing: its path is done"),
             Self::Applying { module } => write!(f, "module {module}: an update is being fetched and applied"),
-            Self::Passing { module } => {
+            Self::Skipping { module } => {
                 write!(f, "module {module}: others train its round, this path goes on with the next")
             }
             Self::Unowned { module } => write!(f, "module {module}: nobody owns it yet"),

@@ -155,7 +155,7 @@ mod tests {
         MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, MAX_WANTED, SIGNATURE_BYTES,
     };
     use crate::protocol::wire::message::{
-        Beat, Copied, Counted, Head, Lease, Offer, Score, SignedUpdate, Stage, Start, Wanted,
+        Copied, Counted, Head, Heartbeat, Lease, Offer, Score, SignedUpdate, Stage, Start, Wanted,
     };
 
     fn offer() -> Message {
@@ -196,7 +196,7 @@ mod tests {
     fn a_beat_has_these_bytes() {
         let trainer = BlobRef { hash: BlobHash([6; 32]), bytes: 8 };
         let copied = vec![Copied { peer: PeerKey([4; 32]), start: start() }];
-        let beat = Message::Beat(Beat {
+        let heartbeat = Message::Heartbeat(Heartbeat {
             start: start(),
             sequence: 9,
             head: None,
@@ -234,8 +234,8 @@ mod tests {
         golden.extend([4; 32]);
         golden.extend(&start);
         golden.extend([1, 2, 1, 0, 0]);
-        assert_eq!(encode(&beat).unwrap(), golden);
-        assert_eq!(decode::<Message>(&golden), Ok(beat));
+        assert_eq!(encode(&heartbeat).unwrap(), golden);
+        assert_eq!(decode::<Message>(&golden), Ok(heartbeat));
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_length_from_the_wire_allocates_nothing() {
-        let beat = Message::Beat(Beat {
+        let heartbeat = Message::Heartbeat(Heartbeat {
             start: start(),
             sequence: 1,
             head: None,
@@ -281,7 +281,7 @@ mod tests {
             leaving: false,
             pace: 0,
         });
-        let mut bytes = encode(&beat).unwrap();
+        let mut bytes = encode(&heartbeat).unwrap();
         let leases_length = bytes.len() - 4 - 1 - 8 - 8 - 8 - 4 - 8;
         bytes[leases_length..leases_length + 8].copy_from_slice(&(u64::MAX / 64).to_le_bytes());
         assert!(matches!(decode::<Message>(&bytes), Err(WireError::Body(_))));
@@ -306,7 +306,7 @@ mod tests {
         let signed = SignedUpdate { update, signature: vec![0; 64] };
         assert!(encode(&Message::Update(signed)).is_ok());
         let head = Head { version: Version(1), update: BlobHash([1; 32]), state: blob, weight: 1 };
-        let beat = Beat {
+        let heartbeat = Heartbeat {
             start: start(),
             sequence: 1,
             head: Some(head),
@@ -322,7 +322,7 @@ mod tests {
             leaving: false,
             pace: 0,
         };
-        assert!(encode(&Message::Beat(beat)).is_ok());
+        assert!(encode(&Message::Heartbeat(heartbeat)).is_ok());
     }
 
     #[test]

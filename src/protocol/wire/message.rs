@@ -27,7 +27,7 @@ pub struct Head {
 
 impl Head {
     /// Whether this chain goes on where the two meet: more weight, then the smaller hash.
-    pub fn beats(&self, other: &Self) -> bool {
+    pub fn outweighs(&self, other: &Self) -> bool {
         self.weight > other.weight || (self.weight == other.weight && self.update < other.update)
     }
 }
@@ -48,7 +48,7 @@ pub enum Stage {
     /// It goes, and gives the path to whoever takes it.
     Leaving,
     /// It waits for a module whose round others train without it.
-    Passing,
+    Skipping,
 }
 
 impl Stage {
@@ -58,7 +58,7 @@ impl Stage {
     }
 }
 
-/// A path held by a peer, for as long as its beats say so.
+/// A path held by a peer, for as long as its heartbeats say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// Which path.
@@ -115,10 +115,10 @@ pub struct Wanted {
 
 /// By which members of a module know each other to be alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beat {
+pub struct Heartbeat {
     /// Which start of this peer speaks.
     pub start: Start,
-    /// Counts this start's beats.
+    /// Counts this start's heartbeats.
     pub sequence: u64,
     /// Where the sender's chain stands; nothing while it is still fetching it.
     pub head: Option<Head>,
@@ -251,7 +251,7 @@ pub struct Score {
 
 /// What is said to be wrong. Whoever hears it finds out for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Accused {
+pub enum Evidence {
     /// This update is not what its contributions make.
     Update(SignedUpdate),
     /// What was offered so is no contribution.
@@ -267,18 +267,18 @@ pub enum Accused {
 
 /// Said by whoever has found it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Accusation {
+pub struct FraudProof {
     /// Differs each time that it is said.
     pub sequence: u64,
     /// What is wrong.
-    pub what: Accused,
+    pub what: Evidence,
 }
 
 /// On a module's topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// Alive.
-    Beat(Beat),
+    Heartbeat(Heartbeat),
     /// Trained.
     Offer(Offer),
     /// Combined.
@@ -286,7 +286,7 @@ pub enum Message {
     /// Evaluated.
     Score(Score),
     /// Found wrong.
-    Accusation(Accusation),
+    FraudProof(FraudProof),
 }
 
 /// A peer and its paths, as another knows them.
@@ -325,7 +325,7 @@ pub enum Request {
 
 /// What a path's trainer has come to, for the peer that takes the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PathHandover {
+pub struct PathHandOff {
     /// It is being stopped, or I have not heard yet that you take the path: ask again.
     pub later: bool,
     /// After the last phase that was finished: AdamW's moments, the data cursor, the residuals.
@@ -348,7 +348,7 @@ pub enum Response {
     /// I cannot; the reason is for people.
     Refused(String),
     /// The path is yours, with this; nothing if I know nothing of it.
-    Path(Option<PathHandover>),
+    Path(Option<PathHandOff>),
     /// The result of a query about text.
     QueryResult(QueryResult),
 }

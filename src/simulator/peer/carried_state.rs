@@ -17,7 +17,7 @@ pub(in crate::simulator) struct CarriedState {
     /// Of each module after these steps; nothing between two phases, but where levels are brought in step one by one.
     pub(in crate::simulator) levels: Vec<Vec<f32>>,
     /// And the updates that these stand on.
-    pub(in crate::simulator) stands_on: Vec<UpdateHash>,
+    pub(in crate::simulator) base_states: Vec<UpdateHash>,
     /// Between two phases: after which of which path.
     pub(in crate::simulator) after: Option<(PathId, Phase)>,
 }
@@ -26,7 +26,7 @@ impl CarriedState {
     /// Of a path that was never trained here.
     pub(in crate::simulator) fn fresh(modules: usize, values: usize) -> Self {
         let residuals = vec![vec![0.0; values]; modules];
-        Self { steps: 0, residuals, levels: Vec::new(), stands_on: Vec::new(), after: None }
+        Self { steps: 0, residuals, levels: Vec::new(), base_states: Vec::new(), after: None }
     }
 
     /// The middle of a phase.
@@ -37,7 +37,7 @@ impl CarriedState {
     /// Between two phases. Whose and after which tells it apart from all others.
     pub(in crate::simulator) fn after_phase(&self, path: PathId, phase: Phase, peer: usize) -> Vec<u8> {
         let whose = [0, u64::from(path.0), phase.0 + 1, peer as u64];
-        if self.stands_on.is_empty() {
+        if self.base_states.is_empty() {
             return Self { residuals: self.residuals.clone(), ..Self::fresh(0, 0) }.written(whose);
         }
         self.written(whose)
@@ -46,8 +46,8 @@ impl CarriedState {
     fn written(&self, header: [u64; 4]) -> Vec<u8> {
         let parts = || self.residuals.iter().chain(&self.levels);
         let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_le_bytes()).collect();
-        bytes.extend((self.stands_on.len() as u64).to_le_bytes());
-        bytes.extend(self.stands_on.iter().flat_map(|update| update.0));
+        bytes.extend((self.base_states.len() as u64).to_le_bytes());
+        bytes.extend(self.base_states.iter().flat_map(|update| update.0));
         let before = bytes.len();
         bytes.resize(before + 4 * parts().map(Vec::len).sum::<usize>(), 0);
         let rest = &mut bytes[before..];
@@ -75,15 +75,15 @@ impl CarriedState {
     pub(in crate::simulator) fn decode(bytes: &[u8], modules: usize, values: usize) -> Option<Self> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let words: Vec<u64> = header.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        let [steps, path, phases, _, stands_on] = *words.as_array()?;
-        let (stands_on, rest) = rest.split_at_checked(32 * stands_on as usize)?;
-        let stands_on = stands_on.as_chunks().0.iter().map(|hash| BlobHash(*hash)).collect();
+        let [steps, path, phases, _, base_states] = *words.as_array()?;
+        let (base_states, rest) = rest.split_at_checked(32 * base_states as usize)?;
+        let base_states = base_states.as_chunks().0.iter().map(|hash| BlobHash(*hash)).collect();
         let after = phases.checked_sub(1).map(|phase| (PathId(path as u32), Phase(phase)));
         let numbers: Vec<f32> = rest.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
         let mut parts: Vec<Vec<f32>> = numbers.chunks(values).map(<[f32]>::to_vec).collect();
         let whole = rest.len() == 4 * values * parts.len() && [modules, 2 * modules].contains(&parts.len());
         let levels = whole.then(|| parts.split_off(modules))?;
-        Some(Self { steps, residuals: parts, levels, stands_on, after })
+        Some(Self { steps, residuals: parts, levels, base_states, after })
     }
 }
 
@@ -96,14 +96,14 @@ mod tests {
     fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
         let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
         let residuals = vec![vec![0.5; 3], vec![0.25; 3]];
-        let middle = CarriedState { steps: 7, residuals, levels, stands_on: vec![], after: None };
+        let middle = CarriedState { steps: 7, residuals, levels, base_states: vec![], after: None };
         assert_eq!(CarriedState::decode(&middle.encode(), 2, 3), Some(middle.clone()));
         let after = middle.after_phase(PathId(1), Phase(2), 3);
         let read = CarriedState::decode(&after, 2, 3);
         let after_phase = Some((PathId(1), Phase(2)));
         let expected = CarriedState { steps: 0, levels: vec![], after: after_phase, ..middle.clone() };
         assert_eq!(read, Some(expected));
-        let streams = CarriedState { stands_on: vec![BlobHash([1; 32]), BlobHash([2; 32])], ..middle };
+        let streams = CarriedState { base_states: vec![BlobHash([1; 32]), BlobHash([2; 32])], ..middle };
         let expected = CarriedState { steps: 0, after: after_phase, ..streams.clone() };
         assert_eq!(CarriedState::decode(&streams.after_phase(PathId(1), Phase(2), 3), 2, 3), Some(expected));
         assert_eq!(CarriedState::decode(&after[1..], 2, 3), None);

@@ -14,7 +14,7 @@ pub enum Byzantine {
     Replayed,
     /// As owner it signs two updates, and tells each to one half.
     Equivocating,
-    /// It claims every module with every beat.
+    /// It claims every module with every heartbeat.
     FalseOwnership,
     /// Its updates attest states that they do not make, its offers name blobs that there are not.
     WrongHashes,

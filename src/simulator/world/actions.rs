@@ -43,7 +43,7 @@ impl World {
             Action::Ask { id, to, request } => self.ask(index, id, to, request),
             Action::Reply { token, response } => self.reply(index, token, response),
             Action::Fetch { blob, from } => self.fetch(index, blob, &from),
-            Action::Forget(blob) => self.peers[index].disk.remove(blob),
+            Action::Release(blob) => self.peers[index].disk.remove(blob),
             Action::Seal(update) => {
                 let signature = sign(&update);
                 self.event_at(index, 0, Event::Sealed(SignedUpdate { update, signature }));

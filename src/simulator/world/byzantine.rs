@@ -8,7 +8,7 @@ use crate::outer::{Share, step};
 use crate::protocol::Message;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES};
 use crate::protocol::wire::encoding;
-use crate::protocol::wire::message::{Accusation, Accused, Beat, Offer, SignedUpdate, Update};
+use crate::protocol::wire::message::{Evidence, FraudProof, Heartbeat, Offer, SignedUpdate, Update};
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 use crate::simulator::world::actions::sign;
@@ -44,7 +44,9 @@ impl World {
         let honest = || vec![to_all(me, message.clone())];
         match (behaviour, &**message) {
             (Byzantine::Garbage, _) => self.garbled(message).into_iter().map(|message| to_all(me, message)).collect(),
-            (Byzantine::Oversize, Message::Beat(beat)) => vec![to_all(me, Message::Beat(oversize(beat)))],
+            (Byzantine::Oversize, Message::Heartbeat(heartbeat)) => {
+                vec![to_all(me, Message::Heartbeat(oversize(heartbeat)))]
+            }
             (Byzantine::Oversize, Message::Offer(offer)) => {
                 let blob = BlobRef { bytes: u64::MAX, ..offer.blob };
                 vec![to_all(me, Message::Offer(Offer { blob, ..offer.clone() }))]
@@ -64,14 +66,14 @@ impl World {
                     Said { author: me, message: odd, to_parity: Some(1) },
                 ]
             }
-            (Byzantine::FalseOwnership, Message::Beat(beat)) => {
-                let term = beat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
-                vec![to_all(me, Message::Beat(Beat { owner: Some((term, me)), ..beat.clone() }))]
+            (Byzantine::FalseOwnership, Message::Heartbeat(heartbeat)) => {
+                let term = heartbeat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
+                vec![to_all(me, Message::Heartbeat(Heartbeat { owner: Some((term, me)), ..heartbeat.clone() }))]
             }
-            (Byzantine::Accusing, Message::Beat(beat)) => {
-                let accused = self.head_update(index, module).map(Accused::Update);
-                let accusation = accused.map(|what| Accusation { sequence: beat.sequence, what });
-                honest().into_iter().chain(accusation.map(|it| to_all(me, Message::Accusation(it)))).collect()
+            (Byzantine::Accusing, Message::Heartbeat(heartbeat)) => {
+                let reported = self.head_update(index, module).map(Evidence::Update);
+                let fraud_proof = reported.map(|what| FraudProof { sequence: heartbeat.sequence, what });
+                honest().into_iter().chain(fraud_proof.map(|it| to_all(me, Message::FraudProof(it)))).collect()
             }
             (Byzantine::WrongHashes, Message::Update(signed)) => {
                 let state = BlobRef { hash: BlobHash::of(&signed.update.state.hash.0), ..signed.update.state };
@@ -87,10 +89,10 @@ impl World {
                 update.contributions.iter_mut().for_each(|counted| counted.weight *= 2);
                 vec![to_all(me, resigned(update))]
             }
-            (Byzantine::WrongWeights, Message::Beat(beat)) => {
-                let mut beat = beat.clone();
-                beat.head.iter_mut().for_each(|head| head.weight += 1_000_000);
-                vec![to_all(me, Message::Beat(beat))]
+            (Byzantine::WrongWeights, Message::Heartbeat(heartbeat)) => {
+                let mut heartbeat = heartbeat.clone();
+                heartbeat.head.iter_mut().for_each(|head| head.weight += 1_000_000);
+                vec![to_all(me, Message::Heartbeat(heartbeat))]
             }
             _ => honest(),
         }
@@ -127,10 +129,10 @@ fn resigned(update: Update) -> Message {
     Message::Update(SignedUpdate { signature: sign(&update), update })
 }
 
-fn oversize(beat: &Beat) -> Beat {
-    Beat {
-        leases: beat.leases.iter().cycle().take(2 * MAX_LEASES).cloned().collect(),
+fn oversize(heartbeat: &Heartbeat) -> Heartbeat {
+    Heartbeat {
+        leases: heartbeat.leases.iter().cycle().take(2 * MAX_LEASES).cloned().collect(),
         addresses: vec!["far too long ".repeat(10); 2 * MAX_ADDRESSES],
-        ..beat.clone()
+        ..heartbeat.clone()
     }
 }

@@ -41,7 +41,7 @@ impl World {
             }
             Report::ChainSwitched { .. } => self.counts.switches += 1,
             Report::WentBack { .. } => self.counts.went_back += 1,
-            Report::Named { peer, fault } => self.note_named(index, *peer, *fault)?,
+            Report::Quarantined { peer, fault } => self.note_quarantined(index, *peer, *fault)?,
             Report::Lost { module, path, parent, .. } => {
                 self.invariants.none_lost.told(index, *module, *path, *parent);
             }
@@ -67,7 +67,7 @@ impl World {
                 |name, looked: Result<(), String>| broken = broken.take().or(looked.err().map(|it| (name, it)));
             is_broken("one state", invariants.one_state.look(module, chain.head()));
             invariants.counted_once.note_head(index, module, chain.head().update);
-            for (hash, signed) in chain.places() {
+            for (hash, signed) in chain.entries() {
                 let byzantine =
                     self.index_of.get(&signed.update.owner).is_some_and(|index| self.byzantine.contains_key(index));
                 is_broken("one writer", invariants.one_writer.look(hash, signed, !byzantine));
@@ -80,14 +80,14 @@ impl World {
         }
     }
 
-    /// Whoever is honest is not named.
-    fn note_named(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
+    /// Whoever is honest is not quarantined.
+    fn note_quarantined(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
         let named = self.index_of.get(&peer).copied().filter(|named| self.byzantine.contains_key(named));
         let Some(named) = named else {
             let detail = format!("peer {index} says that {} {}", peer.short(), fault.describe());
             return Err(self.failure("nobody slandered", detail));
         };
-        if self.named.insert(named) {
+        if self.quarantined.insert(named) {
             self.counts.names(self.byzantine[&named]);
         }
         Ok(())

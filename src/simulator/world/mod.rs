@@ -102,8 +102,8 @@ pub struct World {
     pub(super) first_frames: BTreeMap<(usize, ModuleId), Vec<u8>>,
     /// Averages that Byzantine peers have published, which are not those of what was contributed.
     pub(super) wrong_averages: BTreeSet<BlobHash>,
-    /// Byzantine peers that somebody honest has named.
-    pub(super) named: BTreeSet<usize>,
+    /// Byzantine peers that an honest peer has quarantined.
+    pub(super) quarantined: BTreeSet<usize>,
     pub(super) overheard: VecDeque<(ModuleId, PeerKey, Message)>,
     pub(super) invariants: Invariants,
     pub(super) counts: Counts,
@@ -178,7 +178,7 @@ impl World {
             byzantine_from_ms: scenario.byzantine_from_ms,
             first_frames: BTreeMap::new(),
             wrong_averages: BTreeSet::new(),
-            named: BTreeSet::new(),
+            quarantined: BTreeSet::new(),
             overheard: VecDeque::new(),
             invariants: Invariants::default(),
             counts: Counts::default(),
@@ -229,7 +229,7 @@ impl World {
             }
             return;
         }
-        self.event_at(0, 0, Event::Found);
+        self.event_at(0, 0, Event::Create);
         for index in 1..self.scenario.swarm.peers {
             let after_ms = self.rng.draw([500, 3_000].into());
             self.join_at(index, after_ms);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::protocol::wire::encoding;
-use crate::protocol::wire::message::{Accusation, Accused};
+use crate::protocol::wire::message::{Evidence, FraudProof};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 use crate::simulator::Failure;
 use crate::simulator::world::actions::sign;
@@ -49,10 +49,10 @@ impl World {
             Err(error) => return Err(self.failure("gossip", error.to_string())),
         };
         let valid = match &*message {
-            Message::Update(signed) | Message::Accusation(Accusation { what: Accused::Update(signed), .. }) => {
+            Message::Update(signed) | Message::FraudProof(FraudProof { what: Evidence::Update(signed), .. }) => {
                 sign(&signed.update) == signed.signature
             }
-            Message::Beat(_) | Message::Offer(_) | Message::Score(_) | Message::Accusation(_) => true,
+            Message::Heartbeat(_) | Message::Offer(_) | Message::Score(_) | Message::FraudProof(_) => true,
         };
         if !valid || self.carries_already(module, &message, &bytes) {
             return Ok(());
@@ -84,9 +84,9 @@ impl World {
         self.overheard.push_back((module, author, message.clone()));
     }
 
-    /// Beats are numbered: no two are the same.
+    /// Heartbeats are numbered: no two are the same.
     fn carries_already(&mut self, module: ModuleId, message: &Message, bytes: &[u8]) -> bool {
-        if matches!(message, Message::Beat(_)) {
+        if matches!(message, Message::Heartbeat(_)) {
             return false;
         }
         let name = BlobHash::of(&[format!("{module} ").as_bytes(), bytes].concat());

@@ -198,15 +198,15 @@ impl World {
             carried.levels = before.to_vec();
             return;
         };
-        let stands_on: Vec<UpdateHash> = start.iter().map(|(from, _)| from.update).collect();
+        let base_states: Vec<UpdateHash> = start.iter().map(|(from, _)| from.update).collect();
         if carried.levels.is_empty() {
             carried.levels = before.to_vec();
         } else {
-            for level in (0..before.len()).filter(|level| carried.stands_on[*level] != stands_on[*level]) {
+            for level in (0..before.len()).filter(|level| carried.base_states[*level] != base_states[*level]) {
                 mix(&mut carried.levels[level], &before[level], streaming.mix);
             }
         }
-        carried.stands_on = stands_on;
+        carried.base_states = base_states;
     }
 
     fn finish_phase(&mut self, index: usize) -> Result<(), Failure> {
@@ -231,7 +231,7 @@ impl World {
             offers.push((*from, blob));
         }
         let trainer = self.peers[index].disk.put(carried.after_phase(path, phase, index));
-        let stands_on = if self.outer.streaming.is_some() { start } else { vec![] };
-        self.handle(index, Event::Trained(Finished { path, phase, offers, trainer, stands_on }))
+        let base_states = if self.outer.streaming.is_some() { start } else { vec![] };
+        self.handle(index, Event::Trained(Finished { path, phase, offers, trainer, base_states }))
     }
 }

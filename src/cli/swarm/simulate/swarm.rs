@@ -62,7 +62,7 @@ pub struct SwarmResult {
     pub trained_share: Option<f64>,
     /// What outer steps cost, over all peers.
     pub synced: Synced,
-    /// Beats, offers, updates and questions sent, over all peers.
+    /// Heartbeats, offers, updates and questions sent, over all peers.
     pub message_bytes: u64,
     /// Whether all members of each module have the same parameters.
     pub module_hashes_agree: bool,

@@ -1,4 +1,4 @@
-//! What is known of each of many peers, in the order of their keys and side by side: a beat is heard for each of them
+//! What is known of each of many peers, in the order of their keys and side by side: a heartbeat is heard for each of them
 //! several times a second, and all of them are looked at as often.
 
 use crate::names::PeerKey;

@@ -1,19 +1,19 @@
-//! Whom a node knows: the members of its own modules, from their beats, and nobody else.
+//! Whom a node knows: the members of its own modules, from their heartbeats, and nobody else.
 
 mod by_peer;
 pub mod small_list;
 
 use crate::protocol::membership::roster::by_peer::ByPeer;
-use crate::protocol::membership::roster::small_list::Few;
+use crate::protocol::membership::roster::small_list::SmallList;
 
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey};
 use crate::protocol::limits::{
     LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED, SIGNATURE_BYTES,
 };
-use crate::protocol::membership::failure_detector::Rhythm;
+use crate::protocol::membership::failure_detector::ArrivalWindow;
 use crate::protocol::membership::incarnation::{Copy, Starts};
-use crate::protocol::wire::message::{Beat, Copied, DirectoryEntry, Head, Lease, Stage, Start};
+use crate::protocol::wire::message::{Copied, DirectoryEntry, Head, Heartbeat, Lease, Stage, Start};
 
 /// One module of another peer, as last heard.
 #[derive(Clone, Debug)]
@@ -28,16 +28,16 @@ pub struct Seen {
 #[derive(Clone, Debug, Default)]
 pub struct Member {
     /// On whatever topic.
-    rhythm: Rhythm,
-    topics: Few<Topic>,
+    arrivals: ArrivalWindow,
+    topics: SmallList<Topic>,
     /// The one that is believed.
     start: (u64, u64),
     starts: Starts,
     newest: u64,
-    /// The beat that brought the leases and the pace that it has now.
+    /// The heartbeat that brought the leases and the pace that it has now.
     changed: u64,
     /// Its paths.
-    pub leases: Few<Lease>,
+    pub leases: SmallList<Lease>,
     /// Where it can be reached.
     pub addresses: Vec<String>,
     /// Inner steps that each of them makes in 1000 s; 0 if that is not known.
@@ -50,7 +50,7 @@ pub struct Member {
 #[derive(Clone, Debug)]
 struct Topic {
     module: ModuleId,
-    /// Of the newest beat; gossip may bring them out of order.
+    /// Of the newest heartbeat; gossip may bring them out of order.
     sequence: u64,
     /// Nothing once it has left the module.
     seen: Option<Seen>,
@@ -88,7 +88,7 @@ impl Member {
     }
 }
 
-/// What a beat changed.
+/// What a heartbeat changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// Old, malformed or beyond a bound: ignored.
@@ -130,17 +130,23 @@ impl Roster {
         self.awake = now;
     }
 
-    /// Takes in a beat. If two starts of its author live at once, says so; the lower one is ignored.
-    pub fn hear(&mut self, now: Millis, module: ModuleId, author: PeerKey, beat: &Beat) -> (Heard, Option<Copy>) {
+    /// Takes in a heartbeat. If two starts of its author live at once, says so; the lower one is ignored.
+    pub fn hear(
+        &mut self,
+        now: Millis,
+        module: ModuleId,
+        author: PeerKey,
+        heartbeat: &Heartbeat,
+    ) -> (Heard, Option<Copy>) {
         let room = self.members.len() < MAX_MEMBERS || self.members.get(author).is_some();
-        let starts = starts_well_formed(&beat.start, &beat.copied);
-        let wants = beat.wanted.len() <= MAX_WANTED;
-        if !well_formed(&beat.leases, &beat.addresses) || !starts || !wants || !room {
+        let starts = starts_well_formed(&heartbeat.start, &heartbeat.copied);
+        let wants = heartbeat.wanted.len() <= MAX_WANTED;
+        if !well_formed(&heartbeat.leases, &heartbeat.addresses) || !starts || !wants || !room {
             return (Heard::Ignored, None);
         }
         let (member, known) = self.members.get_or_begin(author);
-        let start = beat.start.order();
-        let copy = member.starts.hear(now, &beat.start, Some(beat.sequence), Some(&beat.addresses));
+        let start = heartbeat.start.order();
+        let copy = member.starts.hear(now, &heartbeat.start, Some(heartbeat.sequence), Some(&heartbeat.addresses));
         let outlived = copy.is_none() && member.starts.has_outlived(now, start, member.start);
         let begins = start > member.start || !known || outlived;
         if begins {
@@ -148,29 +154,29 @@ impl Roster {
             member.topics.iter_mut().for_each(|topic| topic.sequence = 0);
             member.newest = 0;
             member.changed = 0;
-            member.rhythm = Rhythm::new(now);
+            member.arrivals = ArrivalWindow::new(now);
         }
         let is_earlier = start < member.start;
         let topic = member.topic(module);
-        if is_earlier || beat.sequence <= topic.sequence {
+        if is_earlier || heartbeat.sequence <= topic.sequence {
             return (Heard::Ignored, copy);
         }
-        let before = std::mem::replace(&mut topic.sequence, beat.sequence);
+        let before = std::mem::replace(&mut topic.sequence, heartbeat.sequence);
         let had = topic.seen.as_ref().map(|seen| seen.head);
-        let is_there = had == Some(beat.head) && !beat.leaving;
-        topic.seen = (!beat.leaving).then_some(Seen { at: now, head: beat.head });
-        let lived = member.rhythm.lives(now, self.awake);
-        member.rhythm.hear(now, self.awake);
-        let moved = member.addresses != beat.addresses;
-        if beat.sequence > member.newest {
-            member.newest = beat.sequence;
-            if *member.leases != *beat.leases || member.pace != beat.pace {
-                member.changed = beat.sequence;
-                member.leases.set(&beat.leases);
-                member.pace = beat.pace;
+        let is_there = had == Some(heartbeat.head) && !heartbeat.leaving;
+        topic.seen = (!heartbeat.leaving).then_some(Seen { at: now, head: heartbeat.head });
+        let lived = member.arrivals.lives(now, self.awake);
+        member.arrivals.hear(now, self.awake);
+        let moved = member.addresses != heartbeat.addresses;
+        if heartbeat.sequence > member.newest {
+            member.newest = heartbeat.sequence;
+            if *member.leases != *heartbeat.leases || member.pace != heartbeat.pace {
+                member.changed = heartbeat.sequence;
+                member.leases.set(&heartbeat.leases);
+                member.pace = heartbeat.pace;
             }
-            member.addresses.clone_from(&beat.addresses);
-            member.replicas = beat.replicas;
+            member.addresses.clone_from(&heartbeat.addresses);
+            member.replicas = heartbeat.replicas;
         }
         let heard = match known && !moved {
             true if is_there && lived && !begins && before >= member.changed && copy.is_none() => Heard::Same,
@@ -187,7 +193,7 @@ impl Roster {
     }
 
     /// Forgets peers that were on no module for a long time.
-    pub fn forget_before(&mut self, time: Millis) {
+    pub fn prune_before(&mut self, time: Millis) {
         self.members.retain(|member| {
             for topic in member.topics.iter_mut() {
                 topic.seen.take_if(|seen| seen.at < time);
@@ -219,17 +225,17 @@ impl Roster {
     fn lives_on(&self, now: Millis, module: ModuleId, member: &Member) -> bool {
         let seen = member.seen(module);
         let lately = |seen: &Seen| now.since(seen.at.max(self.awake)) < LEASE_MOST_MS;
-        member.rhythm.lives(now, self.awake) && seen.is_some_and(lately)
+        member.arrivals.lives(now, self.awake) && seen.is_some_and(lately)
     }
 
     /// When a peer was last heard, if it has been silent for longer than usual.
     pub fn silent_since(&self, now: Millis, peer: PeerKey) -> Option<Millis> {
-        self.members.get(peer)?.rhythm.silent_since(now, self.awake)
+        self.members.get(peer)?.arrivals.silent_since(now, self.awake)
     }
 
     /// For how long a peer has been there without a new start.
     pub fn steady_ms(&self, now: Millis, peer: PeerKey) -> u64 {
-        self.members.get(peer).map_or(0, |member| member.rhythm.steady_ms(now))
+        self.members.get(peer).map_or(0, |member| member.arrivals.steady_ms(now))
     }
 
     /// The living members of a module, in order of their keys.
@@ -244,7 +250,7 @@ impl Roster {
 
     /// Whether a peer is alive on any module.
     pub fn alive(&self, now: Millis, member: &Member) -> bool {
-        member.rhythm.lives(now, self.awake) && member.is_anywhere()
+        member.arrivals.lives(now, self.awake) && member.is_anywhere()
     }
 
     /// Whether there is a living peer that is not about to go.
@@ -280,9 +286,9 @@ mod tests {
     use super::*;
     use crate::protocol::limits::MEMBER_LEASE_MS;
 
-    fn beat(incarnation: u64, sequence: u64) -> Beat {
+    fn heartbeat(incarnation: u64, sequence: u64) -> Heartbeat {
         let start = Start { incarnation, ..Start::default() };
-        Beat {
+        Heartbeat {
             start,
             sequence,
             head: None,
@@ -303,7 +309,7 @@ mod tests {
     #[test]
     fn a_member_lives_as_long_as_its_lease() {
         let mut roster = Roster::default();
-        assert_eq!(roster.hear(Millis(100), MODULE, PEER, &beat(1, 1)).0, Heard::New);
+        assert_eq!(roster.hear(Millis(100), MODULE, PEER, &heartbeat(1, 1)).0, Heard::New);
         assert!(roster.lives(Millis(100 + MEMBER_LEASE_MS - 1), MODULE, PEER));
         assert!(!roster.lives(Millis(100 + MEMBER_LEASE_MS), MODULE, PEER));
     }
@@ -311,26 +317,26 @@ mod tests {
     #[test]
     fn an_old_beat_does_not_revive_the_dead() {
         let mut roster = Roster::default();
-        roster.hear(Millis(0), MODULE, PEER, &beat(2, 5));
-        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(2, 5)).0, Heard::Ignored);
-        assert_eq!(roster.hear(Millis(4_900), MODULE, PEER, &beat(1, 99)).0, Heard::Ignored);
+        roster.hear(Millis(0), MODULE, PEER, &heartbeat(2, 5));
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &heartbeat(2, 5)).0, Heard::Ignored);
+        assert_eq!(roster.hear(Millis(4_900), MODULE, PEER, &heartbeat(1, 99)).0, Heard::Ignored);
         assert!(!roster.lives(Millis(9_000), MODULE, PEER));
-        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &beat(3, 1)).0, Heard::Known);
+        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &heartbeat(3, 1)).0, Heard::Known);
         assert!(roster.lives(Millis(9_000), MODULE, PEER));
     }
 
     #[test]
     fn a_beat_beyond_the_bounds_is_ignored() {
         let mut roster = Roster::default();
-        let long = Beat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..beat(1, 1) };
+        let long = Heartbeat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..heartbeat(1, 1) };
         assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long).0, Heard::Ignored);
     }
 
     #[test]
     fn one_that_leaves_is_gone_at_once() {
         let mut roster = Roster::default();
-        roster.hear(Millis(0), MODULE, PEER, &beat(1, 1));
-        roster.hear(Millis(1), MODULE, PEER, &Beat { leaving: true, ..beat(1, 2) });
+        roster.hear(Millis(0), MODULE, PEER, &heartbeat(1, 1));
+        roster.hear(Millis(1), MODULE, PEER, &Heartbeat { leaving: true, ..heartbeat(1, 2) });
         assert!(!roster.lives(Millis(1), MODULE, PEER));
     }
 }

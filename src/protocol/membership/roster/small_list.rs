@@ -5,20 +5,20 @@ use std::ops::{Deref, DerefMut};
 
 /// The entries in order.
 #[derive(Clone, Debug)]
-pub struct Few<T> {
+pub struct SmallList<T> {
     /// The only one.
     one: Option<T>,
     /// Or all of them, once there are two; `one` is none then.
     all: Vec<T>,
 }
 
-impl<T> Default for Few<T> {
+impl<T> Default for SmallList<T> {
     fn default() -> Self {
         Self { one: None, all: Vec::new() }
     }
 }
 
-impl<T> Deref for Few<T> {
+impl<T> Deref for SmallList<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
@@ -26,21 +26,21 @@ impl<T> Deref for Few<T> {
     }
 }
 
-impl<T> DerefMut for Few<T> {
+impl<T> DerefMut for SmallList<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         if self.all.is_empty() { self.one.as_mut_slice() } else { &mut self.all }
     }
 }
 
-impl<T: PartialEq> PartialEq for Few<T> {
+impl<T: PartialEq> PartialEq for SmallList<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl<T: Eq> Eq for Few<T> {}
+impl<T: Eq> Eq for SmallList<T> {}
 
-impl<T> Few<T> {
+impl<T> SmallList<T> {
     /// Puts an entry before that at a place, or at the end.
     pub fn insert(&mut self, place: usize, entry: T) {
         if self.is_empty() {
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn it_is_a_list_however_many_there_are() {
-        let (mut few, mut list) = (Few::default(), Vec::new());
+        let (mut few, mut list) = (SmallList::default(), Vec::new());
         for (place, entry) in [(0, 'c'), (0, 'a'), (1, 'b'), (3, 'd')] {
             few.insert(place, entry);
             list.insert(place, entry);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn lists_are_equal_if_their_entries_are() {
-        let (mut one, mut was_two) = (Few::default(), Few::default());
+        let (mut one, mut was_two) = (SmallList::default(), SmallList::default());
         one.set(&['a']);
         was_two.set(&['a', 'b']);
         assert_ne!(one, was_two);

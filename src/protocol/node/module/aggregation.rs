@@ -42,7 +42,7 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         for blob in state.aggregation.drop_collection(now) {
-            self.forget(blob);
+            self.release(blob);
         }
     }
 
@@ -62,14 +62,14 @@ impl Node {
             return;
         }
         let key = offer.key();
-        if self.reputation.scores().is_named(self.now, author) {
+        if self.reputation.scores().is_quarantined(self.now, author) {
             return;
         }
         if self.reputation.audits().is_broken(offer.blob.hash) {
-            return self.blame(author, Fault::Broken, Some(key));
+            return self.penalize(author, Fault::Broken, Some(key));
         }
         if let Some((fault, first)) = self.seen_before(module, author, &offer) {
-            self.blame_copier(author, fault, (key, first));
+            self.penalize_copier(author, fault, (key, first));
             return;
         }
         self.reputation.contributes(module, offer.path, author);
@@ -174,12 +174,12 @@ impl Node {
         // Where paths are drawn anew, those that have gone on do not come back to this version.
         let is_past = |phase: Phase| self.plan.slots.are_drawn_anew() && phase > phase_from(head.version);
         let mine = self.paths.held().iter().filter(|(path, held)| {
-            Self::is_waited_for(held.stage()) && !is_past(held.near()) && !self.is_idle(**path, self.me)
+            Self::is_waited_for(held.stage()) && !is_past(held.near()) && !self.is_not_contributing(**path, self.me)
         });
         let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
         for (peer, member) in self.membership.roster().living(self.now, module) {
             let trains = |lease: &&Lease| {
-                let fails = self.is_idle(lease.path, peer)
+                let fails = self.is_not_contributing(lease.path, peer)
                     || self.reputation.scores().has_failed(peer, lease.path, head.version);
                 Self::is_waited_for(lease.stage) && !fails && !is_past(lease.phase)
             };
@@ -211,7 +211,7 @@ impl Node {
             self.out.act(Action::Outer(Outer::Accumulate { module, target, blob, weight: entry.weight }));
         }
         if dropped {
-            self.forget(blob);
+            self.release(blob);
         }
     }
 
@@ -249,7 +249,7 @@ impl Node {
             collection.drop_blob(blob, progress);
         }
         state.offers.drop_blob(blob);
-        self.forget(blob);
+        self.release(blob);
     }
 
     pub(in crate::protocol) fn combined(&mut self, module: ModuleId, target: Version, average: BlobRef, made: BlobRef) {
@@ -282,7 +282,7 @@ impl Node {
         });
         match update {
             Some(update) => self.act(Action::Seal(update)),
-            None => [average.hash, made.hash].into_iter().for_each(|blob| self.forget(blob)),
+            None => [average.hash, made.hash].into_iter().for_each(|blob| self.release(blob)),
         }
     }
 
@@ -295,7 +295,7 @@ impl Node {
             closing && fits && state.leadership.term() == update.term && state.applying.next().is_none()
         };
         if !self.owns(module) || !self.modules.get(&module).is_some_and(stands) {
-            [update.average.hash, update.state.hash].into_iter().for_each(|blob| self.forget(blob));
+            [update.average.hash, update.state.hash].into_iter().for_each(|blob| self.release(blob));
             return self.reopen(module);
         }
         self.act(Action::Persist(Record::Sealed(signed.clone())));
@@ -307,7 +307,7 @@ impl Node {
     pub(in crate::protocol) fn set_stage(&mut self, path: PathId, stage: Stage) {
         if self.paths.set_stage(path, stage) {
             for module in self.modules_around(path) {
-                self.beat_on(module);
+                self.send_heartbeat(module);
             }
         }
     }

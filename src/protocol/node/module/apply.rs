@@ -17,7 +17,7 @@ impl Node {
         let update = &signed.update;
         let Some(chain) = state.history.chain() else { return };
         if update.module != module || !chain.fits(update) {
-            // Older, or there is a gap before it, which beats show too and catching up closes.
+            // Older, or there is a gap before it, which heartbeats show too and catching up closes.
             return;
         }
         let (term, owner) = (update.term, update.owner);
@@ -67,7 +67,7 @@ impl Node {
         let version = chain.head().version;
         let (average, owner) = (signed.update.average, signed.update.owner);
         let before = state.applying.set_next(signed, missed);
-        self.forget_next(module, before);
+        self.drop_next(module, before);
         // Whoever has applied it can serve it, and whoever fetches it now can serve what has come.
         let (ahead, beside): (Vec<_>, Vec<_>) =
             self.membership.roster().heads(self.now, module).partition(|(_, head)| head.version > version);
@@ -86,18 +86,18 @@ impl Node {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let next = state.applying.abandon();
         state.catch_up.failed();
-        self.forget_next(module, next);
+        self.drop_next(module, next);
         self.reopen(module);
     }
 
     /// What was to be applied, and is not. Where this node has signed it, it signs no other in the same term.
-    fn forget_next(&mut self, module: ModuleId, next: Option<Next>) {
+    fn drop_next(&mut self, module: ModuleId, next: Option<Next>) {
         let Some(Next { signed, .. }) = next else { return };
-        self.forget(signed.update.average.hash);
-        self.forget(signed.update.state.hash);
+        self.release(signed.update.average.hash);
+        self.release(signed.update.state.hash);
         let term = self.modules.get(&module).map(|state| state.leadership.term());
         if signed.update.owner == self.me && self.owns(module) && term == Some(signed.update.term) {
-            self.claim(module);
+            self.take_ownership(module);
         }
     }
 
@@ -113,7 +113,7 @@ impl Node {
             .get(&module)
             .is_some_and(|state| state.leadership.is_owner(owner) && state.leadership.term() == term)
         {
-            self.depose(module, reason);
+            self.force_step_down(module, reason);
         }
     }
 
@@ -158,7 +158,7 @@ impl Node {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let wanted = state.applying.applied();
         if let Some(made) = made {
-            self.forget(made.hash);
+            self.release(made.hash);
         }
         let Some(state) = self.modules.get_mut(&module) else { return };
         if !wanted {
@@ -175,7 +175,7 @@ impl Node {
         let reason = format!("version {version}: the state it makes has another hash here");
         self.refuse(module, next.signed.update.owner, reason.clone());
         self.signed_wrong(module, &next.signed, reason);
-        self.forget_next(module, Some(next));
+        self.drop_next(module, Some(next));
         self.abandon_next(module);
     }
 
@@ -185,7 +185,7 @@ impl Node {
         let contributions = signed.update.contributions.len();
         let version = signed.update.version;
         let (term, owner) = (signed.update.term, signed.update.owner);
-        self.note_conduct(module, &signed);
+        self.score_contributions(module, &signed);
         self.note_counted(module, &signed.update);
         self.put_head(module, signed.clone());
         self.head_moved(module, missed);
@@ -197,7 +197,7 @@ impl Node {
             self.open_collection(module, 0);
         } else {
             // Its owner waits to hear that somebody has it.
-            self.beat_on(module);
+            self.send_heartbeat(module);
         }
         self.replay_next(module);
         self.release_contributions();
@@ -212,7 +212,7 @@ impl Node {
         let released = state.history.push(signed);
         state.history.chain().into_iter().for_each(|chain| state.offers.prune(chain));
         for blob in released {
-            self.forget(blob);
+            self.release(blob);
         }
     }
 }

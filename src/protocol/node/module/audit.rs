@@ -4,7 +4,7 @@
 //! so many do on average as the run's configuration says. Whoever finds an update that is not what it says *accuses* its
 //! owner: it says the update again, which the owner has signed. Nobody is believed: each who hears it counts again
 //! itself. Who finds it so condemns the update, goes back to the one before ([`Node::go_back`]), and believes its owner
-//! nothing any more; who finds it not so remembers who accused falsely. An owner that finds a contribution to be none
+//! nothing any more; who finds it not so remembers who reported falsely. An owner that finds a contribution to be none
 //! accuses whoever offered it in the same way.
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
@@ -16,7 +16,7 @@ use crate::protocol::limits::{MAX_CONTRIBUTIONS, VERSIONS_KEPT};
 use crate::protocol::reputation::audit::{Audit, Case};
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::encoding::update_hash;
-use crate::protocol::wire::message::{Accusation, Accused, ContributionKey, Message, Offer, SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{ContributionKey, Evidence, FraudProof, Message, Offer, SignedUpdate, UpdateHash};
 
 impl Node {
     /// Whether it has still to find out about something.
@@ -34,7 +34,7 @@ impl Node {
     }
 
     /// If it may be clipped, what it was made from must be known.
-    fn open_audit_of(&mut self, module: ModuleId, id: UpdateHash, signed: &SignedUpdate, accuser: Option<PeerKey>) {
+    fn open_audit_of(&mut self, module: ModuleId, id: UpdateHash, signed: &SignedUpdate, reporter: Option<PeerKey>) {
         let mut from = None;
         if self.plan.centred_clipping {
             let chain = self.modules.get(&module).and_then(|state| state.history.chain());
@@ -44,11 +44,11 @@ impl Node {
                 return;
             }
         }
-        self.open_audit(module, id, Case::Update(signed.clone(), from), accuser);
+        self.open_audit(module, id, Case::Update(signed.clone(), from), reporter);
     }
 
-    fn open_audit(&mut self, module: ModuleId, id: BlobHash, case: Case, accuser: Option<PeerKey>) {
-        if self.reputation.audits_mut().open(Audit { module, id, case, accuser }) {
+    fn open_audit(&mut self, module: ModuleId, id: BlobHash, case: Case, reporter: Option<PeerKey>) {
+        if self.reputation.audits_mut().open(Audit { module, id, case, reporter }) {
             self.audit_on();
         }
     }
@@ -61,7 +61,7 @@ impl Node {
         let offered_by = |blob: BlobRef| offers.into_iter().flat_map(move |offers| offers.authors(blob));
         let mut fetches = Vec::new();
         for blob in audit.case.blobs() {
-            let holders = audit.accuser.into_iter().chain([audit.case.author()]).chain(offered_by(blob));
+            let holders = audit.reporter.into_iter().chain([audit.case.author()]).chain(offered_by(blob));
             let mut known: Vec<PeerKey> = Vec::new();
             holders.for_each(|holder| known.extend((!known.contains(&holder)).then_some(holder)));
             fetches.push((blob, known));
@@ -101,13 +101,13 @@ impl Node {
         let Some(key) = counted.map(crate::protocol::wire::message::Counted::key) else { return };
         let offered = self.modules.get(&module).is_some_and(|state| state.offers.contains(&key));
         if !offered && self.membership.roster().lives(self.now, module, owner) {
-            self.blame(owner, Fault::Withheld, Some(key));
+            self.penalize(owner, Fault::Withheld, Some(key));
         }
     }
 
     fn close_audit(&mut self) {
         for blob in self.reputation.audits_mut().close() {
-            self.forget(blob);
+            self.release(blob);
         }
         self.audit_on();
     }
@@ -115,8 +115,8 @@ impl Node {
     /// What a worker has found: whether it is so.
     pub(in crate::protocol) fn audited(&mut self, id: BlobHash, so: Option<bool>) {
         let Some(audit) = self.reputation.audits_mut().finished(id, so) else { return };
-        match (so, audit.accuser) {
-            (Some(true), Some(accuser)) => self.blame(accuser, Fault::FalselyAccused, None),
+        match (so, audit.reporter) {
+            (Some(true), Some(reporter)) => self.penalize(reporter, Fault::FalseProof, None),
             (Some(false), _) => self.prove(audit.module, id, audit.case),
             _ => {}
         }
@@ -125,55 +125,60 @@ impl Node {
 
     fn prove(&mut self, module: ModuleId, id: BlobHash, case: Case) {
         match &case {
-            Case::Update(signed, _) => self.condemn(module, id, signed),
+            Case::Update(signed, _) => self.invalidate(module, id, signed),
             Case::Contribution { author, key, .. } => {
                 self.reputation.audits_mut().note_broken(id);
-                self.blame(*author, Fault::Broken, Some(*key));
+                self.penalize(*author, Fault::Broken, Some(*key));
             }
         }
         for blob in self.reputation.audits_mut().prove(self.now, module, case) {
-            self.forget(blob);
+            self.release(blob);
         }
-        self.accuse_on();
+        self.publish_fraud_proofs();
     }
 
     /// This node, as owner, has found that what was offered to it is no contribution.
     pub(in crate::protocol) fn found_broken(&mut self, module: ModuleId, author: PeerKey, offer: &Offer) {
         if author == self.me {
             // A disk may lose bits. The others do without what is lost.
-            self.reputation.blame(self.now, author, Fault::Broken, None);
+            self.reputation.penalize(self.now, author, Fault::Broken, None);
             return;
         }
         if self.reputation.audits().knows(offer.blob.hash) {
             // The same bytes again, of another, or for another version: others know them.
-            return self.blame(author, Fault::Broken, Some(offer.key()));
+            return self.penalize(author, Fault::Broken, Some(offer.key()));
         }
         self.reputation.audits_mut().decide(offer.blob.hash);
         let case = Case::Contribution { author, key: offer.key(), blob: offer.blob };
         self.prove(module, offer.blob.hash, case);
     }
 
-    /// In every sweep: gossip may lose an accusation, and newcomers have not heard it.
-    pub(in crate::protocol) fn accuse_on(&mut self) {
+    /// In every sweep: gossip may lose an fraud_proof, and newcomers have not heard it.
+    pub(in crate::protocol) fn publish_fraud_proofs(&mut self) {
         for blob in self.reputation.audits_mut().expire(self.now) {
-            self.forget(blob);
+            self.release(blob);
         }
         let mut said = self.reputation.audits_mut().to_tell(self.now);
         said.retain(|(module, _)| self.modules.contains_key(module));
         for (module, what) in said {
-            let accusation = Accusation { sequence: self.out.next_sequence(), what };
-            self.act(Action::Publish { module, message: Message::Accusation(accusation) });
+            let fraud_proof = FraudProof { sequence: self.out.next_sequence(), what };
+            self.act(Action::Publish { module, message: Message::FraudProof(fraud_proof) });
         }
     }
 
     /// Another says that something is not so.
-    pub(in crate::protocol) fn heard_accusation(&mut self, module: ModuleId, author: PeerKey, accusation: &Accusation) {
-        if self.reputation.scores().is_named(self.now, author) {
+    pub(in crate::protocol) fn heard_fraud_proof(
+        &mut self,
+        module: ModuleId,
+        author: PeerKey,
+        fraud_proof: &FraudProof,
+    ) {
+        if self.reputation.scores().is_quarantined(self.now, author) {
             return;
         }
         let Some(state) = self.modules.get(&module) else { return };
-        match &accusation.what {
-            Accused::Update(signed) => {
+        match &fraud_proof.what {
+            Evidence::Update(signed) => {
                 let update = &signed.update;
                 let near = state.head().is_some_and(|head| head.version.0.abs_diff(update.version.0) <= VERSIONS_KEPT);
                 let offer_bytes = self.plan.offer_bytes(module);
@@ -185,7 +190,7 @@ impl Node {
                     self.open_audit_of(module, id, signed, Some(author));
                 }
             }
-            Accused::Contribution { path, parent, blob } => {
+            Evidence::Contribution { path, parent, blob } => {
                 let key = (*path, *parent, blob.hash);
                 let Some((offer, by)) = state.offers.get(&key) else { return };
                 let (by, blob) = (*by, offer.blob);
@@ -198,26 +203,26 @@ impl Node {
     }
 
     /// An update is not what its contributions make: it is none, and its owner is believed nothing any more.
-    fn condemn(&mut self, module: ModuleId, id: UpdateHash, signed: &SignedUpdate) {
+    fn invalidate(&mut self, module: ModuleId, id: UpdateHash, signed: &SignedUpdate) {
         let (owner, version) = (signed.update.owner, signed.update.version);
         if !self.reputation.audits_mut().invalidate(self.now, module, (id, owner)) {
             return;
         }
-        self.act(Action::Persist(Record::Condemned { module, update: id, owner }));
+        self.act(Action::Persist(Record::Invalidated { module, update: id, owner }));
         self.act(Action::Report(Report::Caught { module, owner, version }));
-        self.blame(owner, Fault::WrongUpdate, None);
+        self.penalize(owner, Fault::WrongUpdate, None);
         self.go_back(module, id);
     }
 
     /// It was wrong. If that names it, what it owned has no owner, and what it offered is not taken.
-    pub(in crate::protocol) fn blame(&mut self, peer: PeerKey, fault: Fault, contribution: Option<ContributionKey>) {
-        if peer == self.me || !self.reputation.blame(self.now, peer, fault, contribution) {
+    pub(in crate::protocol) fn penalize(&mut self, peer: PeerKey, fault: Fault, contribution: Option<ContributionKey>) {
+        if peer == self.me || !self.reputation.penalize(self.now, peer, fault, contribution) {
             return;
         }
-        self.act(Action::Report(Report::Named { peer, fault }));
+        self.act(Action::Report(Report::Quarantined { peer, fault }));
         let owned = self.modules.iter().filter(|(_, state)| state.leadership.is_owner(peer)).map(|(module, _)| *module);
         for module in owned.collect::<Vec<_>>() {
-            self.depose(module, fault.describe().to_owned());
+            self.force_step_down(module, fault.describe().to_owned());
         }
         for state in self.modules.values_mut() {
             state.offers.drop_author(peer);
@@ -225,7 +230,7 @@ impl Node {
     }
 
     /// It has offered what was offered before; whoever was first is the less likely to have copied anything.
-    pub(in crate::protocol) fn blame_copier(
+    pub(in crate::protocol) fn penalize_copier(
         &mut self,
         peer: PeerKey,
         fault: Fault,
@@ -235,6 +240,6 @@ impl Node {
         if let Some(first) = first.filter(|_| !told) {
             self.reputation.excuse(first);
         }
-        self.blame(peer, fault, Some(key));
+        self.penalize(peer, fault, Some(key));
     }
 }

@@ -25,7 +25,7 @@ impl Node {
             copy.into_iter().for_each(|copy| self.notice_copy(from, copy));
         }
         let response = match request {
-            Request::Path(path) => Response::Path(self.hand_over_path(from, path)),
+            Request::Path(path) => Response::Path(self.hand_off_path(from, path)),
             other => self.answer(&other),
         };
         self.act(Action::Reply { token, response });
@@ -95,16 +95,16 @@ impl Node {
         }
     }
 
-    /// Members whose chain beats ours, best first; for a module not here yet, also those that a search found.
+    /// Members whose chain heartbeats ours, best first; for a module not here yet, also those that a search found.
     fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
         let applying = self.modules.get(&module).map(|state| &state.applying);
         let mut ahead: Vec<(PeerKey, Head)> = self
             .membership
             .roster()
             .heads(self.now, module)
-            .filter(|(_, head)| mine.is_none_or(|mine| head.beats(&mine)))
+            .filter(|(_, head)| mine.is_none_or(|mine| head.outweighs(&mine)))
             .filter(|(_, head)| applying.is_none_or(|applying| !applying.has_refused(head.update)))
-            .filter(|(peer, _)| !self.reputation.scores().is_named(self.now, *peer))
+            .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
             .collect();
         ahead.sort_by(|(_, a), (_, b)| b.weight.cmp(&a.weight).then(a.update.cmp(&b.update)));
         let mut donors: Vec<PeerKey> = ahead.into_iter().map(|(peer, _)| peer).collect();
@@ -119,8 +119,8 @@ impl Node {
 
     pub(in crate::protocol) fn answered(&mut self, id: RequestId, response: Option<Response>) {
         let response = match response {
-            response if self.inheritance_answered(id, &response) => return,
-            response if self.suspect_answered(id, response.is_some()) => return,
+            response if self.hand_off_answered(id, &response) => return,
+            response if self.probe_answered(id, response.is_some()) => return,
             Some(Response::Directory(entries)) => {
                 self.directory_answered(id, Some(entries));
                 return;
@@ -145,7 +145,7 @@ impl Node {
     }
 
     fn replay(&mut self, module: ModuleId, updates: Vec<SignedUpdate>) -> bool {
-        if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_condemned(updates.iter()) {
+        if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
         }
         let Some(state) = self.modules.get_mut(&module) else { return false };
@@ -181,7 +181,7 @@ impl Node {
         let head = chain.head();
         if !state.history.gives_way_to(&head)
             || state.applying.has_refused(head.update)
-            || self.has_condemned(chain.recent())
+            || self.has_invalidated(chain.recent())
         {
             return false;
         }
@@ -239,16 +239,16 @@ impl Node {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (old_states, given_up) = state.history.switch(chain, self.plan.genesis.get(&module).copied());
         state.catch_up.switched();
-        state.offers.forget_counted_from();
+        state.offers.clear_counted_from();
         state.history.chain().into_iter().for_each(|chain| state.offers.prune(chain));
         for old in old_states {
-            self.forget(old.hash);
+            self.release(old.hash);
         }
         let Some(given_up) = given_up else { return };
-        self.rescue(module, &given_up);
+        self.repropose(module, &given_up);
         for signed in given_up.recent() {
-            self.forget(signed.update.average.hash);
-            signed.update.contributions.iter().for_each(|counted| self.forget(counted.blob.hash));
+            self.release(signed.update.average.hash);
+            signed.update.contributions.iter().for_each(|counted| self.release(counted.blob.hash));
         }
     }
 

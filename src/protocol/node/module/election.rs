@@ -1,7 +1,7 @@
 //! Who combines the contributions to a module.
 //!
 //! The members are ranked by rendezvous hashing, those that come and go after those that stay. The present owner stays
-//! while it beats and does its work. When its lease runs out, its update is wrong or is overdue, the first in rank claims
+//! while it heartbeats and does its work. When its lease runs out, its update is wrong or is overdue, the first in rank claims
 //! the module with the next term; if it does not, the second does, a little later. One that leaves names its successor.
 //! Nobody needs anybody's leave: receivers refuse what comes with a lower term.
 
@@ -11,8 +11,8 @@ use crate::names::{ModuleId, PathId, PeerKey, Term};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
-    CLAIM_STAGGER_MS, DEADLINE_FACTOR, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS, OVERDUE_MS,
-    STEADY_MS, UNMEASURED_DUE_MS,
+    DEADLINE_FACTOR, ELECTION_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS,
+    OVERDUE_MS, STEADY_MS, UNMEASURED_DUE_MS,
 };
 use crate::protocol::module::collection::quorum;
 use crate::protocol::wire::message::Head;
@@ -46,7 +46,7 @@ impl Node {
     pub(in crate::protocol) fn hear_owner(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
         let Some(state) = self.modules.get(&module) else { return };
         if author != owner && term == state.leadership.term() && state.leadership.is_owner(author) {
-            return self.owner_abdicates(module);
+            return self.owner_steps_down(module);
         }
         let later = term > state.leadership.term();
         if !self.is_believed(owner) {
@@ -76,23 +76,23 @@ impl Node {
         if later || (author == owner && (same_term_but_first || first_heard)) {
             self.adopt_owner(module, term, owner);
             if author == owner {
-                self.count_claim(module, term);
+                self.count_term(module, term);
             }
         }
     }
 
     /// The owner has claimed a term itself. One that takes term after term and makes no update would outbid whoever claims
     /// the module next. A term that others have said it had is not in the row: it has to claim a later one then.
-    fn count_claim(&mut self, module: ModuleId, term: Term) {
+    fn count_term(&mut self, module: ModuleId, term: Term) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         if state.leadership.count_term(term) {
-            self.depose(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
+            self.force_step_down(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
         }
     }
 
     /// The owner takes another for the owner in the very same term. If that one takes this for it in turn, as of two that
     /// have claimed at once and one of which was restarted before it heard the other, nobody would ever do the work.
-    fn owner_abdicates(&mut self, module: ModuleId) {
+    fn owner_steps_down(&mut self, module: ModuleId) {
         if let Some(state) = self.modules.get_mut(&module) {
             state.leadership.step_down();
         }
@@ -114,7 +114,7 @@ impl Node {
     }
 
     /// This node goes: it names whom it would take for the next owner, in the next term, so that there is no gap.
-    pub(in crate::protocol) fn hand_over(&mut self, module: ModuleId) {
+    pub(in crate::protocol) fn hand_off_ownership(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(self.me)) else { return };
         let (Some(head), Some(term)) = (state.head(), state.leadership.next_term()) else { return };
         let able = self.membership.roster().heads(self.now, module).filter(|(_, other)| *other == head);
@@ -142,7 +142,7 @@ impl Node {
         };
         if successor == self.me && state.history.chain().is_some() {
             self.adopt_owner(module, term, successor);
-            self.beat_on(module);
+            self.send_heartbeat(module);
             self.open_collection(module, 0);
         } else if successor != self.me && self.membership.roster().lives(self.now, module, successor) {
             self.adopt_owner(module, term, successor);
@@ -151,12 +151,12 @@ impl Node {
 
     /// An owner that does not do its work is none, for as long as its term lasts, and for a while is not believed to be
     /// one again.
-    pub(in crate::protocol) fn depose(&mut self, module: ModuleId, reason: String) {
+    pub(in crate::protocol) fn force_step_down(&mut self, module: ModuleId, reason: String) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(owner) = state.leadership.owner().filter(|owner| *owner != self.me) else { return };
         state.leadership.step_down();
         self.reputation.owner_failed(self.now, module, owner);
-        self.act(Action::Report(Report::Deposed { module, owner, reason }));
+        self.act(Action::Report(Report::SteppedDown { module, owner, reason }));
     }
 
     pub(in crate::protocol) fn adopt_owner(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
@@ -171,11 +171,11 @@ impl Node {
         self.contributions.offer_again();
     }
 
-    pub(in crate::protocol) fn claim(&mut self, module: ModuleId) {
+    pub(in crate::protocol) fn take_ownership(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module) else { return };
         let Some(term) = state.leadership.next_term() else { return };
         self.adopt_owner(module, term, self.me);
-        self.beat_on(module);
+        self.send_heartbeat(module);
         self.open_collection(module, self.membership.response_times().settle_ms());
     }
 
@@ -184,59 +184,60 @@ impl Node {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
             self.watch_work(module);
-            if self.should_claim(module) {
-                self.claim(module);
+            if self.should_elect_self(module) {
+                self.take_ownership(module);
             }
         }
     }
 
-    fn should_claim(&mut self, module: ModuleId) -> bool {
+    fn should_elect_self(&mut self, module: ModuleId) -> bool {
         let now = self.now;
         let Some(state) = self.modules.get(&module) else { return false };
-        let (owner, deposed) = (state.leadership.owner(), state.leadership.has_stepped_down());
-        let listened = self.life.has_listened(now) || state.leadership.knows_of_step_down();
+        let (owner, stepped_down) = (state.leadership.owner(), state.leadership.has_stepped_down());
+        let listened = self.lifecycle.has_listened(now) || state.leadership.knows_of_step_down();
         let Some(head) = state.head() else { return false };
         let alive = owner.is_some_and(|owner| owner == self.me || self.membership.roster().lives(now, module, owner));
-        let at_work = alive && !deposed && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
+        let at_work = alive && !stepped_down && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
         // So it is nearly always: nothing need be ranked.
         if let Some(state) = self.modules.get_mut(&module).filter(|_| at_work) {
             state.leadership.note_alive();
             return false;
         }
-        let heads = self.membership.roster().heads(now, module).filter(|(peer, _)| Some(*peer) != owner || deposed);
+        let heads =
+            self.membership.roster().heads(now, module).filter(|(peer, _)| Some(*peer) != owner || stepped_down);
         let others: Vec<(PeerKey, Head)> = heads.collect();
         let mine = self.candidacy(module, self.me);
         // Whoever is behind comes after all that are not: it would have to catch up first.
         let before_me = others.iter().filter(|(peer, other)| match other == &head {
             true => self.candidacy(module, *peer) > mine,
-            false => other.beats(&head),
+            false => other.outweighs(&head),
         });
         let before_me = before_me.filter(|(peer, _)| self.is_believed(*peer)).count() as u64;
-        let asks = alive && !deposed && listened && before_me == 0;
+        let asks = alive && !stepped_down && listened && before_me == 0;
         let dead = match owner.filter(|owner| asks && *owner != self.me) {
             Some(owner) => self.is_dead(module, owner),
             None => !alive,
         };
         let Some(state) = self.modules.get_mut(&module) else { return false };
-        if !dead && !deposed {
+        if !dead && !stepped_down {
             state.leadership.note_alive();
             return false;
         }
         // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
         // nobody yet, since those who stayed have gone on without it.
-        let patience = match state.leadership.owner() {
+        let timeout = match state.leadership.owner() {
             _ if self.membership.start().incarnation > 1 && !state.leadership.has_heard_members() => LONELY_RETURN_MS,
             Some(_) => 0,
             None => MEMBER_LEASE_MS,
         };
         let since = state.leadership.note_vacant(now);
-        listened && now.since(since) >= patience + before_me * CLAIM_STAGGER_MS
+        listened && now.since(since) >= timeout + before_me * ELECTION_STAGGER_MS
     }
 
     /// Who is to own a module, of those that stand at the same head: the highest. Those that come and go come last.
     fn candidacy(&self, module: ModuleId, peer: PeerKey) -> (bool, [u8; 32]) {
         let steady_ms = match peer == self.me {
-            true => self.now.since(self.life.began()),
+            true => self.now.since(self.lifecycle.began()),
             false => self.membership.roster().steady_ms(self.now, peer),
         };
         (steady_ms >= STEADY_MS, rank(module, peer))
@@ -251,7 +252,8 @@ impl Node {
         let open = state.leadership.owner().is_some_and(|owner| owner != self.me);
         let Some(head) = state.head().filter(|head| open && !self.plan.is_done(module, *head)) else { return };
         // Nothing is overdue before that, nor before anything has been offered: then it is not asked what is expected.
-        let waited_ms = now.since(state.history.advanced().max(state.leadership.owner_since()).max(self.life.began()));
+        let waited_ms =
+            now.since(state.history.advanced().max(state.leadership.owner_since()).max(self.lifecycle.began()));
         let on_offer = state.offers.keys().any(|(_, parent, _)| parent == head.version);
         if self.plan.mode == OuterMode::Synchronous
             && (!on_offer || (state.leadership.offered_since().is_some() && waited_ms < OVERDUE_MS))
@@ -271,17 +273,17 @@ impl Node {
             state.leadership.note_offered(offered_since);
         }
         if overdue {
-            self.depose(module, format!("its update is overdue: none for {} s", waited_ms / 1_000));
+            self.force_step_down(module, format!("its update is overdue: none for {} s", waited_ms / 1_000));
         }
     }
 
     /// How long an owner may take for its next update, as far as this node knows: what the owner's own deadline follows from
     /// (`collect.rs`). One that has come in the middle of a phase, and has not seen a whole one, takes its own inner steps
-    /// for the measure too, and has long patience before it has made them.
+    /// for the measure too, and has long timeout before it has made them.
     fn due_ms(&self, module: ModuleId, state: &Replica, offered_since: Millis) -> u64 {
         let slower = DEADLINE_FACTOR * self.turns(module).max(1);
         let usual_ms = state.history.phases().deadline_ms();
-        let took_ms = offered_since.since(state.history.advanced().max(self.life.began()));
+        let took_ms = offered_since.since(state.history.advanced().max(self.lifecycle.began()));
         let seen_ms = usual_ms.unwrap_or(0).max(took_ms.saturating_mul(slower));
         if usual_ms.is_some() || state.history.phase_began().is_some() {
             return seen_ms;
@@ -306,6 +308,6 @@ impl Node {
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.history.head_moved(now, missed);
         state.leadership.head_moved();
-        self.life.note_move();
+        self.lifecycle.note_move();
     }
 }

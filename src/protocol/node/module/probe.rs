@@ -11,7 +11,7 @@ impl Node {
     pub(in crate::protocol) fn is_silent(&mut self, owner: PeerKey) -> bool {
         let silent = self.membership.roster().silent_since(self.now, owner).is_some();
         if !silent {
-            self.membership.probes_mut().forget(owner);
+            self.membership.probes_mut().clear(owner);
         }
         silent
     }
@@ -36,7 +36,7 @@ impl Node {
     }
 
     /// Whether this was the response of an owner that was asked whether it lives.
-    pub(in crate::protocol) fn suspect_answered(&mut self, id: RequestId, answers: bool) -> bool {
+    pub(in crate::protocol) fn probe_answered(&mut self, id: RequestId, answers: bool) -> bool {
         self.membership.probes_mut().responded(id, answers)
     }
 }

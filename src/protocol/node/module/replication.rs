@@ -1,6 +1,6 @@
 //! Copies of modules that nobody else has: every module gets a second holder as soon as there is a second peer.
 //!
-//! The only living holder of a module names in its beats which peer it asks. That one joins the module as a replica, a
+//! The only living holder of a module names in its heartbeats which peer it asks. That one joins the module as a replica, a
 //! member like any, though none of its paths goes through it; and it leaves again once two others have it for good.
 
 use std::cmp::Reverse;
@@ -12,7 +12,7 @@ use crate::protocol::Node;
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
-    MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS, STATES_KEPT, VERSIONS_KEPT,
+    MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_RELEASE_MS, REPLICA_TIMEOUT_MS, STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::node::module::election::rank;
 use crate::protocol::wire::message::Wanted;
@@ -82,12 +82,12 @@ impl Node {
             let since = *self.replicas.alone_since.entry(module).or_insert(now);
             // Somebody may be about to fetch it.
             let comes = self.membership.roster().living(now, module).next().is_some();
-            let patience_ms = match (comes, self.life.is_leaving()) {
+            let timeout_ms = match (comes, self.lifecycle.is_leaving()) {
                 (true, _) => self.fetch_ms(module),
-                (false, false) => REPLICA_PATIENCE_MS,
+                (false, false) => REPLICA_TIMEOUT_MS,
                 (false, true) => 0,
             };
-            if now.since(since) >= patience_ms || self.replicas.asked.contains_key(&module) {
+            if now.since(since) >= timeout_ms || self.replicas.asked.contains_key(&module) {
                 self.ask_for_replica(module);
             }
         }
@@ -144,7 +144,7 @@ impl Node {
             .map(|(_, _, peer)| peer)
     }
 
-    /// What beats say: which modules want a replica, and whom this node asks. Whoever has joined is not asked again.
+    /// What heartbeats say: which modules want a replica, and whom this node asks. Whoever has joined is not asked again.
     pub(in crate::protocol) fn wanted(&self) -> Vec<Wanted> {
         let open = |(module, asked): (&ModuleId, &Asked)| {
             let joined = self.membership.roster().lives(self.now, *module, asked.peer);
@@ -160,7 +160,7 @@ impl Node {
             if *helper == self.me && exists && !self.modules.contains_key(module) && self.has_room_for(*module) {
                 self.hold_replica(*module);
                 self.enter(*module);
-                self.beat_on(*module);
+                self.send_heartbeat(*module);
             }
         }
     }
@@ -215,7 +215,7 @@ impl Node {
     }
 
     /// A module that a path here goes through, or that was left, is no replica.
-    pub(in crate::protocol) fn forget_replicas(&mut self, needed: &BTreeSet<ModuleId>) {
+    pub(in crate::protocol) fn prune_replicas(&mut self, needed: &BTreeSet<ModuleId>) {
         let modules = &self.modules;
         let Replicas { held, spare_since, .. } = &mut self.replicas;
         held.retain(|module| modules.contains_key(module) && !needed.contains(module));

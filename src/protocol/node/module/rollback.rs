@@ -8,7 +8,7 @@ use crate::clock::Millis;
 use crate::names::ModuleId;
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
-use crate::protocol::limits::TAINTED_MS;
+use crate::protocol::limits::INVALIDATED_MS;
 use crate::protocol::wire::encoding::update_hash;
 use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
 
@@ -19,7 +19,7 @@ impl Node {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let refused = state.catch_up.refuse(update);
-        refused.into_iter().for_each(|chain| self.forget(chain.head().state.hash));
+        refused.into_iter().for_each(|chain| self.release(chain.head().state.hash));
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = state.history.chain().filter(|chain| chain.contains(update)) else {
             if state.applying.next().is_some_and(|next| update_hash(&next.update) == Some(update)) {
@@ -35,7 +35,7 @@ impl Node {
         self.switch_chain(module, before);
         self.head_moved(module, true);
         self.act(Action::Report(Report::WentBack { module, from, to }));
-        self.beat_on(module);
+        self.send_heartbeat(module);
         if self.owns(module) {
             self.open_collection(module, self.membership.response_times().settle_ms());
         }
@@ -61,13 +61,13 @@ impl Node {
                 .membership
                 .roster()
                 .heads(now, module)
-                .filter(|(peer, _)| !self.reputation.scores().is_named(now, *peer));
+                .filter(|(peer, _)| !self.reputation.scores().is_quarantined(now, *peer));
             let (ahead, all) =
-                members.fold((0, 1), |(ahead, all), (_, head)| (ahead + usize::from(head.beats(&mine)), all + 1));
-            let gives_up = state.history.invalidated_since().is_some_and(|since| now.since(since) >= TAINTED_MS);
+                members.fold((0, 1), |(ahead, all), (_, head)| (ahead + usize::from(head.outweighs(&mine)), all + 1));
+            let gives_up = state.history.invalidated_since().is_some_and(|since| now.since(since) >= INVALIDATED_MS);
             let outvoted = 2 * ahead > all;
             let stays = |update: UpdateHash, since: Millis| {
-                (gives_up && chain.contains(update)) || (outvoted && now.since(since) >= 2 * TAINTED_MS)
+                (gives_up && chain.contains(update)) || (outvoted && now.since(since) >= 2 * INVALIDATED_MS)
             };
             self.reputation.audits_mut().accept(module, stays);
             if let Some(state) = self.modules.get_mut(&module).filter(|_| gives_up) {
@@ -77,7 +77,7 @@ impl Node {
     }
 
     /// Whether an update of a chain that another sent was proven wrong. If so, its head is not asked for again.
-    pub(in crate::protocol) fn has_condemned<'a>(&self, mut updates: impl Iterator<Item = &'a SignedUpdate>) -> bool {
+    pub(in crate::protocol) fn has_invalidated<'a>(&self, mut updates: impl Iterator<Item = &'a SignedUpdate>) -> bool {
         updates
             .any(|signed| update_hash(&signed.update).is_some_and(|hash| self.reputation.audits().is_invalidated(hash)))
     }

@@ -71,7 +71,7 @@ impl Node {
         }
         let Some(reads) = self.evaluations.end(path, phase) else { return };
         for blob in reads {
-            self.forget(blob);
+            self.release(blob);
         }
         let Some(millibits_per_byte) = millibits_per_byte else { return };
         let score = Score { path, phase, millibits_per_byte };

@@ -12,10 +12,10 @@ use crate::protocol::action::{Action, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::RequestId;
 use crate::protocol::journal::record::{InnerCheckpoint, Record, StartedFrom};
-use crate::protocol::limits::HANDOVER_WORD_MS;
+use crate::protocol::limits::HAND_OFF_RESPONSE_MS;
 use crate::protocol::node::path::placement::active_leases;
 use crate::protocol::path::hand_off::{Step, blobs};
-use crate::protocol::wire::message::{GENESIS, Lease, PathHandover, Request, Response, Stage};
+use crate::protocol::wire::message::{GENESIS, Lease, PathHandOff, Request, Response, Stage};
 
 /// What a trainer's blob has beside its values.
 const FRAMING_BYTES: u64 = 1 << 20;
@@ -23,7 +23,7 @@ const FRAMING_BYTES: u64 = 1 << 20;
 impl Node {
     /// A path was taken: whoever has its trainer is asked for it, of those alive and of those that a search has found
     /// just now; once the path's modules are here, if who has it trains on until it is asked, or else at once.
-    pub(in crate::protocol) fn inherit(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
+    pub(in crate::protocol) fn begin_hand_off(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
         let Some((from, trains_on)) = self.donor_of(path, found) else { return };
         self.paths.hand_offs_mut().take(self.now, path, from, trains_on);
         if !trains_on || self.phase(path).is_some() {
@@ -52,7 +52,7 @@ impl Node {
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
             _ if lease.path != path || peer == self.me || self.reputation.scores().is_doubted(self.now, peer) => None,
             Stage::Leaving => Some((0, peer)),
-            Stage::Waiting | Stage::Training | Stage::Passing => Some((1, peer)),
+            Stage::Waiting | Stage::Training | Stage::Skipping => Some((1, peer)),
             Stage::Standby if lease.trainer.is_some() && self.paths.trainer(path).is_none() => Some((2, peer)),
             Stage::Standby | Stage::Joining | Stage::Done => None,
         };
@@ -60,13 +60,13 @@ impl Node {
     }
 
     /// Whether the answer was to a question about a path.
-    pub(in crate::protocol) fn inheritance_answered(&mut self, id: RequestId, response: &Option<Response>) -> bool {
+    pub(in crate::protocol) fn hand_off_answered(&mut self, id: RequestId, response: &Option<Response>) -> bool {
         let Some((path, from)) = self.paths.hand_offs_mut().answered(id) else { return false };
         match response {
             Some(Response::Path(Some(state))) if state.later => {}
             Some(Response::Path(Some(state))) if self.could_be(path, state) => {
                 for blob in self.paths.hand_offs_mut().told(path, state.clone()) {
-                    self.fetch(blob, from, Purpose::Inheritance(path));
+                    self.fetch(blob, from, Purpose::HandOff(path));
                 }
                 self.complete(path);
             }
@@ -78,7 +78,7 @@ impl Node {
     }
 
     /// Whether this can be what a path's trainer has come to, as far as it can be told without the bytes.
-    fn could_be(&self, path: PathId, word: &PathHandover) -> bool {
+    fn could_be(&self, path: PathId, word: &PathHandOff) -> bool {
         let phase = word.checkpoint.as_ref().map_or_else(|| self.near(path), |middle| middle.phase);
         let modules = self.plan.slots.modules(path, phase);
         let genesis = |module: &ModuleId| self.plan.genesis.get(module).map_or(0, |state| state.bytes);
@@ -97,7 +97,7 @@ impl Node {
         word.trainer.is_none_or(|trainer| fits(trainer, 2)) && word.checkpoint.as_ref().is_none_or(sound)
     }
 
-    pub(in crate::protocol) fn inheritance_fetched(&mut self, path: PathId, blob: BlobHash, found: bool) {
+    pub(in crate::protocol) fn hand_off_fetched(&mut self, path: PathId, blob: BlobHash, found: bool) {
         if !found {
             return self.begin_afresh(path);
         }
@@ -113,7 +113,7 @@ impl Node {
         }
         let Some((from, Some(word))) = self.paths.hand_offs_mut().end(path) else { return };
         for blob in blobs(&word) {
-            self.forget(blob.hash);
+            self.release(blob.hash);
         }
         if let Some(trainer) = word.trainer {
             self.keep_trainer(path, trainer);
@@ -123,7 +123,7 @@ impl Node {
             self.act(Action::Persist(Record::Checkpoint(middle.clone())));
             self.paths.set_checkpoint(middle);
         }
-        self.act(Action::Report(Report::Inherited { path, from }));
+        self.act(Action::Report(Report::HandedOff { path, from }));
     }
 
     /// The state of a module at a place that its chain here knows.
@@ -132,21 +132,21 @@ impl Node {
             return self.plan.genesis.get(&place.module).copied().filter(|_| place.version.0 == 0);
         }
         let chain = self.modules.get(&place.module)?.history.chain()?;
-        let (_, signed) = chain.places().find(|(update, _)| *update == place.update)?;
+        let (_, signed) = chain.entries().find(|(update, _)| *update == place.update)?;
         (signed.update.version == place.version).then_some(signed.update.state)
     }
 
     pub(in crate::protocol) fn keep_trainer(&mut self, path: PathId, trainer: BlobRef) {
         self.act(Action::Persist(Record::Trainer { path, trainer }));
         if let Some(old) = self.paths.set_trainer(path, trainer).filter(|old| *old != trainer) {
-            self.forget(old.hash);
+            self.release(old.hash);
         }
     }
 
     /// Nothing comes of it: the path begins with what is here.
     fn begin_afresh(&mut self, path: PathId) {
         if let Some(from) = self.paths.hand_offs().donor(path) {
-            self.disinherit(path);
+            self.cancel_hand_off(path);
             if self.paths.trainer(path).is_none() {
                 self.act(Action::Report(Report::BeganAfresh { path, from }));
             }
@@ -154,24 +154,24 @@ impl Node {
     }
 
     /// The path is not waited for any more, and not promised.
-    pub(in crate::protocol) fn disinherit(&mut self, path: PathId) {
+    pub(in crate::protocol) fn cancel_hand_off(&mut self, path: PathId) {
         self.paths.hand_offs_mut().withdraw(path);
         let word = self.paths.hand_offs_mut().end(path).and_then(|(_, word)| word);
         for blob in word.iter().flat_map(blobs) {
-            self.forget(blob.hash);
+            self.release(blob.hash);
         }
     }
 
     /// Asks again, and gives up what takes too long; in every sweep.
-    pub(in crate::protocol) fn inherit_on(&mut self) {
+    pub(in crate::protocol) fn continue_hand_offs(&mut self) {
         for path in self.paths.hand_offs().incoming() {
             if self.waits_for_modules(path) {
                 self.paths.hand_offs_mut().wait_for_modules(self.now, path);
                 continue;
             }
-            let bytes = |state: &PathHandover| blobs(state).iter().map(|blob| blob.bytes).sum();
-            let transfer_ms = |state: &PathHandover| self.membership.response_times().transfer_ms(bytes(state));
-            let timeout_ms = |state: Option<&PathHandover>| state.map_or(HANDOVER_WORD_MS, transfer_ms);
+            let bytes = |state: &PathHandOff| blobs(state).iter().map(|blob| blob.bytes).sum();
+            let transfer_ms = |state: &PathHandOff| self.membership.response_times().transfer_ms(bytes(state));
+            let timeout_ms = |state: Option<&PathHandOff>| state.map_or(HAND_OFF_RESPONSE_MS, transfer_ms);
             match self.paths.hand_offs().step(self.now, path, timeout_ms) {
                 Step::GiveUp => self.begin_afresh(path),
                 Step::Complete => self.complete(path),
@@ -188,13 +188,13 @@ impl Node {
 
     /// The holder's part, or a standby's. Nobody can stop a trainer here but who is known to take the path, and from
     /// one that would give it up.
-    pub(in crate::protocol) fn hand_over_path(&mut self, to: PeerKey, path: PathId) -> Option<PathHandover> {
+    pub(in crate::protocol) fn hand_off_path(&mut self, to: PeerKey, path: PathId) -> Option<PathHandOff> {
         let stage = self.paths.held().get(&path)?.stage();
-        let word = PathHandover { later: false, trainer: self.paths.trainer(path), checkpoint: None };
+        let word = PathHandOff { later: false, trainer: self.paths.trainer(path), checkpoint: None };
         if stage == Stage::Standby {
             return Some(word).filter(|word| word.trainer.is_some());
         }
-        let later = Some(PathHandover { later: true, ..PathHandover::default() });
+        let later = Some(PathHandOff { later: true, ..PathHandOff::default() });
         if !self.gives(to, path) {
             return later;
         }
@@ -205,7 +205,7 @@ impl Node {
             }
             return later;
         }
-        Some(PathHandover { checkpoint: self.paths.checkpoint(path).cloned(), ..word })
+        Some(PathHandOff { checkpoint: self.paths.checkpoint(path).cloned(), ..word })
     }
 
     /// Whether this node yields a path to a peer that joins it.
@@ -241,7 +241,7 @@ impl Node {
         for lease in leases {
             let stands_by = self.paths.stands_by(lease.path);
             let Some(trainer) = lease.trainer.filter(|_| stands_by && Self::trains(lease.stage)) else { continue };
-            let word = PathHandover { trainer: Some(trainer), ..PathHandover::default() };
+            let word = PathHandOff { trainer: Some(trainer), ..PathHandOff::default() };
             if self.paths.trainer(lease.path) != Some(trainer) && self.could_be(lease.path, &word) {
                 self.fetch(trainer, holder, Purpose::Trainer(lease.path));
             }

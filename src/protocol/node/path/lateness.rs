@@ -93,7 +93,7 @@ impl Node {
     }
 
     /// The module whose round a path lets pass, if any: others train it, and the path's other modules are further.
-    pub(in crate::protocol) fn lets_pass(&self, path: PathId) -> Option<ModuleId> {
+    pub(in crate::protocol) fn skips(&self, path: PathId) -> Option<ModuleId> {
         // Levels that are brought in step one after the other are never side by side.
         if !self.keep_step() || self.plan.streaming.is_some() {
             return None;
@@ -119,7 +119,7 @@ impl Node {
         });
         let train = |peer: PeerKey, lease: &Lease| {
             let now = Self::is_waited_for(lease.stage) && lease.phase.0 == version.0;
-            now && others(lease.path) && !self.is_idle(lease.path, peer)
+            now && others(lease.path) && !self.is_not_contributing(lease.path, peer)
         };
         let mut living = self.membership.roster().living(self.now, module);
         let mut paths = self.plan.slots.through(module, phase_from(version)).into_iter();

@@ -14,15 +14,15 @@ use crate::protocol::wire::message::Stage;
 
 impl Node {
     pub(in crate::protocol) fn is_gone(&self) -> bool {
-        self.life.is_gone()
+        self.lifecycle.is_gone()
     }
 
     /// The user asks the peer to go.
     pub(in crate::protocol) fn leave(&mut self) {
-        if self.life.is_leaving() {
+        if self.lifecycle.is_leaving() {
             return;
         }
-        self.life.leave(self.now);
+        self.lifecycle.leave(self.now);
         if self.membership.roster().anybody_stays(self.now) {
             if self.trainer.training().is_some() {
                 self.act(Action::Pause);
@@ -33,17 +33,17 @@ impl Node {
             for path in paths {
                 self.set_stage(path, Stage::Leaving);
             }
-            self.hand_over_modules();
+            self.hand_off_modules();
         }
         self.leave_on();
     }
 
-    /// Says goodbye on the modules owned here, and names who is to own them. The next beat makes this node a member again.
-    fn hand_over_modules(&mut self) {
+    /// Says goodbye on the modules owned here, and names who is to own them. The next heartbeat makes this node a member again.
+    fn hand_off_modules(&mut self) {
         let owned: Vec<ModuleId> = self.modules.keys().copied().filter(|module| self.owns(*module)).collect();
         for module in owned {
-            self.hand_over(module);
-            self.beat_goodbye(module);
+            self.hand_off_ownership(module);
+            self.send_goodbye(module);
             // Where nobody can be named, the next in rank claims it.
             if self.owns(module)
                 && let Some(state) = self.modules.get_mut(&module)
@@ -52,12 +52,12 @@ impl Node {
                 self.drop_collection(module);
             }
         }
-        self.out.set_timer(Timer::Beat, self.now + SWEEP_MS);
+        self.out.set_timer(Timer::Heartbeat, self.now + SWEEP_MS);
     }
 
     /// Gives up the paths that others have taken, and goes when nothing holds this peer any more; in every sweep.
     pub(in crate::protocol) fn leave_on(&mut self) {
-        let Some(since) = self.life.leaving_since() else { return };
+        let Some(since) = self.lifecycle.leaving_since() else { return };
         let given = self.paths.held().iter().filter(|(_, held)| held.stage() == Stage::Leaving);
         let given: Vec<PathId> = given.map(|(path, _)| *path).collect();
         let (taken, left): (Vec<PathId>, Vec<PathId>) = given.into_iter().partition(|path| self.is_taken(*path));
@@ -100,7 +100,7 @@ impl Node {
             self.say_goodbye(module);
         }
         self.out.stop_timers();
-        self.life.go();
+        self.lifecycle.go();
         self.act(Action::Gone);
     }
 }

@@ -1,7 +1,7 @@
 //! How fast peers train, and what follows from it in the asynchronous mode: how many inner steps a phase has here, how
 //! often an owner closes, and how long a path waits for its own contribution.
 //!
-//! A peer measures itself and says its *pace* in its beats: the inner steps that each of its paths makes in 1000 s. The
+//! A peer measures itself and says its *pace* in its heartbeats: the inner steps that each of its paths makes in 1000 s. The
 //! fastest sets the measure, but one alone is believed to be no more than twice as fast as the next: a liar halves what
 //! others train in a phase, at the most, and nobody trains less of the time for it.
 
@@ -11,7 +11,7 @@ use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
 use crate::protocol::Node;
-use crate::protocol::limits::{BEAT_MS, CLOSES_PER_PHASE, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
+use crate::protocol::limits::{CLOSES_PER_PHASE, HEARTBEAT_MS, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
 use crate::protocol::path::trainer::Measured;
 
 /// The pace by which others are measured: the fastest, but no more than twice the second. Of two, one may be that slow.
@@ -88,9 +88,9 @@ impl Node {
         phase_ms / CLOSES_PER_PHASE
     }
 
-    /// How long a path waits for what it has contributed to be counted: as long as an owner may take, and a beat.
-    pub(in crate::protocol) fn patience_ms(&self) -> u64 {
-        self.trainer.measured().map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(BEAT_MS)
+    /// How long a path waits for what it has contributed to be counted: as long as an owner may take, and a heartbeat.
+    pub(in crate::protocol) fn timeout_ms(&self) -> u64 {
+        self.trainer.measured().map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(HEARTBEAT_MS)
     }
 }
 

@@ -20,7 +20,7 @@ pub(in crate::protocol) enum Readiness {
     /// Now, with this phase.
     Ready(Phase),
     /// The path was taken from this peer, and its trainer is still to come.
-    Inheriting(PeerKey),
+    AwaitingHandOff(PeerKey),
     /// The text of this path of the grid is not here.
     Textless(PathId),
     /// All phases are done.
@@ -30,7 +30,7 @@ pub(in crate::protocol) enum Readiness {
     /// These modules have not moved on since the path's last phase.
     NotUpdated(Vec<ModuleId>),
     /// Others train this module's round, which the path lets pass.
-    Passing(ModuleId),
+    Skipping(ModuleId),
 }
 
 /// Of the paths that are ready, the least has its turn: furthest behind, in the middle of a phase, longest waiting.
@@ -50,7 +50,7 @@ impl Node {
         let fetching: Vec<ModuleId> = modules.iter().filter(|module| head(module).is_none()).copied().collect();
         let Some(phase) = self.phase(path) else { return Readiness::Fetching(fetching) };
         if let Some(from) = self.paths.hand_offs().donor(path) {
-            return Readiness::Inheriting(from);
+            return Readiness::AwaitingHandOff(from);
         }
         if phase.0 >= self.plan.phases {
             return Readiness::Done;
@@ -86,9 +86,9 @@ impl Node {
             }
         };
         let waiting: Vec<ModuleId> = modules.into_iter().filter(waits).collect();
-        match self.lets_pass(path) {
+        match self.skips(path) {
             _ if !waiting.is_empty() => Readiness::NotUpdated(waiting),
-            Some(module) => Readiness::Passing(module),
+            Some(module) => Readiness::Skipping(module),
             None => Readiness::Ready(phase),
         }
     }
@@ -103,7 +103,7 @@ impl Node {
         }
         let trained_at = self.paths.held().get(&path).map_or(Millis(0), |held| held.last_trained());
         let again = |finished: &&Finished| finished.offers.iter().any(|(other, _)| other == from);
-        self.now.since(trained_at) < self.patience_ms()
+        self.now.since(trained_at) < self.timeout_ms()
             || (!moved && self.contributions.trained(path).filter(again).count() >= MAX_FROM_ONE_VERSION)
     }
 
@@ -119,7 +119,7 @@ impl Node {
             self.abandon_stale_checkpoint(path);
             // A path that was done goes on if a heavier chain has not come as far.
             match self.readiness(path) {
-                Readiness::Fetching(_) | Readiness::Inheriting(_) => {}
+                Readiness::Fetching(_) | Readiness::AwaitingHandOff(_) => {}
                 Readiness::Done if held.stage() == Stage::Done => {}
                 Readiness::Done => {
                     self.set_stage(path, Stage::Done);
@@ -127,7 +127,7 @@ impl Node {
                 }
                 Readiness::NotUpdated(_) => self.set_stage(path, Stage::Waiting),
                 Readiness::Textless(drawn) => self.set_stage(path, self.stage_without_text(drawn)),
-                Readiness::Passing(_) => self.set_stage(path, Stage::Passing),
+                Readiness::Skipping(_) => self.set_stage(path, Stage::Skipping),
                 Readiness::Ready(phase) => {
                     self.set_stage(path, Stage::Waiting);
                     if self.is_promised(path) {
@@ -141,8 +141,9 @@ impl Node {
                 }
             }
         }
-        let rests =
-            self.trainer.training().is_some() || self.life.rests_until(self.now).is_some() || self.life.is_leaving();
+        let rests = self.trainer.training().is_some()
+            || self.lifecycle.rests_until(self.now).is_some()
+            || self.lifecycle.is_leaving();
         if let Some(turn) = ready.filter(|_| !rests) {
             self.train(turn.path, turn.phase);
         }
@@ -191,7 +192,7 @@ impl Node {
     /// Rounds wait for a path whose text is on its way, and no longer if it does not come.
     fn stage_without_text(&self, drawn: PathId) -> Stage {
         match self.paths.textless_since(drawn) {
-            Some(since) if self.now.since(since) >= TEXT_MS => Stage::Passing,
+            Some(since) if self.now.since(since) >= TEXT_MS => Stage::Skipping,
             _ => Stage::Waiting,
         }
     }
@@ -214,17 +215,17 @@ impl Node {
         self.done_training();
         self.trainer.watchdog_mut().got_further();
         let path = finished.path;
-        self.life.note_move();
+        self.lifecycle.note_move();
         self.release_checkpoint(path);
-        self.let_go_of_ground(path);
+        self.release_base_states(path);
         let now = self.now;
         if self.paths.trained(now, path, stub) {
             if let Some(old) = self.paths.set_trainer(path, finished.trainer) {
-                self.forget(old.hash);
+                self.release(old.hash);
             }
         } else {
-            self.forget(finished.trainer.hash);
-            finished.stands_on.clear();
+            self.release(finished.trainer.hash);
+            finished.base_states.clear();
         }
         self.contributions.add(finished);
         self.trains_no_longer(path);
@@ -235,11 +236,11 @@ impl Node {
     /// What a path's trainer carries after the end of the run.
     pub(in crate::protocol) fn reviewed(&mut self, path: PathId, trainer: BlobRef) {
         if !self.paths.holds(path) {
-            return self.forget(trainer.hash);
+            return self.release(trainer.hash);
         }
         self.act(Action::Persist(Record::Trainer { path, trainer }));
         if let Some(old) = self.paths.set_trainer(path, trainer).filter(|old| *old != trainer) {
-            self.forget(old.hash);
+            self.release(old.hash);
         }
     }
 
@@ -256,7 +257,7 @@ impl Node {
         };
         let surplus: Vec<_> = finished.offers.extract_if(.., is_surplus).collect();
         for (_, blob) in surplus {
-            self.forget(blob.hash);
+            self.release(blob.hash);
         }
     }
 
@@ -272,7 +273,7 @@ impl Node {
 
     pub(in crate::protocol) fn done_training(&mut self) {
         for blob in self.trainer.end() {
-            self.forget(blob);
+            self.release(blob);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Who trains which path.
 //!
-//! A path is held by a lease that its holder's beats carry. A newcomer asks those it can reach for theirs, and takes a
+//! A path is held by a lease that its holder's heartbeats carry. A newcomer asks those it can reach for theirs, and takes a
 //! path that nobody holds, or else one from a peer that trains several in turn; if there is none, it stands by. Where
 //! two hold the same path, the one that has more of them yields, or else the one that ranks lower for it.
 
@@ -11,7 +11,7 @@ use crate::protocol::action::{Action, Report};
 use crate::protocol::event::{Contact, RequestId};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
-    CLAIM_STAGGER_MS, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS,
+    ELECTION_STAGGER_MS, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS,
     PATH_LEASE_PHASE_SHARE,
 };
 use crate::protocol::membership::roster::well_formed;
@@ -25,19 +25,19 @@ pub(in crate::protocol) fn active_leases(leases: &[Lease]) -> usize {
 
 impl Node {
     /// The founder holds everything until others come.
-    pub(in crate::protocol) fn found(&mut self) {
+    pub(in crate::protocol) fn create(&mut self) {
         self.start_timers();
         for module in self.plan.slots.grid().modules() {
             if !self.modules.contains_key(&module) {
                 self.enter_at_genesis(module);
             }
-            self.claim(module);
+            self.take_ownership(module);
         }
         let paths: Vec<PathId> = self.plan.slots.all().take(MAX_LEASES).collect();
         for path in paths {
             self.take_path(path, Stage::Waiting);
         }
-        self.beat_everywhere();
+        self.send_heartbeats();
     }
 
     fn enter_at_genesis(&mut self, module: ModuleId) {
@@ -59,11 +59,11 @@ impl Node {
         for module in modules {
             self.act(Action::Subscribe(module));
         }
-        self.life.listen_until(self.now + MEMBER_LEASE_MS);
+        self.lifecycle.listen_until(self.now + MEMBER_LEASE_MS);
         if self.paths.held().is_empty() {
             self.begin_search();
         } else if !alone {
-            self.life.rest_until(self.now + self.membership.response_times().settle_ms());
+            self.lifecycle.rest_until(self.now + self.membership.response_times().settle_ms());
             // It needs no path, but others learn that it has started.
             self.search.ask_contacts();
             self.ask_more();
@@ -71,7 +71,7 @@ impl Node {
     }
 
     fn begin_search(&mut self) {
-        if self.life.is_leaving() {
+        if self.lifecycle.is_leaving() {
             return;
         }
         let known: Vec<DirectoryEntry> = self.membership.roster().directory(self.now).collect();
@@ -120,14 +120,14 @@ impl Node {
 
     /// Takes a path once everybody asked has answered.
     fn decide(&mut self) {
-        if self.life.is_leaving() || !self.search.end() {
+        if self.lifecycle.is_leaving() || !self.search.end() {
             return;
         }
         let (path, stage) = self.choose_path();
         self.take_path(path, stage);
         if stage == Stage::Joining {
             let found = self.search.found().flat_map(|entry| entry.leases.iter().map(|lease| (entry.peer, *lease)));
-            self.inherit(path, found.collect());
+            self.begin_hand_off(path, found.collect());
         }
     }
 
@@ -184,10 +184,10 @@ impl Node {
         self.act(Action::Report(Report::PathTaken(path)));
         let near = self.phase_about();
         self.paths.take(path, Held::new(stage, near));
-        self.life.note_move();
+        self.lifecycle.note_move();
         for module in self.modules_around(path) {
             self.enter(module);
-            self.beat_on(module);
+            self.send_heartbeat(module);
         }
         self.close_gaps();
     }
@@ -201,13 +201,13 @@ impl Node {
         self.act(Action::Persist(Record::Lease { path, held: false, standby: false }));
         self.act(Action::Report(Report::PathYielded(path)));
         if let Some(trainer) = self.paths.remove_trainer(path) {
-            self.forget(trainer.hash);
+            self.release(trainer.hash);
         }
         self.release_checkpoint(path);
-        self.let_go_of_ground(path);
-        self.disinherit(path);
+        self.release_base_states(path);
+        self.cancel_hand_off(path);
         for module in modules {
-            self.beat_on(module);
+            self.send_heartbeat(module);
         }
         if self.paths.held().is_empty() && search {
             self.begin_search();
@@ -219,7 +219,7 @@ impl Node {
         let (mine, theirs) = (self.active_paths(), active_leases(leases));
         for lease in leases {
             let Some(held) = self.paths.held().get(&lease.path).copied() else { continue };
-            if self.is_idle(lease.path, peer) {
+            if self.is_not_contributing(lease.path, peer) {
                 continue;
             }
             let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
@@ -259,9 +259,9 @@ impl Node {
             // Who trains others may not know of every standby: it lets them go first.
             let busy = usize::from(self.active_paths() > 0);
             let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
-            let patience_ms = |turns: usize| CLAIM_STAGGER_MS * turns as u64 + lease_ms;
+            let timeout_ms = |turns: usize| ELECTION_STAGGER_MS * turns as u64 + lease_ms;
             let waited_ms = self.now.since(since);
-            if waited_ms >= patience_ms(busy) && waited_ms >= patience_ms(busy + self.before_me(path, phase)) {
+            if waited_ms >= timeout_ms(busy) && waited_ms >= timeout_ms(busy + self.before_me(path, phase)) {
                 self.adopt_path(path);
             }
         }
@@ -298,7 +298,7 @@ impl Node {
     fn trained_paths(&self) -> Vec<PathId> {
         let mine = self.paths.held().iter().filter(|(_, held)| held.stage().is_active()).map(|(path, _)| *path);
         let theirs = self.membership.roster().everybody(self.now).flat_map(|(peer, member)| {
-            let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_idle(lease.path, peer);
+            let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_not_contributing(lease.path, peer);
             member.leases.iter().filter(trains).map(|lease| lease.path)
         });
         let mut trained: Vec<PathId> = mine.chain(theirs).collect();
@@ -335,6 +335,6 @@ impl Node {
             self.keep_trainer(path, trainer);
         }
         self.take_path(path, Stage::Joining);
-        self.inherit(path, Vec::new());
+        self.begin_hand_off(path, Vec::new());
     }
 }

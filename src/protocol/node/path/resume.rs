@@ -21,7 +21,7 @@ impl Node {
         self.progressed(path, phase, steps);
         let training = self.trainer.training().filter(|training| (training.path, training.phase) == (path, phase));
         let Some(training) = training.filter(|training| self.paths.holds(training.path)) else {
-            return self.forget(blob.hash);
+            return self.release(blob.hash);
         };
         let checkpoint = InnerCheckpoint { path, phase, start: training.start.clone(), steps, blob };
         self.act(Action::Persist(Record::Checkpoint(checkpoint.clone())));
@@ -71,7 +71,7 @@ impl Node {
     /// Nobody here goes on from it.
     pub(in crate::protocol) fn release_checkpoint(&mut self, path: PathId) {
         if let Some(checkpoint) = self.paths.remove_checkpoint(path) {
-            blobs(&checkpoint).for_each(|blob| self.forget(blob));
+            blobs(&checkpoint).for_each(|blob| self.release(blob));
         }
     }
 

@@ -61,7 +61,7 @@ impl Node {
     /// has come is not to be mixed in yet.
     pub(in crate::protocol) fn streamed_from(&self, path: PathId, stagger: &Stagger) -> Vec<(StartedFrom, BlobRef)> {
         let now = self.due_next(path).map_or(u64::MAX, |(version, level)| stagger.number(version, level));
-        let stands_on = self.stands_on(path);
+        let base_states = self.base_states(path);
         let from = |module: ModuleId| {
             let head = self.head_of(module)?;
             let early = |(from, _): &&(StartedFrom, BlobRef)| {
@@ -69,20 +69,20 @@ impl Node {
                 offered && now < stagger.mixed_at(from.version, module.level)
             };
             let newest = (StartedFrom { module, version: head.version, update: head.update }, head.state);
-            Some(stands_on.iter().find(early).copied().unwrap_or(newest))
+            Some(base_states.iter().find(early).copied().unwrap_or(newest))
         };
         self.modules_of(path).into_iter().filter_map(from).collect()
     }
 
     /// What the trainer of a path stands on, if it has trained here.
-    pub(in crate::protocol) fn stands_on(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
-        self.contributions.stands_on(path)
+    pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
+        self.contributions.base_states(path)
     }
 
     /// Nothing of a path is trained from there any more.
-    pub(in crate::protocol) fn let_go_of_ground(&mut self, path: PathId) {
-        let states = self.contributions.leave_ground(path);
-        states.into_iter().for_each(|state| self.forget(state.hash));
+    pub(in crate::protocol) fn release_base_states(&mut self, path: PathId) {
+        let states = self.contributions.release_base_states(path);
+        states.into_iter().for_each(|state| self.release(state.hash));
     }
 
     /// The version that gets an outer gradient of a path next, and its level.
@@ -109,7 +109,7 @@ impl Node {
         let Some((of, _)) = finished.offers.first().filter(|(of, _)| module.level < of.module.level) else {
             return false;
         };
-        let mut stood_on = finished.stands_on.iter().map(|(from, _)| from);
+        let mut stood_on = finished.base_states.iter().map(|(from, _)| from);
         stood_on.any(|from| (from.module, from.update, from.version) == (module, update, of.version))
     }
 

@@ -91,7 +91,7 @@ impl Node {
     /// A module is not as far as others, and nobody who lives trains what would bring it further, nor has for a while.
     pub(in crate::protocol) fn is_left_behind(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let waited_ms = self.now.since(state.history.advanced().max(self.life.began()));
+        let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
         self.plan.slots.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
     }
 
@@ -179,7 +179,7 @@ impl Node {
     }
 
     /// Where paths are drawn anew: follows the modules, and enters those that are needed next.
-    pub(in crate::protocol) fn keep_places(&mut self) {
+    pub(in crate::protocol) fn move_worker_slots(&mut self) {
         if !self.plan.slots.are_drawn_anew() {
             return;
         }
@@ -196,7 +196,7 @@ impl Node {
             for module in self.modules_around(slot) {
                 if !self.modules.contains_key(&module) {
                     self.enter(module);
-                    self.beat_on(module);
+                    self.send_heartbeat(module);
                 }
             }
         }
@@ -209,7 +209,7 @@ impl Node {
     }
 
     /// After a restart: where the modules are that the journal tells of.
-    pub(in crate::protocol) fn restore_places(&mut self) {
+    pub(in crate::protocol) fn restore_worker_slots(&mut self) {
         let about = self.phase_about();
         let slots: Vec<PathId> = self.paths.held().keys().copied().collect();
         for slot in slots {

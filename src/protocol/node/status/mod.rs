@@ -6,8 +6,8 @@ mod waiting;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::path::contributions::Contribution;
-use crate::protocol::reputation::score::Conduct;
-use crate::protocol::status::{ConductStatus, CopiedIdentity, ModuleStatus, PathStatus, ScoreStatus, Status};
+use crate::protocol::reputation::score::PeerScore;
+use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus, Status};
 use crate::protocol::wire::message::{ContributionKey, Score, SignedUpdate, Stage};
 use crate::protocol::{Node, Replica};
 
@@ -29,7 +29,7 @@ impl Node {
             waits_for: self.waits(),
             copied_identities: self.copied_identities(),
             scores: self.scores(),
-            conduct: self.conduct(),
+            peer_scores: self.peer_scores(),
             audited: self.reputation.audits().audited(),
         }
     }
@@ -101,13 +101,13 @@ impl Node {
         self.evaluations.scores().map(score).collect()
     }
 
-    fn conduct(&self) -> Vec<ConductStatus> {
-        let one = |(peer, conduct): (PeerKey, &Conduct)| ConductStatus {
+    fn peer_scores(&self) -> Vec<PeerScoreStatus> {
+        let one = |(peer, score): (PeerKey, &PeerScore)| PeerScoreStatus {
             peer,
-            counted: conduct.counted,
-            faults: conduct.faults.clone(),
-            named: self.reputation.scores().is_named(self.now, peer),
-            reason: conduct.reason.map(|fault| fault.describe().to_owned()),
+            counted: score.counted,
+            faults: score.faults.clone(),
+            quarantined: self.reputation.scores().is_quarantined(self.now, peer),
+            reason: score.reason.map(|fault| fault.describe().to_owned()),
         };
         self.reputation.scores().all().map(one).collect()
     }

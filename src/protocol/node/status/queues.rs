@@ -1,8 +1,8 @@
 //! Everything that a node keeps and that others can make grow.
 
 use crate::protocol::limits::{
-    MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CONDEMNED, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_LEASES,
-    MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_RESCUED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
+    MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_INVALIDATED, MAX_LEASES,
+    MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_REPROPOSED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::status::queues::Queue;
 use crate::protocol::{Node, Replica};
@@ -15,7 +15,7 @@ const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 impl Node {
     /// How long each queue is now.
     pub fn queues(&self) -> [Queue; 22] {
-        let [audits, proven, condemned] = self.reputation.audits().counts();
+        let [audits, proven, invalidated] = self.reputation.audits().counts();
         let longest = |length: fn(&Replica) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
         let queue = |name, length, limit| Queue { name, length, limit };
@@ -34,15 +34,15 @@ impl Node {
             queue("paths held", self.paths.held().len(), MAX_LEASES),
             queue("peers known", self.membership.roster().peers(), MAX_MEMBERS),
             queue("copied identities", self.membership.copies().len(), MAX_COPIED),
-            queue("peers distrusted", self.reputation.failed_owners(), MAX_MEMBERS),
-            queue("peers judged", self.reputation.scores().count(), MAX_MEMBERS),
+            queue("peers failed", self.reputation.failed_owners(), MAX_MEMBERS),
+            queue("peers decided", self.reputation.scores().count(), MAX_MEMBERS),
             queue("audits that wait", audits, MAX_AUDITS),
             queue("proofs told of", proven, MAX_AUDITS),
-            queue("updates condemned", condemned, MAX_CONDEMNED),
+            queue("updates invalidated", invalidated, MAX_INVALIDATED),
             queue("idle holders", self.reputation.not_contributing(), 4 * MAX_MEMBERS),
             queue("modules replicated", self.replicas.held().len(), MAX_REPLICAS),
             queue("scores kept", self.evaluations.scores().len(), MAX_SCORES),
-            queue("contributions rescued", self.contributions.reproposed(), MAX_RESCUED),
+            queue("contributions reproposed", self.contributions.reproposed(), MAX_REPROPOSED),
             queue("peers found by a search", self.search.found().len(), MAX_ASKED * MAX_DIRECTORY),
             queue("questions measured", self.membership.response_times().requests_under_way(), MAX_ASKING),
             queue(

@@ -35,14 +35,14 @@ impl Node {
                 members: modules.iter().map(|module| self.membership.roster().living(self.now, *module).count()).sum(),
             }),
             Readiness::Textless(path) => Some(Waiting::Text { path: path.0 }),
-            Readiness::Inheriting(from) => Some(Waiting::Trainer { from }),
+            Readiness::AwaitingHandOff(from) => Some(Waiting::Trainer { from }),
             Readiness::Ready(_) if self.is_promised(path) => Some(Waiting::Taker),
-            Readiness::Ready(_) => Some(match self.life.rests_until(self.now) {
+            Readiness::Ready(_) => Some(match self.lifecycle.rests_until(self.now) {
                 Some(until) => Waiting::Return { left_s: left_s(until, self.now) },
                 None => Waiting::Turn,
             }),
             Readiness::NotUpdated(modules) => modules.first().map(|module| self.why_not_updated(*module)),
-            Readiness::Passing(module) => Some(Waiting::Passing { module: module.to_string() }),
+            Readiness::Skipping(module) => Some(Waiting::Skipping { module: module.to_string() }),
         }
     }
 

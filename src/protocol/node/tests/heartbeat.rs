@@ -1,10 +1,10 @@
-//! Beats and rosters, and leaving in order.
+//! Heartbeats and rosters, and leaving in order.
 
-use crate::protocol::limits::BEAT_MS;
+use crate::protocol::limits::HEARTBEAT_MS;
 use crate::protocol::node::tests::*;
 
-fn my_beat(sequence: u64, stage: Stage, leaving: bool) -> Action {
-    publish(Message::Beat(Beat {
+fn my_heartbeat(sequence: u64, stage: Stage, leaving: bool) -> Action {
+    publish(Message::Heartbeat(Heartbeat {
         start: Start { incarnation: 1, ..Start::default() },
         sequence,
         head: Some(genesis()),
@@ -23,20 +23,20 @@ fn my_beat(sequence: u64, stage: Stage, leaving: bool) -> Action {
 fn a_peer_beats_on_each_of_its_modules_as_often_as_it_said() {
     let mut node = member(&[]);
     assert_eq!(node.next_deadline(), Some(Millis(0)));
-    // The path began to wait, and to train: two numbers, one beat.
-    assert_eq!(node.handle(Millis(0), Event::Tick), vec![my_beat(3, Stage::Training, false)]);
-    assert_eq!(node.handle(Millis(BEAT_MS - 1), Event::Tick), vec![]);
-    assert_eq!(node.handle(Millis(BEAT_MS), Event::Tick), vec![my_beat(4, Stage::Training, false)]);
+    // The path began to wait, and to train: two numbers, one heartbeat.
+    assert_eq!(node.handle(Millis(0), Event::Tick), vec![my_heartbeat(3, Stage::Training, false)]);
+    assert_eq!(node.handle(Millis(HEARTBEAT_MS - 1), Event::Tick), vec![]);
+    assert_eq!(node.handle(Millis(HEARTBEAT_MS), Event::Tick), vec![my_heartbeat(4, Stage::Training, false)]);
 }
 
 #[test]
 fn a_new_peer_is_connected_to_and_a_known_one_is_not_again() {
     let mut node = member(&[]);
-    assert_eq!(node.handle(Millis(0), heard_beat(THIRD, beat(1, Some(genesis()), None))), vec![learn(THIRD)]);
-    assert_eq!(node.handle(Millis(0), heard_beat(THIRD, beat(2, Some(genesis()), None))), vec![]);
-    let moved = Beat { addresses: vec!["elsewhere".to_owned()], ..beat(3, Some(genesis()), None) };
+    assert_eq!(node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), None))), vec![learn(THIRD)]);
+    assert_eq!(node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(2, Some(genesis()), None))), vec![]);
+    let moved = Heartbeat { addresses: vec!["elsewhere".to_owned()], ..heartbeat(3, Some(genesis()), None) };
     let learned = Action::Learn { peer: THIRD, addresses: moved.addresses.clone() };
-    assert_eq!(node.handle(Millis(0), heard_beat(THIRD, moved)), vec![learned]);
+    assert_eq!(node.handle(Millis(0), heard_heartbeat(THIRD, moved)), vec![learned]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn what_is_of_no_module_of_ours_or_out_of_the_grid_changes_nothing() {
     for level in [0, 1, u16::MAX] {
         let module = ModuleId { level, expert: 9 };
         let messages = [
-            Message::Beat(beat(1, Some(genesis()), Some((9, THIRD)))),
+            Message::Heartbeat(heartbeat(1, Some(genesis()), Some((9, THIRD)))),
             Message::Offer(offer(1, genesis())),
             Message::Update(update(genesis(), 9, THIRD)),
         ];
@@ -62,7 +62,7 @@ fn what_is_of_no_module_of_ours_or_out_of_the_grid_changes_nothing() {
 #[test]
 fn one_that_leaves_and_knows_nobody_says_so_and_falls_silent() {
     let mut node = member(&[]);
-    let left = vec![my_beat(3, Stage::Training, true), Action::Unsubscribe(MODULE), Action::Gone];
+    let left = vec![my_heartbeat(3, Stage::Training, true), Action::Unsubscribe(MODULE), Action::Gone];
     assert_eq!(node.handle(Millis(10), Event::Leave), left);
     assert_eq!(node.next_deadline(), None);
     assert_eq!(node.handle(Millis(9_000), Event::Tick), vec![]);
@@ -72,7 +72,7 @@ fn one_that_leaves_and_knows_nobody_says_so_and_falls_silent() {
 fn what_a_peer_claims_as_it_leaves_is_not_heeded() {
     let mut node = member_with_owner(&[]);
     let mine = vec![lease(0, 0, Stage::Training)];
-    let parting = Beat { leaving: true, leases: mine, ..beat(9, Some(genesis()), Some((5, THIRD))) };
-    assert_eq!(node.handle(Millis(10), heard_beat(THIRD, parting)), vec![learn(THIRD)]);
+    let parting = Heartbeat { leaving: true, leases: mine, ..heartbeat(9, Some(genesis()), Some((5, THIRD))) };
+    assert_eq!(node.handle(Millis(10), heard_heartbeat(THIRD, parting)), vec![learn(THIRD)]);
     assert_eq!(node.status().paths.len(), 1);
 }

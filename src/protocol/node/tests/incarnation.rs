@@ -12,7 +12,10 @@ fn start(nonce: u64) -> Start {
 fn as_started(nonce: u64, sequence: u64) -> Event {
     let addresses = vec![format!("machine {nonce}")];
     let leases = vec![lease(1, 0, Stage::Waiting)];
-    heard_beat(THIRD, Beat { start: start(nonce), addresses, leases, ..beat(sequence, Some(genesis()), None) })
+    heard_heartbeat(
+        THIRD,
+        Heartbeat { start: start(nonce), addresses, leases, ..heartbeat(sequence, Some(genesis()), None) },
+    )
 }
 
 fn copied(actions: &[Action]) -> Vec<Report> {
@@ -24,11 +27,11 @@ fn copied(actions: &[Action]) -> Vec<Report> {
 }
 
 fn named(actions: &[Action]) -> Vec<Copied> {
-    let beat = |action: &Action| match action {
-        Action::Publish { message: Message::Beat(beat), .. } => Some(beat.copied.clone()),
+    let heartbeat = |action: &Action| match action {
+        Action::Publish { message: Message::Heartbeat(heartbeat), .. } => Some(heartbeat.copied.clone()),
         _ => None,
     };
-    actions.iter().filter_map(beat).next_back().unwrap_or_default()
+    actions.iter().filter_map(heartbeat).next_back().unwrap_or_default()
 }
 
 /// A member that hears the third peer from two machines in turn, for so many seconds; and what it did.
@@ -50,8 +53,8 @@ fn a_peer_that_is_heard_from_two_machines_is_named_and_reported_once() {
     assert_eq!(copied(&actions), [report]);
     let status = node.status().copied_identities;
     assert_eq!((status.len(), status[0].peer, &status[0].addresses), (1, THIRD, &addresses));
-    let beat = node.handle(Millis(13_000), Event::Tick);
-    assert_eq!(named(&beat), [Copied { peer: THIRD, start: start(8) }], "the higher one goes on");
+    let heartbeat = node.handle(Millis(13_000), Event::Tick);
+    assert_eq!(named(&heartbeat), [Copied { peer: THIRD, start: start(8) }], "the higher one goes on");
     node.handle(Millis(12_500 + COPY_NAMED_MS), Event::Tick);
     let later = node.handle(Millis(13_500 + COPY_NAMED_MS), Event::Tick);
     assert_eq!((named(&later), node.status().copied_identities.len()), (vec![], 0));
@@ -63,8 +66,8 @@ fn one_that_has_started_again_is_no_copy() {
     let mut actions = node.handle(Millis(0), as_started(3, 1));
     for second in 1..20 {
         let again = Start { incarnation: 2, nonce: 1, signature: vec![] };
-        let beat = Beat { start: again, ..beat(second, Some(genesis()), None) };
-        actions.extend(node.handle(Millis(second * 1_000), heard_beat(THIRD, beat)));
+        let heartbeat = Heartbeat { start: again, ..heartbeat(second, Some(genesis()), None) };
+        actions.extend(node.handle(Millis(second * 1_000), heard_heartbeat(THIRD, heartbeat)));
         // What was held back of its former life, out of order.
         if second * 1_000 < MEMBER_LEASE_MS {
             actions.extend(node.handle(Millis(second * 1_000 + 10), as_started(3, 10 - second)));
@@ -94,8 +97,11 @@ fn hears_named(other: Start) -> (Node, Vec<Action>) {
         vec![5; 64]
     });
     node.handle(Millis(0), Event::Join(vec![]));
-    let named = Beat { copied: vec![Copied { peer: ME, start: other }], ..beat(1, Some(genesis()), Some((1, OTHER))) };
-    let actions = node.handle(Millis(10), heard_beat(OTHER, named));
+    let named = Heartbeat {
+        copied: vec![Copied { peer: ME, start: other }],
+        ..heartbeat(1, Some(genesis()), Some((1, OTHER)))
+    };
+    let actions = node.handle(Millis(10), heard_heartbeat(OTHER, named));
     (node, actions)
 }
 
@@ -114,8 +120,8 @@ fn of_two_copies_the_higher_goes_on_and_says_so_once() {
     assert_eq!(copied(&actions), [Report::CopiedIdentity { peer: ME, addresses: vec![], gives_way: false }]);
     assert_eq!(node.status().copied_identities[0].peer, ME);
     let again = Copied { peer: ME, start: start(5) };
-    let beat = Beat { copied: vec![again], ..beat(2, Some(genesis()), Some((1, OTHER))) };
-    assert_eq!(copied(&node.handle(Millis(1_000), heard_beat(OTHER, beat))), []);
+    let heartbeat = Heartbeat { copied: vec![again], ..heartbeat(2, Some(genesis()), Some((1, OTHER))) };
+    assert_eq!(copied(&node.handle(Millis(1_000), heard_heartbeat(OTHER, heartbeat))), []);
     let (_, actions) = hears_named(start(4));
     assert_eq!(copied(&actions), [], "a start that is lower stops by itself");
 }

@@ -18,7 +18,9 @@ use crate::grid::{Grid, Sharing};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::journal::record::{Finished, StartedFrom};
 use crate::protocol::module::chain::Chain;
-use crate::protocol::wire::message::{Beat, Counted, Head, Lease, Message, Offer, SignedUpdate, Stage, Start, Update};
+use crate::protocol::wire::message::{
+    Counted, Head, Heartbeat, Lease, Message, Offer, SignedUpdate, Stage, Start, Update,
+};
 use crate::protocol::{Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, RunPlan};
 
 const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
@@ -123,9 +125,9 @@ fn lease(path: u32, phase: u64, stage: Stage) -> Lease {
     Lease { path: PathId(path), phase: Phase(phase), stage, trainer: None }
 }
 
-/// A beat as another sends it; change what matters.
-fn beat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Beat {
-    Beat {
+/// A heartbeat as another sends it; change what matters.
+fn heartbeat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Heartbeat {
+    Heartbeat {
         start: Start { incarnation: 1, ..Start::default() },
         sequence,
         head,
@@ -144,8 +146,8 @@ fn heard(author: PeerKey, message: Message) -> Event {
     Event::Heard { module: MODULE, author, message: message.into() }
 }
 
-fn heard_beat(author: PeerKey, beat: Beat) -> Event {
-    heard(author, Message::Beat(beat))
+fn heard_heartbeat(author: PeerKey, heartbeat: Heartbeat) -> Event {
+    heard(author, Message::Heartbeat(heartbeat))
 }
 
 fn learn(peer: PeerKey) -> Action {
@@ -174,7 +176,7 @@ fn trained(path: u32, from: Head) -> Finished {
         phase: Phase(from.version.0),
         offers: vec![(started_from(from), gradient(path, from.version.0))],
         trainer: BlobRef::of(format!("trainer {path} {}", from.version).as_bytes()),
-        stands_on: vec![],
+        base_states: vec![],
     }
 }
 
@@ -221,8 +223,11 @@ fn began_in_time(node: &mut Node) {
 fn member_with_owner(updates: &[SignedUpdate]) -> Node {
     let mut node = member(updates);
     let head = updates.last().map_or(genesis(), head);
-    let beat = Beat { leases: vec![lease(1, head.version.0, Stage::Waiting)], ..beat(1, Some(head), Some((1, OTHER))) };
-    node.handle(Millis(0), heard_beat(OTHER, beat));
+    let heartbeat = Heartbeat {
+        leases: vec![lease(1, head.version.0, Stage::Waiting)],
+        ..heartbeat(1, Some(head), Some((1, OTHER)))
+    };
+    node.handle(Millis(0), heard_heartbeat(OTHER, heartbeat));
     node
 }
 
@@ -236,8 +241,9 @@ fn owner() -> Node {
     ];
     let mut node = Node::restore(ME, plan(), records);
     node.handle(Millis(0), Event::Join(vec![]));
-    let beat = Beat { leases: vec![lease(1, 0, Stage::Waiting)], ..beat(1, Some(genesis()), Some((1, ME))) };
-    node.handle(Millis(0), heard_beat(OTHER, beat));
+    let heartbeat =
+        Heartbeat { leases: vec![lease(1, 0, Stage::Waiting)], ..heartbeat(1, Some(genesis()), Some((1, ME))) };
+    node.handle(Millis(0), heard_heartbeat(OTHER, heartbeat));
     node.handle(Millis(2_000), Event::Tick);
     began_in_time(&mut node);
     node

@@ -30,10 +30,11 @@ fn lived() -> (Node, Vec<Record>) {
     ];
     let mut node = restored(&records);
     let applied = Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) };
-    let theirs = Beat { leases: vec![lease(1, 0, Stage::Waiting)], ..beat(1, Some(genesis()), Some((2, OTHER))) };
+    let theirs =
+        Heartbeat { leases: vec![lease(1, 0, Stage::Waiting)], ..heartbeat(1, Some(genesis()), Some((2, OTHER))) };
     let events = vec![
         Event::Join(vec![]),
-        heard_beat(OTHER, theirs),
+        heard_heartbeat(OTHER, theirs),
         Event::Trained(trained(0, genesis())),
         heard(OTHER, Message::Update(update(genesis(), 2, OTHER))),
         Event::Fetched { blob: average(1).hash, found: true },
@@ -105,20 +106,20 @@ fn owner_that_had_sealed() -> Node {
     node
 }
 
-fn my_beat(sequence: u64, owner: Option<(u64, PeerKey)>) -> Action {
-    publish(Message::Beat(Beat { addresses: vec![], ..beat(sequence, Some(genesis()), owner) }))
+fn my_heartbeat(sequence: u64, owner: Option<(u64, PeerKey)>) -> Action {
+    publish(Message::Heartbeat(Heartbeat { addresses: vec![], ..heartbeat(sequence, Some(genesis()), owner) }))
 }
 
 #[test]
 fn an_owner_that_the_others_still_know_says_the_update_again_that_it_signed_before_it_was_killed() {
     let mut node = owner_that_had_sealed();
     assert_eq!(
-        node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((1, ME))))),
+        node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((1, ME))))),
         vec![
             learn(OTHER),
             term(1, ME),
             new_owner(ME),
-            my_beat(1, Some((1, ME))),
+            my_heartbeat(1, Some((1, ME))),
             Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
             publish(Message::Update(update(genesis(), 1, ME))),
             Action::Fetch { blob: average(1), from: vec![ME] },
@@ -129,7 +130,7 @@ fn an_owner_that_the_others_still_know_says_the_update_again_that_it_signed_befo
 #[test]
 fn if_its_average_is_gone_it_gathers_again() {
     let mut node = owner_that_had_sealed();
-    node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((1, ME)))));
+    node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((1, ME)))));
     let mut reopened = false;
     for now in (250..8_000).step_by(250) {
         let lost = Event::Fetched { blob: average(1).hash, found: false };
@@ -160,9 +161,13 @@ fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
             term(2, ME),
             new_owner(ME),
             // Nobody else has the module, and no path here goes through it.
-            publish(Message::Beat(Beat { addresses: vec![], replicas: 1, ..beat(7, Some(genesis()), Some((2, ME))) })),
+            publish(Message::Heartbeat(Heartbeat {
+                addresses: vec![],
+                replicas: 1,
+                ..heartbeat(7, Some(genesis()), Some((2, ME)))
+            })),
             Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
-            Action::Forget(average(1).hash),
+            Action::Release(average(1).hash),
         ],
         "what it signed in the term before is not said any more"
     );
@@ -186,11 +191,11 @@ fn who_was_killed_before_it_noted_the_term_of_its_head_claims_a_later_one() {
 fn an_owner_that_has_been_replaced_while_it_was_gone_follows_the_new_one() {
     let mut node = owner_that_had_sealed();
     assert_eq!(
-        node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((2, OTHER))))),
-        vec![learn(OTHER), term(2, OTHER), new_owner(OTHER), Action::Forget(average(1).hash)]
+        node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((2, OTHER))))),
+        vec![learn(OTHER), term(2, OTHER), new_owner(OTHER), Action::Release(average(1).hash)]
     );
     // One that has not heard of it yet.
-    let old = heard_beat(THIRD, beat(1, Some(genesis()), Some((1, ME))));
+    let old = heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((1, ME))));
     assert_eq!(node.handle(Millis(200), old), vec![learn(THIRD)]);
 }
 
@@ -206,7 +211,7 @@ fn a_peer_that_comes_back_listens_before_it_trains() {
 }
 
 #[test]
-fn a_founder_that_was_killed_while_it_founded_is_blank() {
+fn a_creator_that_was_killed_while_it_created_is_blank() {
     assert!(restored(&[Record::Started(1)]).is_blank());
     assert!(restored(&[Record::Genesis { module: MODULE, state: state(0) }]).is_blank());
     let (_, records) = lived();

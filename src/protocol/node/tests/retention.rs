@@ -15,7 +15,7 @@ fn advance(node: &mut Node, signed: &SignedUpdate) -> Vec<Action> {
 
 fn forgotten(actions: &[Action]) -> Vec<crate::names::BlobHash> {
     let forgotten = |action: &Action| match action {
-        Action::Forget(blob) => Some(*blob),
+        Action::Release(blob) => Some(*blob),
         _ => None,
     };
     actions.iter().filter_map(forgotten).collect()
@@ -40,8 +40,8 @@ fn a_path_given_away_while_it_trains_is_offered_all_the_same_and_its_trainer_goe
     // Another trains the path, and has no other.
     let ours = node.leases();
     let taken = (4..=255).map(|byte| PeerKey([byte; 32])).find_map(|peer| {
-        let theirs = Beat { leases: ours.clone(), ..beat(1, Some(head(&first)), Some((1, OTHER))) };
-        let actions = node.handle(Millis(110), heard_beat(peer, theirs));
+        let theirs = Heartbeat { leases: ours.clone(), ..heartbeat(1, Some(head(&first)), Some((1, OTHER))) };
+        let actions = node.handle(Millis(110), heard_heartbeat(peer, theirs));
         actions.contains(&Action::Report(Report::PathYielded(PathId(0)))).then_some(actions)
     });
     assert_eq!(forgotten(&taken.unwrap()), vec![], "the trainer may not have read it yet");
@@ -101,7 +101,7 @@ fn what_an_owner_combined_in_a_chain_that_is_given_up_is_offered_to_the_other() 
         }
     }
     best[1].update.parent = head(&best[0]).update;
-    node.handle(Millis(0), heard_beat(OTHER, beat(1, Some(head(&best[1])), Some((1, OTHER)))));
+    node.handle(Millis(0), heard_heartbeat(OTHER, heartbeat(1, Some(head(&best[1])), Some((1, OTHER)))));
     node.handle(Millis(250), Event::Tick);
     let asked = node.handle(Millis(1_000), Event::Tick);
     let id = asked.iter().find_map(|action| match action {
@@ -111,10 +111,14 @@ fn what_an_owner_combined_in_a_chain_that_is_given_up_is_offered_to_the_other() 
     let response = Some(crate::protocol::Response::Snapshot(best));
     node.handle(Millis(1_010), Event::Answered { id: id.unwrap(), response });
     let switched = node.handle(Millis(1_020), Event::Fetched { blob: state(2).hash, found: true });
-    let rescued = |path| {
-        Action::Persist(Record::Rescued { module: MODULE, parent_update: genesis().update, counted: counted(path, 0) })
+    let reproposed = |path| {
+        Action::Persist(Record::Reproposed {
+            module: MODULE,
+            parent_update: genesis().update,
+            counted: counted(path, 0),
+        })
     };
-    assert_eq!(switched[1..3], [rescued(0), rescued(1)]);
+    assert_eq!(switched[1..3], [reproposed(0), reproposed(1)]);
     let offered: Vec<BlobRef> = node
         .handle(Millis(1_300), Event::Tick)
         .iter()

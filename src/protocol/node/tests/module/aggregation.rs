@@ -1,9 +1,9 @@
 //! An owner's way from offers to an update.
 
-use crate::protocol::limits::{DISTRUST_MS, MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
+use crate::protocol::limits::{FAILED_OWNER_MS, MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
 use crate::protocol::node::tests::*;
 use crate::protocol::reputation::score::Fault;
-use crate::protocol::wire::message::{Accusation, Accused};
+use crate::protocol::wire::message::{Evidence, FraudProof};
 
 fn fetch(blob: BlobRef, from: PeerKey) -> Action {
     Action::Fetch { blob, from: vec![from] }
@@ -50,14 +50,18 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
     assert_eq!(node.handle(now, accumulated(theirs, true)), vec![], "but path 0 is still expected");
 
     let mine = trained(0, genesis());
-    let beat = Beat {
+    let heartbeat = Heartbeat {
         addresses: vec![],
         leases: vec![Lease { trainer: Some(mine.trainer), ..lease(0, 0, Stage::Waiting) }],
-        ..beat(5, Some(genesis()), Some((1, ME)))
+        ..heartbeat(5, Some(genesis()), Some((1, ME)))
     };
     assert_eq!(
         node.handle(now, Event::Trained(mine.clone())),
-        vec![Action::Persist(Record::Finished(mine)), publish(Message::Beat(beat)), fetch(gradient(0, 0), ME),],
+        vec![
+            Action::Persist(Record::Finished(mine)),
+            publish(Message::Heartbeat(heartbeat)),
+            fetch(gradient(0, 0), ME),
+        ],
         "what this peer trains goes the same way"
     );
     assert_eq!(node.handle(now, fetched(gradient(0, 0), true)), vec![accumulate(gradient(0, 0), 100)]);
@@ -77,10 +81,14 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         "it is remembered before it is said"
     );
     assert_eq!(node.handle(now, fetched(average(1), true)), vec![], "another goes first");
-    let theirs =
-        Beat { leases: vec![lease(1, 1, Stage::Waiting)], sequence: 2, head: Some(head(&signed)), ..beat_of_owner() };
+    let theirs = Heartbeat {
+        leases: vec![lease(1, 1, Stage::Waiting)],
+        sequence: 2,
+        head: Some(head(&signed)),
+        ..heartbeat_of_owner()
+    };
     assert_eq!(
-        node.handle(now, heard_beat(OTHER, theirs)),
+        node.handle(now, heard_heartbeat(OTHER, theirs)),
         vec![Action::Outer(Outer::Apply {
             module: MODULE,
             version: Version(1),
@@ -91,12 +99,12 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
         "the owner applies its own update like everybody"
     );
     let trainer = trained(0, genesis()).trainer;
-    let beat = Beat {
+    let heartbeat = Heartbeat {
         sequence: 7,
         head: Some(head(&signed)),
         leases: vec![Lease { trainer: Some(trainer), ..lease(0, 1, Stage::Training) }],
         addresses: vec![],
-        ..beat_of_owner()
+        ..heartbeat_of_owner()
     };
     assert_eq!(
         node.handle(now, Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) }),
@@ -104,14 +112,14 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
             Action::Persist(Record::Head(signed.clone())),
             Action::Report(Report::Advanced { module: MODULE, version: Version(1), contributions: 2 }),
             Action::Outer(Outer::OpenSum { module: MODULE, target: Version(2), running: RUNNING }),
-            publish(Message::Beat(beat)),
+            publish(Message::Heartbeat(heartbeat)),
             train(0, head(&signed), Some(trainer)),
         ]
     );
 }
 
-fn beat_of_owner() -> Beat {
-    beat(1, Some(genesis()), Some((1, ME)))
+fn heartbeat_of_owner() -> Heartbeat {
+    heartbeat(1, Some(genesis()), Some((1, ME)))
 }
 
 #[test]
@@ -120,10 +128,10 @@ fn who_offers_what_is_no_contribution_is_accused_and_others_may_offer() {
     let blob = gradient(1, 0);
     node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
     node.handle(Millis(2_001), fetched(blob, true));
-    let what = Accused::Contribution { path: PathId(1), parent: Version(0), blob };
-    let accusation = Message::Accusation(Accusation { sequence: 5, what });
-    let named = Report::Named { peer: OTHER, fault: Fault::Broken };
-    assert_eq!(node.handle(Millis(2_001), accumulated(blob, false)), vec![Action::Report(named), publish(accusation)]);
+    let what = Evidence::Contribution { path: PathId(1), parent: Version(0), blob };
+    let fraud_proof = Message::FraudProof(FraudProof { sequence: 5, what });
+    let named = Report::Quarantined { peer: OTHER, fault: Fault::Broken };
+    assert_eq!(node.handle(Millis(2_001), accumulated(blob, false)), vec![Action::Report(named), publish(fraud_proof)]);
     let again = node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
     assert_eq!(again, vec![]);
     let other = Offer { blob: BlobRef::of(b"in order"), ..offer(1, genesis()) };
@@ -136,16 +144,16 @@ fn who_offers_the_same_broken_bytes_again_is_not_asked_for_them_and_for_another_
     let mut node = owner();
     let blob = gradient(1, 0);
     let tries = |node: &mut Node, now, offer: &Offer| {
-        node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), None)));
+        node.handle(Millis(now), heard_heartbeat(OTHER, heartbeat(now, Some(genesis()), None)));
         let mut actions = node.handle(Millis(now), heard(OTHER, Message::Offer(offer.clone())));
         actions.extend(node.handle(Millis(now), fetched(blob, true)));
         actions.extend(node.handle(Millis(now), accumulated(blob, false)));
-        let named = Action::Report(Report::Named { peer: OTHER, fault: Fault::Broken });
+        let named = Action::Report(Report::Quarantined { peer: OTHER, fault: Fault::Broken });
         (actions.contains(&fetch(blob, OTHER)), actions.contains(&named))
     };
     let first = offer(1, genesis());
     assert_eq!(tries(&mut node, 2_001, &first), (true, true));
-    let later = 2_001 + DISTRUST_MS;
+    let later = 2_001 + FAILED_OWNER_MS;
     assert_eq!(tries(&mut node, later, &first), (false, false));
     let beside = Offer { path: PathId(0), ..first };
     assert_eq!(tries(&mut node, later, &beside), (false, true));
@@ -161,7 +169,7 @@ fn what_was_offered_for_another_path_or_version_is_not_taken_again() {
     assert_eq!(node.handle(Millis(2_001), fetched(same, true)), vec![accumulate(same, 60)]);
     let later = Offer { parent: Version(1), ..of(1) };
     node.handle(Millis(2_001), heard(OTHER, Message::Offer(later)));
-    let faults = |peer| node.status().conduct.into_iter().find(|it| it.peer == peer).map(|it| it.faults);
+    let faults = |peer| node.status().peer_scores.into_iter().find(|it| it.peer == peer).map(|it| it.faults);
     assert_eq!(faults(THIRD), Some([(Fault::Copied, 1)].into()));
     assert_eq!(faults(OTHER), Some([(Fault::Stale, 1)].into()));
 }
@@ -185,7 +193,7 @@ fn of_two_peers_that_trained_a_path_from_the_same_update_the_first_that_is_here_
     node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival.clone())));
     node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
     node.handle(Millis(2_001), fetched(gradient(1, 0), true));
-    assert_eq!(node.handle(Millis(2_001), fetched(rival.blob, true)), vec![Action::Forget(rival.blob.hash)]);
+    assert_eq!(node.handle(Millis(2_001), fetched(rival.blob, true)), vec![Action::Release(rival.blob.hash)]);
     node.handle(Millis(2_001), accumulated(gradient(1, 0), true));
     assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival))), vec![], "heard again");
     let actions = take_in(&mut node, THIRD, offer(0, genesis()));
@@ -266,9 +274,9 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
     let both = combine(vec![counted(0, 0), counted(1, 0)]);
     assert_eq!(closed.last(), Some(&both));
     // Ownership goes and comes back, and the same contributions are in again, with one more.
-    node.handle(Millis(2_100), heard_beat(THIRD, beat(1, Some(genesis()), Some((2, THIRD)))));
-    let gone = Beat { leaving: true, ..beat(2, Some(genesis()), Some((2, THIRD))) };
-    node.handle(Millis(2_200), heard_beat(THIRD, gone));
+    node.handle(Millis(2_100), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((2, THIRD)))));
+    let gone = Heartbeat { leaving: true, ..heartbeat(2, Some(genesis()), Some((2, THIRD))) };
+    node.handle(Millis(2_200), heard_heartbeat(THIRD, gone));
     let mut now = 2_250;
     while !node.handle(Millis(now), Event::Tick).contains(&term(3, ME)) {
         now += 250;
@@ -288,7 +296,7 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
     let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
     let mut gone = vec![average(1).hash, state(1).hash];
     gone.sort();
-    let expected = [vec![combine(with_another_side())], gone.into_iter().map(Action::Forget).collect()].concat();
+    let expected = [vec![combine(with_another_side())], gone.into_iter().map(Action::Release).collect()].concat();
     assert_eq!(node.handle(settled, combined), expected);
 }
 
@@ -296,7 +304,7 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
 fn an_owner_that_knows_of_a_better_head_closes_nothing_until_it_has_it() {
     let mut node = owner();
     let ahead = head(&update(genesis(), 1, OTHER));
-    node.handle(Millis(2_001), heard_beat(THIRD, beat(1, Some(ahead), Some((1, ME)))));
+    node.handle(Millis(2_001), heard_heartbeat(THIRD, heartbeat(1, Some(ahead), Some((1, ME)))));
     take_in(&mut node, OTHER, offer(1, genesis()));
     let actions = take_in(&mut node, THIRD, offer(0, genesis()));
     assert!(!actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. }))), "{actions:?}");

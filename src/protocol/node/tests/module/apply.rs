@@ -14,17 +14,17 @@ fn a_member_applies_an_update_and_trains_on() {
         vec![Action::Fetch { blob: average(1), from: vec![OTHER] }]
     );
     assert_eq!(node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true }), vec![apply()]);
-    let beat = Beat {
+    let heartbeat = Heartbeat {
         addresses: vec![],
         leases: vec![Lease { trainer: Some(finished.trainer), ..lease(0, 1, Stage::Training) }],
-        ..beat(6, Some(head(&signed)), Some((1, OTHER)))
+        ..heartbeat(6, Some(head(&signed)), Some((1, OTHER)))
     };
     assert_eq!(
         node.handle(Millis(120), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) }),
         vec![
             Action::Persist(Record::Head(signed.clone())),
             Action::Report(Report::Advanced { module: MODULE, version: Version(1), contributions: 2 }),
-            publish(Message::Beat(beat)),
+            publish(Message::Heartbeat(heartbeat)),
             train(0, head(&signed), Some(finished.trainer)),
         ]
     );
@@ -70,9 +70,9 @@ fn an_owner_applies_its_own_update_after_another_has() {
     let (mut node, signed) = owner_that_has_sealed();
     assert_eq!(node.handle(Millis(2_010), average_is_here()), vec![]);
     // Another, that has not got it either.
-    let behind = heard_beat(OTHER, beat(2, Some(genesis()), Some((1, ME))));
+    let behind = heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, ME))));
     assert_eq!(node.handle(Millis(2_020), behind), vec![]);
-    let has_it = heard_beat(OTHER, beat(3, Some(head(&signed)), Some((1, ME))));
+    let has_it = heard_heartbeat(OTHER, heartbeat(3, Some(head(&signed)), Some((1, ME))));
     assert_eq!(node.handle(Millis(2_030), has_it), vec![apply()]);
 }
 
@@ -82,7 +82,7 @@ fn of_an_owner_s_update_that_a_later_owner_s_takes_the_place_of_nothing_is_kept(
     node.handle(Millis(2_010), average_is_here());
     let theirs = Update { term: Term(2), owner: OTHER, average: average(9), ..signed.update.clone() };
     let actions = node.handle(Millis(2_020), heard(OTHER, Message::Update(SignedUpdate { update: theirs, ..signed })));
-    assert!(actions.contains(&Action::Forget(average(1).hash)), "{actions:?}");
+    assert!(actions.contains(&Action::Release(average(1).hash)), "{actions:?}");
 }
 
 #[test]
@@ -90,24 +90,24 @@ fn an_owner_whose_update_another_s_of_the_same_term_takes_the_place_of_signs_no_
     let (mut node, signed) = owner_that_has_sealed();
     let theirs = Update { owner: OTHER, average: average(9), ..signed.update.clone() };
     let actions = node.handle(Millis(2_020), heard(OTHER, Message::Update(SignedUpdate { update: theirs, ..signed })));
-    let (next_term, beat) = (term(2, ME), |action: &Action| matches!(action, Action::Publish { .. }));
-    assert!(actions.contains(&next_term) && actions.iter().any(beat), "{actions:?}");
+    let (next_term, heartbeat) = (term(2, ME), |action: &Action| matches!(action, Action::Publish { .. }));
+    assert!(actions.contains(&next_term) && actions.iter().any(heartbeat), "{actions:?}");
 }
 
 #[test]
 fn an_owner_that_is_alone_applies_its_own_update_at_once() {
     let (mut node, _) = owner_that_has_sealed();
-    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, ME))) };
-    assert_eq!(node.handle(Millis(2_010), heard_beat(OTHER, parting)), vec![]);
+    let parting = Heartbeat { leaving: true, ..heartbeat(2, Some(genesis()), Some((1, ME))) };
+    assert_eq!(node.handle(Millis(2_010), heard_heartbeat(OTHER, parting)), vec![]);
     assert_eq!(node.handle(Millis(2_020), average_is_here()), vec![apply()]);
 }
 
 #[test]
 fn an_owner_does_not_wait_for_one_that_has_no_state_to_apply_it_to() {
     let (mut node, _) = owner_that_has_sealed();
-    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, ME))) };
-    node.handle(Millis(2_010), heard_beat(OTHER, parting));
-    node.handle(Millis(2_010), heard_beat(THIRD, beat(1, None, Some((1, ME)))));
+    let parting = Heartbeat { leaving: true, ..heartbeat(2, Some(genesis()), Some((1, ME))) };
+    node.handle(Millis(2_010), heard_heartbeat(OTHER, parting));
+    node.handle(Millis(2_010), heard_heartbeat(THIRD, heartbeat(1, None, Some((1, ME)))));
     assert_eq!(node.handle(Millis(2_020), average_is_here()), vec![apply()]);
 }
 
@@ -117,7 +117,8 @@ fn an_owner_waits_for_another_no_longer_than_a_lease() {
     assert_eq!(node.handle(Millis(2_100), average_is_here()), vec![]);
     let mut applied_at = None;
     for now in (2_100..=2_100 + MEMBER_LEASE_MS).step_by(250) {
-        let mut actions = node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), Some((1, ME)))));
+        let mut actions =
+            node.handle(Millis(now), heard_heartbeat(OTHER, heartbeat(now, Some(genesis()), Some((1, ME)))));
         actions.extend(node.handle(Millis(now), Event::Tick));
         if actions.contains(&apply()) {
             applied_at = Some(now);
@@ -130,17 +131,17 @@ fn an_owner_waits_for_another_no_longer_than_a_lease() {
 fn what_is_trained_is_offered_until_an_update_counts_it() {
     let mut node = member_with_owner(&[]);
     let finished = trained(0, genesis());
-    let beat = Beat {
+    let heartbeat = Heartbeat {
         addresses: vec![],
         leases: vec![Lease { trainer: Some(finished.trainer), ..lease(0, 0, Stage::Waiting) }],
-        ..beat(3, Some(genesis()), Some((1, OTHER)))
+        ..heartbeat(3, Some(genesis()), Some((1, OTHER)))
     };
     let first = Offer { sequence: 4, ..offer(0, genesis()) };
     assert_eq!(
         node.handle(Millis(50), Event::Trained(finished.clone())),
         vec![
             Action::Persist(Record::Finished(finished)),
-            publish(Message::Beat(beat)),
+            publish(Message::Heartbeat(heartbeat)),
             publish(Message::Offer(first.clone())),
         ]
     );
@@ -182,7 +183,7 @@ fn a_path_that_was_done_trains_on_when_a_heavier_chain_has_not_come_as_far() {
         rebased.push(signed);
     }
     let better = head(rebased.last().unwrap());
-    node.handle(Millis(10), heard_beat(OTHER, beat(2, Some(better), Some((1, OTHER)))));
+    node.handle(Millis(10), heard_heartbeat(OTHER, heartbeat(2, Some(better), Some((1, OTHER)))));
     node.handle(Millis(250), Event::Tick);
     let asked = node.handle(Millis(1_000), Event::Tick);
     let id = asked.iter().find_map(|action| match action {

@@ -1,6 +1,6 @@
 //! The asynchronous mode: nobody waits for a slow path, and nothing is very late all the same.
 
-use crate::protocol::limits::{BEAT_MS, CLOSES_PER_PHASE, MAX_FROM_ONE_VERSION, VERSIONS_KEPT};
+use crate::protocol::limits::{CLOSES_PER_PHASE, HEARTBEAT_MS, MAX_FROM_ONE_VERSION, VERSIONS_KEPT};
 use crate::protocol::node::tests::*;
 
 /// What one path's contribution is to the module, whose round weighs 160.
@@ -22,8 +22,8 @@ fn owner_of_paths(pace: u32) -> (Node, Vec<Action>) {
     let mut node = Node::restore(ME, async_plan(), records);
     let mut actions = node.handle(Millis(0), Event::Join(vec![]));
     let leases = vec![lease(1, 0, Stage::Training)];
-    let beat = Beat { leases, pace, ..beat(1, Some(genesis()), Some((1, ME))) };
-    actions.extend(node.handle(Millis(0), heard_beat(OTHER, beat)));
+    let heartbeat = Heartbeat { leases, pace, ..heartbeat(1, Some(genesis()), Some((1, ME))) };
+    actions.extend(node.handle(Millis(0), heard_heartbeat(OTHER, heartbeat)));
     actions.extend(node.handle(Millis(2_000), Event::Tick));
     began_in_time(&mut node);
     (node, actions)
@@ -60,8 +60,8 @@ fn make_head(node: &mut Node, now: u64, signed: &SignedUpdate) -> Vec<Action> {
     actions.extend(node.handle(Millis(now), Event::Sealed(signed.clone())));
     actions.extend(node.handle(Millis(now), Event::Fetched { blob: average.hash, found: true }));
     let leases = vec![lease(1, 0, Stage::Training)];
-    let theirs = Beat { leases, pace: 1_000, ..beat(100 + 2 * version.0, Some(head(signed)), Some((1, ME))) };
-    actions.extend(node.handle(Millis(now), heard_beat(OTHER, theirs)));
+    let theirs = Heartbeat { leases, pace: 1_000, ..heartbeat(100 + 2 * version.0, Some(head(signed)), Some((1, ME))) };
+    actions.extend(node.handle(Millis(now), heard_heartbeat(OTHER, theirs)));
     actions.extend(node.handle(Millis(now), Event::Applied { module: MODULE, version, state: Some(state) }));
     actions
 }
@@ -158,14 +158,14 @@ fn a_phase_has_as_many_steps_as_the_peer_is_fast() {
     let actions = node.handle(Millis(16_000), Event::Trained(trained(0, genesis())));
     let pace = |actions: &[Action]| {
         actions.iter().find_map(|action| match action {
-            Action::Publish { message: Message::Beat(beat), .. } => Some(beat.pace),
+            Action::Publish { message: Message::Heartbeat(heartbeat), .. } => Some(heartbeat.pace),
             _ => None,
         })
     };
     assert_eq!(pace(&actions), Some(500), "and it says so");
     let leases = vec![lease(1, 0, Stage::Training)];
-    let alive = Beat { leases, pace: 1_000, ..beat(2, Some(genesis()), Some((1, ME))) };
-    let mut actions = node.handle(Millis(16_000), heard_beat(OTHER, alive));
+    let alive = Heartbeat { leases, pace: 1_000, ..heartbeat(2, Some(genesis()), Some((1, ME))) };
+    let mut actions = node.handle(Millis(16_000), heard_heartbeat(OTHER, alive));
     actions.extend(node.handle(Millis(18_100), Event::Tick));
     assert_eq!(steps(&actions), Some(INNER_STEPS / 2));
 }
@@ -176,8 +176,8 @@ fn a_liar_among_three_halves_a_phase_at_most() {
     node.handle(Millis(16_000), Event::Trained(trained(0, genesis())));
     let say = |node: &mut Node, peer, sequence, pace| {
         let leases = vec![lease(1, 0, Stage::Training)];
-        let beat = Beat { leases, pace, ..beat(sequence, Some(genesis()), Some((1, ME))) };
-        node.handle(Millis(16_000), heard_beat(peer, beat))
+        let heartbeat = Heartbeat { leases, pace, ..heartbeat(sequence, Some(genesis()), Some((1, ME))) };
+        node.handle(Millis(16_000), heard_heartbeat(peer, heartbeat))
     };
     say(&mut node, OTHER, 2, 1_000);
     assert_eq!(node.steps(PathId(0)), INNER_STEPS / 2);
@@ -216,7 +216,7 @@ fn a_path_waits_for_its_own_contribution_and_then_goes_on_without() {
         trains(&actions)
     };
     for number in 1..MAX_FROM_ONE_VERSION {
-        assert!(wait(&mut node, number, BEAT_MS), "{number}: it goes on from the same version");
+        assert!(wait(&mut node, number, HEARTBEAT_MS), "{number}: it goes on from the same version");
     }
     assert!(!wait(&mut node, MAX_FROM_ONE_VERSION, 100_000), "no more of one version could be counted");
 }
@@ -271,7 +271,7 @@ fn what_is_trained_from_a_module_that_is_done_is_not_offered() {
     let actions = node.handle(Millis(4_000), Event::Trained(finished.clone()));
     finished.offers = vec![own];
     assert_eq!(actions[0], Action::Persist(Record::Finished(finished)));
-    assert!(actions.contains(&Action::Forget(surplus.hash)), "{actions:?}");
+    assert!(actions.contains(&Action::Release(surplus.hash)), "{actions:?}");
     assert_eq!(node.uncounted().map(|(module, _)| module).collect::<Vec<_>>(), [other]);
 }
 
@@ -290,8 +290,8 @@ fn an_owner_that_does_not_count_what_is_offered_is_replaced_and_not_for_what_oth
         for _ in 0..span_ms / 500 {
             now += 500;
             let leases = vec![lease(1, 0, Stage::Training)];
-            let alive = Beat { leases, ..beat(now, Some(genesis()), Some((1, OTHER))) };
-            let mut actions = node.handle(Millis(now), heard_beat(OTHER, alive));
+            let alive = Heartbeat { leases, ..heartbeat(now, Some(genesis()), Some((1, OTHER))) };
+            let mut actions = node.handle(Millis(now), heard_heartbeat(OTHER, alive));
             actions.extend(node.handle(Millis(now), Event::Tick));
             claimed |= actions.contains(&term(2, ME));
         }

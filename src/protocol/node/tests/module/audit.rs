@@ -1,10 +1,10 @@
 //! Updates are counted again, and what is wrong is left.
 
 use crate::protocol::Response;
-use crate::protocol::limits::ACCUSED_MS;
+use crate::protocol::limits::FRAUD_PROOF_MS;
 use crate::protocol::node::tests::*;
 use crate::protocol::reputation::score::Fault;
-use crate::protocol::wire::message::{Accusation, Accused};
+use crate::protocol::wire::message::{Evidence, FraudProof};
 
 /// As [`member_with_owner`], but every update is counted again.
 fn auditor(updates: &[SignedUpdate]) -> Node {
@@ -40,17 +40,17 @@ fn audit(signed: &SignedUpdate) -> Action {
     })
 }
 
-fn judged(node: &mut Node, signed: &SignedUpdate, so: bool) -> Vec<Action> {
+fn decided(node: &mut Node, signed: &SignedUpdate, so: bool) -> Vec<Action> {
     node.handle(Millis(300), Event::Audited { id: head(signed).update, so: Some(so) })
 }
 
-fn accusation(signed: &SignedUpdate) -> Message {
-    Message::Accusation(Accusation { sequence: 1, what: Accused::Update(signed.clone()) })
+fn fraud_proof(signed: &SignedUpdate) -> Message {
+    Message::FraudProof(FraudProof { sequence: 1, what: Evidence::Update(signed.clone()) })
 }
 
-fn conduct(node: &Node, peer: PeerKey) -> Option<(bool, Vec<Fault>)> {
-    let conduct = node.status().conduct.into_iter().find(|it| it.peer == peer)?;
-    Some((conduct.named, conduct.faults.into_keys().collect()))
+fn score(node: &Node, peer: PeerKey) -> Option<(bool, Vec<Fault>)> {
+    let score = node.status().peer_scores.into_iter().find(|it| it.peer == peer)?;
+    Some((score.quarantined, score.faults.into_keys().collect()))
 }
 
 #[test]
@@ -60,45 +60,45 @@ fn an_update_that_is_wrong_is_left_told_of_and_stays_left_after_a_restart() {
     let actions = taken(&mut node, &signed);
     assert!(actions.contains(&Action::Fetch { blob: gradient(1, 0), from: vec![OTHER] }));
     assert_eq!(all_here(&mut node, &signed), vec![audit(&signed)]);
-    let wrong = judged(&mut node, &signed, false);
-    let condemned = Record::Condemned { module: MODULE, update: head(&signed).update, owner: OTHER };
-    assert_eq!(wrong[0], Action::Persist(condemned.clone()));
+    let wrong = decided(&mut node, &signed, false);
+    let invalidated = Record::Invalidated { module: MODULE, update: head(&signed).update, owner: OTHER };
+    assert_eq!(wrong[0], Action::Persist(invalidated.clone()));
     assert_eq!(node.states(), vec![(MODULE, Version(0), state(0))]);
     assert!(wrong.contains(&Action::Report(Report::WentBack { module: MODULE, from: Version(1), to: Version(0) })));
     let says = |actions: &[Action]| {
-        let told = |action: &Action| matches!(action, Action::Publish { message: Message::Accusation(it), .. } if it.what == Accused::Update(signed.clone()));
+        let told = |action: &Action| matches!(action, Action::Publish { message: Message::FraudProof(it), .. } if it.what == Evidence::Update(signed.clone()));
         actions.iter().any(told)
     };
-    assert!(says(&wrong) && conduct(&node, OTHER) == Some((true, vec![Fault::WrongUpdate])));
+    assert!(says(&wrong) && score(&node, OTHER) == Some((true, vec![Fault::WrongUpdate])));
     let refused = node.handle(Millis(310), heard(OTHER, Message::Update(signed.clone())));
     assert!(matches!(&refused[..], [Action::Report(Report::Refused { .. })]), "{refused:?}");
-    let later = pass(&mut node, 300, ACCUSED_MS + 1_000);
+    let later = pass(&mut node, 300, FRAUD_PROOF_MS + 1_000);
     assert!(later.iter().any(|(at, action)| *at > 5_000 && says(std::slice::from_ref(action))), "gossip may lose it");
     assert!(later.iter().any(|(_, action)| *action == term(2, ME)), "another combines");
 
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
         Record::Head(signed.clone()),
-        condemned.clone(),
+        invalidated.clone(),
         Record::Lease { path: PathId(0), held: true, standby: false },
     ];
     let restored = Node::restore(ME, plan(), records);
     assert_eq!(restored.states(), vec![(MODULE, Version(0), state(0))]);
-    assert!(restored.records().contains(&condemned));
-    assert_eq!(conduct(&restored, OTHER), Some((true, vec![Fault::WrongUpdate])));
+    assert!(restored.records().contains(&invalidated));
+    assert_eq!(score(&restored, OTHER), Some((true, vec![Fault::WrongUpdate])));
 }
 
 #[test]
 fn whoever_hears_an_accusation_counts_for_itself_and_remembers_who_was_wrong() {
     let signed = update(genesis(), 1, OTHER);
     let mut node = member_with_owner(std::slice::from_ref(&signed));
-    let asks = node.handle(Millis(50), heard(THIRD, accusation(&signed)));
+    let asks = node.handle(Millis(50), heard(THIRD, fraud_proof(&signed)));
     assert!(asks.contains(&Action::Fetch { blob: gradient(0, 0), from: vec![THIRD, OTHER] }), "{asks:?}");
     assert_eq!(all_here(&mut node, &signed), vec![audit(&signed)]);
-    judged(&mut node, &signed, true);
-    assert_eq!(conduct(&node, THIRD), Some((false, vec![Fault::FalselyAccused])));
+    decided(&mut node, &signed, true);
+    assert_eq!(score(&node, THIRD), Some((false, vec![Fault::FalseProof])));
     assert_eq!(node.states(), vec![(MODULE, Version(1), state(1))]);
-    assert_eq!(node.handle(Millis(400), heard(THIRD, accusation(&signed))), vec![], "it is known already");
+    assert_eq!(node.handle(Millis(400), heard(THIRD, fraud_proof(&signed))), vec![], "it is known already");
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn where_contributions_are_clipped_it_is_counted_from_the_state_before() {
 
     let unheard_of = update(head(&update(genesis(), 1, THIRD)), 2, THIRD);
     assert_eq!(
-        node.handle(Millis(300), heard(OTHER, accusation(&unheard_of))),
+        node.handle(Millis(300), heard(OTHER, fraud_proof(&unheard_of))),
         vec![],
         "nobody knows what it was made from"
     );
@@ -128,7 +128,7 @@ fn where_contributions_are_clipped_it_is_counted_from_the_state_before() {
 fn what_cannot_be_had_proves_nothing() {
     let signed = update(genesis(), 1, OTHER);
     let mut node = member_with_owner(std::slice::from_ref(&signed));
-    node.handle(Millis(50), heard(THIRD, accusation(&signed)));
+    node.handle(Millis(50), heard(THIRD, fraud_proof(&signed)));
     let missing = Event::Fetched { blob: gradient(0, 0).hash, found: false };
     for sweep in 1..20 {
         node.handle(Millis(500 * sweep), missing.clone());
@@ -136,20 +136,20 @@ fn what_cannot_be_had_proves_nothing() {
         node.handle(Millis(500 * sweep + 500), Event::Tick);
     }
     assert_eq!(node.states(), vec![(MODULE, Version(1), state(1))]);
-    assert_eq!(conduct(&node, THIRD), None);
+    assert_eq!(score(&node, THIRD), None);
 }
 
 #[test]
 fn who_cannot_go_back_takes_a_chain_without_the_update_though_it_is_lighter() {
     let chain = updates(6, OTHER);
     let mut node = member_with_owner(&chain);
-    node.handle(Millis(50), heard(THIRD, accusation(&chain[2])));
+    node.handle(Millis(50), heard(THIRD, fraud_proof(&chain[2])));
     all_here(&mut node, &chain[2]);
-    judged(&mut node, &chain[2], false);
+    decided(&mut node, &chain[2], false);
     assert_eq!(node.states(), vec![(MODULE, Version(6), state(6))], "the state before it is gone");
     let right = &chain[..2];
     let lighter = head(&right[1]);
-    node.handle(Millis(400), heard_beat(THIRD, beat(1, Some(lighter), None)));
+    node.handle(Millis(400), heard_heartbeat(THIRD, heartbeat(1, Some(lighter), None)));
     let asked = pass(&mut node, 400, 2_000).into_iter().find_map(|(_, action)| match action {
         Action::Ask { id, to: THIRD, .. } => Some(id),
         _ => None,
@@ -166,7 +166,7 @@ fn a_wrong_update_that_came_with_another_chain_is_left_for_what_both_have() {
     let mut node = member_with_owner(&mine);
     let wrong = update(head(&mine[0]), 2, THIRD);
     let chain = vec![mine[0].clone(), wrong.clone(), update(head(&wrong), 2, THIRD)];
-    node.handle(Millis(400), heard_beat(THIRD, beat(1, Some(head(&chain[2])), None)));
+    node.handle(Millis(400), heard_heartbeat(THIRD, heartbeat(1, Some(head(&chain[2])), None)));
     let asked = pass(&mut node, 400, 2_000).into_iter().find_map(|(_, action)| match action {
         Action::Ask { id, to: THIRD, .. } => Some(id),
         _ => None,
@@ -175,7 +175,7 @@ fn a_wrong_update_that_came_with_another_chain_is_left_for_what_both_have() {
     node.handle(Millis(2_010), Event::Answered { id: asked.unwrap(), response });
     node.handle(Millis(2_020), Event::Fetched { blob: state(3).hash, found: true });
     assert_eq!(node.states(), vec![(MODULE, Version(3), state(3))]);
-    node.handle(Millis(2_030), heard(OTHER, accusation(&wrong)));
+    node.handle(Millis(2_030), heard(OTHER, fraud_proof(&wrong)));
     let blobs = wrong.update.contributions.iter().map(|counted| counted.blob).chain([wrong.update.average]);
     for blob in blobs {
         node.handle(Millis(2_040), Event::Fetched { blob: blob.hash, found: true });

@@ -1,15 +1,15 @@
 //! Catching up: by replay, by a whole state, and past donors that cannot help.
 
-use crate::protocol::limits::GAP_PATIENCE_MS;
+use crate::protocol::limits::GAP_TIMEOUT_MS;
 use crate::protocol::node::tests::*;
 use crate::protocol::{ReplyToken, Request, RequestId, Response};
 
 /// A member at genesis, which has heard that `THIRD` is so far, and asked; and the question.
 fn asked(best: Head) -> (Node, RequestId, Action) {
     let mut node = member(&[]);
-    node.handle(Millis(0), heard_beat(THIRD, beat(1, Some(best), Some((1, OTHER)))));
+    node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(1, Some(best), Some((1, OTHER)))));
     node.handle(Millis(250), Event::Tick);
-    let actions = node.handle(Millis(250 + GAP_PATIENCE_MS), Event::Tick);
+    let actions = node.handle(Millis(250 + GAP_TIMEOUT_MS), Event::Tick);
     asked_in(node, &actions)
 }
 
@@ -52,15 +52,15 @@ fn a_member_that_missed_a_few_updates_replays_them() {
     let applied = |version| Event::Applied { module: MODULE, version: Version(version), state: Some(state(version)) };
     let advanced = |version, sequence| {
         let signed = &chain[version as usize - 1];
-        let beat = Beat {
+        let heartbeat = Heartbeat {
             addresses: vec![],
             leases: vec![lease(0, version, Stage::Training)],
-            ..beat(sequence, Some(head(signed)), Some((1, OTHER)))
+            ..heartbeat(sequence, Some(head(signed)), Some((1, OTHER)))
         };
         vec![
             Action::Persist(Record::Head(signed.clone())),
             Action::Report(Report::Advanced { module: MODULE, version: Version(version), contributions: 2 }),
-            publish(Message::Beat(beat)),
+            publish(Message::Heartbeat(heartbeat)),
         ]
     };
     let mut actions = node.handle(now, applied(1));
@@ -113,7 +113,7 @@ fn a_replay_whose_average_nobody_has_ends_in_a_whole_state() {
     loop {
         node.handle(Millis(now), fetched(average(1), false));
         now += 500;
-        node.handle(Millis(now), heard_beat(THIRD, beat(now, Some(head(&chain[1])), Some((1, OTHER)))));
+        node.handle(Millis(now), heard_heartbeat(THIRD, heartbeat(now, Some(head(&chain[1])), Some((1, OTHER)))));
         let actions = node.handle(Millis(now), Event::Tick);
         if let Some(asked) = actions.iter().find(|action| matches!(action, Action::Ask { .. })) {
             let Action::Ask { id, .. } = asked else { unreachable!() };
@@ -133,7 +133,7 @@ fn a_replay_that_begins_with_a_refused_update_holds_up_nothing() {
     node.handle(Millis(1_000), Event::Applied { module: MODULE, version: Version(1), state: None });
     let mut questions = 0;
     for now in (1_250..4_000).step_by(250) {
-        node.handle(Millis(now), heard_beat(THIRD, beat(now, Some(head(&chain[1])), Some((1, OTHER)))));
+        node.handle(Millis(now), heard_heartbeat(THIRD, heartbeat(now, Some(head(&chain[1])), Some((1, OTHER)))));
         for action in node.handle(Millis(now), Event::Tick) {
             if let Action::Ask { id, .. } = action {
                 questions += 1;
@@ -187,7 +187,7 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     heavy[1].update.parent = head(&heavy[0]).update;
 
     let mut node = member_with_owner(&light[..1]);
-    node.handle(Millis(0), heard_beat(THIRD, beat(1, Some(head(&heavy[0])), Some((1, OTHER)))));
+    node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(1, Some(head(&heavy[0])), Some((1, OTHER)))));
     node.handle(Millis(250), Event::Tick);
     let actions = node.handle(Millis(1_000), Event::Tick);
     let (mut node, id, _) = asked_in(node, &actions);
@@ -229,10 +229,10 @@ fn how_fast_missed_updates_come_says_nothing_of_when_the_next_is_overdue() {
     node.handle(Millis(8_000), heard(OTHER, Message::Offer(offer(1, best))));
     for second in 8..300 {
         let leases = vec![lease(1, 3, Stage::Waiting)];
-        let lives = Beat { leases, ..beat(second, Some(best), Some((1, OTHER))) };
-        actions.extend(node.handle(Millis(second * 1_000), heard_beat(OTHER, lives)));
+        let lives = Heartbeat { leases, ..heartbeat(second, Some(best), Some((1, OTHER))) };
+        actions.extend(node.handle(Millis(second * 1_000), heard_heartbeat(OTHER, lives)));
         actions.extend(pass(&mut node, second * 1_000, second * 1_000 + 900).into_iter().map(|(_, action)| action));
     }
-    let deposed = |action: &&Action| matches!(action, Action::Report(Report::Deposed { .. }));
-    assert_eq!(actions.iter().find(deposed), None);
+    let stepped_down = |action: &&Action| matches!(action, Action::Report(Report::SteppedDown { .. }));
+    assert_eq!(actions.iter().find(stepped_down), None);
 }

@@ -1,6 +1,8 @@
 //! Who combines, and who takes over.
 
-use crate::protocol::limits::{CLAIM_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS};
+use crate::protocol::limits::{
+    ELECTION_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS,
+};
 use crate::protocol::node::module::election::rank;
 use crate::protocol::node::tests::*;
 
@@ -10,14 +12,14 @@ fn ranked(first: bool) -> PeerKey {
     (4..=255).map(|byte| PeerKey([byte; 32])).find(before).unwrap()
 }
 
-/// Hears these, 100 ms before the owner's lease runs out; the node's beats are not asked for.
+/// Hears these, 100 ms before the owner's lease runs out; the node's heartbeats are not asked for.
 fn claims_after(others: &[(PeerKey, Head)], mine: &[SignedUpdate]) -> u64 {
     let mut node = member_with_owner(mine);
     pass(&mut node, 0, MEMBER_LEASE_MS - 100);
     let mut now = MEMBER_LEASE_MS - 100;
     for sequence in 2..40 {
         for (peer, head) in others {
-            node.handle(Millis(now), heard_beat(*peer, beat(sequence, Some(*head), Some((1, OTHER)))));
+            node.handle(Millis(now), heard_heartbeat(*peer, heartbeat(sequence, Some(*head), Some((1, OTHER)))));
         }
         for _ in 0..2 {
             if node.handle(Millis(now), Event::Tick).contains(&term(2, ME)) {
@@ -33,18 +35,18 @@ fn claims_after(others: &[(PeerKey, Head)], mine: &[SignedUpdate]) -> u64 {
 fn a_silent_owner_is_replaced_by_the_first_in_rank() {
     let mut node = member_with_owner(&[]);
     pass(&mut node, 0, MEMBER_LEASE_MS - 250);
-    let claim = Beat {
+    let claim = Heartbeat {
         sequence: 8,
         addresses: vec![],
         leases: vec![lease(0, 0, Stage::Training)],
-        ..beat(8, Some(genesis()), Some((2, ME)))
+        ..heartbeat(8, Some(genesis()), Some((2, ME)))
     };
     assert_eq!(
         node.handle(Millis(MEMBER_LEASE_MS), Event::Tick),
         vec![
             term(2, ME),
             new_owner(ME),
-            publish(Message::Beat(claim)),
+            publish(Message::Heartbeat(claim)),
             Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
         ]
     );
@@ -52,26 +54,26 @@ fn a_silent_owner_is_replaced_by_the_first_in_rank() {
 
 #[test]
 fn the_second_in_rank_waits_for_the_first() {
-    assert!(claims_after(&[(ranked(false), genesis())], &[]) < CLAIM_STAGGER_MS);
-    assert!(claims_after(&[(ranked(true), genesis())], &[]) >= CLAIM_STAGGER_MS);
+    assert!(claims_after(&[(ranked(false), genesis())], &[]) < ELECTION_STAGGER_MS);
+    assert!(claims_after(&[(ranked(true), genesis())], &[]) >= ELECTION_STAGGER_MS);
 }
 
 #[test]
 fn whoever_is_behind_claims_after_those_that_are_not() {
     let ahead = head(&update(genesis(), 1, OTHER));
-    assert!(claims_after(&[(ranked(false), ahead)], &[]) >= CLAIM_STAGGER_MS);
+    assert!(claims_after(&[(ranked(false), ahead)], &[]) >= ELECTION_STAGGER_MS);
     let first = [update(genesis(), 1, OTHER)];
-    assert!(claims_after(&[(ranked(true), genesis())], &first) < CLAIM_STAGGER_MS);
+    assert!(claims_after(&[(ranked(true), genesis())], &first) < ELECTION_STAGGER_MS);
 }
 
 #[test]
 fn a_later_term_takes_the_module_away() {
     let mut node = owner();
     let taken = vec![learn(THIRD), term(2, THIRD), new_owner(THIRD)];
-    assert_eq!(node.handle(Millis(2_001), heard_beat(THIRD, beat(1, None, Some((2, THIRD))))), taken);
+    assert_eq!(node.handle(Millis(2_001), heard_heartbeat(THIRD, heartbeat(1, None, Some((2, THIRD))))), taken);
     // Whatever its combiner had in hand is of no use now.
     let late = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
-    let forgotten = vec![Action::Forget(state(1).hash), Action::Forget(average(1).hash)];
+    let forgotten = vec![Action::Release(state(1).hash), Action::Release(average(1).hash)];
     let mut forgotten_sorted = forgotten.clone();
     forgotten_sorted.sort_by_key(|action| format!("{action:?}"));
     let mut actions = node.handle(Millis(2_002), late);
@@ -83,46 +85,49 @@ fn a_later_term_takes_the_module_away() {
 fn of_two_that_claim_the_same_term_the_first_in_rank_has_it() {
     let (before, after) = (ranked(true), ranked(false));
     let mut node = owner();
-    assert_eq!(node.handle(Millis(2_001), heard_beat(after, beat(1, None, Some((1, after))))), vec![learn(after)]);
+    assert_eq!(
+        node.handle(Millis(2_001), heard_heartbeat(after, heartbeat(1, None, Some((1, after))))),
+        vec![learn(after)]
+    );
     let taken = vec![learn(before), term(1, before), new_owner(before)];
-    assert_eq!(node.handle(Millis(2_002), heard_beat(before, beat(1, None, Some((1, before))))), taken);
+    assert_eq!(node.handle(Millis(2_002), heard_heartbeat(before, heartbeat(1, None, Some((1, before))))), taken);
 }
 
 #[test]
 fn where_the_owner_itself_takes_another_for_the_owner_in_the_same_term_the_next_term_is_claimed() {
     for other in [ME, THIRD] {
         let mut node = member_with_owner(&[]);
-        node.handle(Millis(100), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, other)))));
+        node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, other)))));
         let claims = pass(&mut node, 250, MEMBER_LEASE_MS).into_iter().any(|(_, action)| action == term(2, ME));
         assert!(claims, "nobody else would");
     }
     let mut node = member_with_owner(&[]);
     node.reputation.owner_failed(node.now, MODULE, THIRD);
-    node.handle(Millis(100), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, THIRD)))));
+    node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, THIRD)))));
     let claims = pass(&mut node, 250, MEMBER_LEASE_MS).into_iter().any(|(_, action)| action == term(2, ME));
     assert!(claims, "also where whom it names is not believed");
     let mut node = member_with_owner(&[]);
-    node.handle(Millis(100), heard_beat(THIRD, beat(2, Some(genesis()), Some((1, ME)))));
-    node.handle(Millis(200), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, OTHER)))));
+    node.handle(Millis(100), heard_heartbeat(THIRD, heartbeat(2, Some(genesis()), Some((1, ME)))));
+    node.handle(Millis(200), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, OTHER)))));
     assert!(!node.handle(Millis(250), Event::Tick).contains(&term(2, ME)), "what others say of it is no matter");
 }
 
 #[test]
 fn an_owner_that_leaves_is_replaced_at_once() {
     let mut node = member_with_owner(&[]);
-    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((1, OTHER))) };
-    assert_eq!(node.handle(Millis(100), heard_beat(OTHER, parting)), vec![]);
-    let claim = Beat {
+    let parting = Heartbeat { leaving: true, ..heartbeat(2, Some(genesis()), Some((1, OTHER))) };
+    assert_eq!(node.handle(Millis(100), heard_heartbeat(OTHER, parting)), vec![]);
+    let claim = Heartbeat {
         addresses: vec![],
         leases: vec![lease(0, 0, Stage::Training)],
-        ..beat(4, Some(genesis()), Some((2, ME)))
+        ..heartbeat(4, Some(genesis()), Some((2, ME)))
     };
     assert_eq!(
         node.handle(Millis(250), Event::Tick),
         vec![
             term(2, ME),
             new_owner(ME),
-            publish(Message::Beat(claim)),
+            publish(Message::Heartbeat(claim)),
             Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
         ]
     );
@@ -138,11 +143,11 @@ fn a_peer_that_has_just_begun_takes_nobody_for_dead() {
 #[test]
 fn a_claim_that_our_journal_has_lost_is_made_good_by_a_new_term() {
     let mut node = member(&[]);
-    let heard = node.handle(Millis(100), heard_beat(OTHER, beat(1, Some(genesis()), Some((7, ME)))));
+    let heard = node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((7, ME)))));
     assert_eq!(heard, vec![learn(OTHER), term(7, ME), new_owner(ME)]);
     let mut claimed = false;
     for now in [250, 1_500, 3_000] {
-        node.handle(Millis(now), heard_beat(OTHER, beat(now, Some(genesis()), Some((7, ME)))));
+        node.handle(Millis(now), heard_heartbeat(OTHER, heartbeat(now, Some(genesis()), Some((7, ME)))));
         claimed |= node.handle(Millis(now), Event::Tick).contains(&term(8, ME));
     }
     assert!(claimed);
@@ -151,10 +156,10 @@ fn a_claim_that_our_journal_has_lost_is_made_good_by_a_new_term() {
 #[test]
 fn a_term_that_would_use_up_the_numbers_is_not_believed() {
     let mut node = member(&[]);
-    let absurd = beat(1, Some(genesis()), Some((u64::MAX, THIRD)));
-    assert_eq!(node.handle(Millis(0), heard_beat(THIRD, absurd)), vec![learn(THIRD)]);
-    let far = beat(2, Some(genesis()), Some((MAX_TERM_JUMP, THIRD)));
-    let actions = node.handle(Millis(0), heard_beat(THIRD, far));
+    let absurd = heartbeat(1, Some(genesis()), Some((u64::MAX, THIRD)));
+    assert_eq!(node.handle(Millis(0), heard_heartbeat(THIRD, absurd)), vec![learn(THIRD)]);
+    let far = heartbeat(2, Some(genesis()), Some((MAX_TERM_JUMP, THIRD)));
+    let actions = node.handle(Millis(0), heard_heartbeat(THIRD, far));
     assert_eq!(actions, vec![term(MAX_TERM_JUMP, THIRD), new_owner(THIRD)]);
 }
 
@@ -179,7 +184,7 @@ fn one_that_has_come_back_and_has_heard_nobody_is_patient() {
         let mut node = Node::restore(ME, plan(), records);
         node.handle(Millis(0), Event::Join(vec![]));
         if hears {
-            node.handle(Millis(0), heard_beat(THIRD, beat(1, None, None)));
+            node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(1, None, None)));
         }
         let mut times = (0..200).map(|sweep| 250 * sweep);
         times.find(|now| node.handle(Millis(*now), Event::Tick).contains(&term(2, ME))).unwrap()
@@ -194,14 +199,14 @@ fn an_owner_that_leaves_hands_over_and_its_successor_goes_on_at_once() {
     let said = node.handle(Millis(2_100), Event::Leave);
     assert!(said.contains(&term(2, OTHER)), "in the journal before it is said: {said:?}");
     let parting = said.iter().find_map(|action| match action {
-        Action::Publish { message: Message::Beat(beat), .. } if beat.leaving => Some(beat.clone()),
+        Action::Publish { message: Message::Heartbeat(heartbeat), .. } if heartbeat.leaving => Some(heartbeat.clone()),
         _ => None,
     });
     assert_eq!(parting.unwrap().owner, Some((Term(2), OTHER)));
 
     let mut successor = member_with_owner(&[]);
-    let parting = Beat { leaving: true, ..beat(2, Some(genesis()), Some((2, ME))) };
-    let actions = successor.handle(Millis(100), heard_beat(OTHER, parting));
+    let parting = Heartbeat { leaving: true, ..heartbeat(2, Some(genesis()), Some((2, ME))) };
+    let actions = successor.handle(Millis(100), heard_heartbeat(OTHER, parting));
     assert!(actions.contains(&term(2, ME)));
     assert!(actions.contains(&Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 })));
 }
@@ -209,20 +214,20 @@ fn an_owner_that_leaves_hands_over_and_its_successor_goes_on_at_once() {
 #[test]
 fn only_the_owner_itself_can_name_its_successor() {
     let mut node = member_with_owner(&[]);
-    let parting = Beat { leaving: true, ..beat(1, Some(genesis()), Some((2, ME))) };
-    let actions = node.handle(Millis(100), heard_beat(THIRD, parting));
+    let parting = Heartbeat { leaving: true, ..heartbeat(1, Some(genesis()), Some((2, ME))) };
+    let actions = node.handle(Millis(100), heard_heartbeat(THIRD, parting));
     assert!(!actions.contains(&term(2, ME)), "{actions:?}");
 }
 
-/// `OTHER` beats as the owner in this term, once a second, while time passes.
-fn with_beats(node: &mut Node, seconds: std::ops::Range<u64>, term: u64) -> Vec<Action> {
+/// `OTHER` heartbeats as the owner in this term, once a second, while time passes.
+fn with_heartbeats(node: &mut Node, seconds: std::ops::Range<u64>, term: u64) -> Vec<Action> {
     let mut actions = Vec::new();
     for second in seconds {
-        let lives = Beat {
+        let lives = Heartbeat {
             leases: vec![lease(1, 0, Stage::Waiting)],
-            ..beat(2 + second, Some(genesis()), Some((term, OTHER)))
+            ..heartbeat(2 + second, Some(genesis()), Some((term, OTHER)))
         };
-        actions.extend(node.handle(Millis(second * 1_000), heard_beat(OTHER, lives)));
+        actions.extend(node.handle(Millis(second * 1_000), heard_heartbeat(OTHER, lives)));
         actions.extend(pass(node, second * 1_000, second * 1_000 + 900).into_iter().map(|(_, action)| action));
     }
     actions
@@ -233,11 +238,11 @@ fn an_owner_that_beats_but_does_not_combine_is_replaced_and_not_believed_again()
     let mut node = member_with_owner(&[]);
     node.handle(Millis(1), Event::Trained(trained(0, genesis())));
     node.handle(Millis(1), heard(OTHER, Message::Offer(offer(1, genesis()))));
-    let actions = with_beats(&mut node, 0..40, 1);
+    let actions = with_heartbeats(&mut node, 0..40, 1);
     assert!(actions.contains(&term(2, ME)), "its update is overdue");
-    let deposed = |action: &Action| matches!(action, Action::Report(Report::Deposed { owner: OTHER, .. }));
-    assert_eq!(actions.iter().filter(|action| deposed(action)).count(), 1);
-    let actions = with_beats(&mut node, 40..50, 9);
+    let stepped_down = |action: &Action| matches!(action, Action::Report(Report::SteppedDown { owner: OTHER, .. }));
+    assert_eq!(actions.iter().filter(|action| stepped_down(action)).count(), 1);
+    let actions = with_heartbeats(&mut node, 40..50, 9);
     assert!(!actions.contains(&term(9, OTHER)), "it claims again, and is not believed");
 }
 
@@ -246,12 +251,12 @@ fn an_owner_that_takes_one_term_after_another_and_combines_nothing_is_not_believ
     let after_terms_of = |author: PeerKey| {
         let mut node = member_with_owner(&[]);
         let mut terms = Vec::new();
-        for beats in 1..2 * u64::from(MAX_TERMS_IN_VAIN) {
-            let claims = beat(1 + beats, Some(genesis()), Some((2 + beats, OTHER)));
-            terms.push(node.handle(Millis(100 * beats), heard_beat(author, claims)));
+        for heartbeats in 1..2 * u64::from(MAX_TERMS_IN_VAIN) {
+            let claims = heartbeat(1 + heartbeats, Some(genesis()), Some((2 + heartbeats, OTHER)));
+            terms.push(node.handle(Millis(100 * heartbeats), heard_heartbeat(author, claims)));
         }
-        let deposed = |action: &Action| matches!(action, Action::Report(Report::Deposed { owner: OTHER, .. }));
-        let at = terms.iter().position(|actions| actions.iter().any(deposed));
+        let stepped_down = |action: &Action| matches!(action, Action::Report(Report::SteppedDown { owner: OTHER, .. }));
+        let at = terms.iter().position(|actions| actions.iter().any(stepped_down));
         (at, at.is_some_and(|at| terms[at + 1].contains(&new_owner(OTHER))))
     };
     assert_eq!(after_terms_of(OTHER), (Some(MAX_TERMS_IN_VAIN as usize), false));
@@ -266,10 +271,10 @@ fn how_long_an_owner_may_take_does_not_follow_from_what_the_clock_says_when_a_ru
     let records = vec![Record::Genesis { module: MODULE, state: state(0) }, owned, held];
     let mut node = Node::restore(ME, plan(), records);
     node.handle(Millis(begins_s * 1_000), Event::Join(vec![]));
-    with_beats(&mut node, begins_s..begins_s + 2, 1);
+    with_heartbeats(&mut node, begins_s..begins_s + 2, 1);
     node.handle(Millis((begins_s + 2) * 1_000), Event::Trained(trained(0, genesis())));
     node.handle(Millis((begins_s + 2) * 1_000), heard(OTHER, Message::Offer(offer(1, genesis()))));
-    assert!(with_beats(&mut node, begins_s + 2..begins_s + 100, 1).contains(&term(2, ME)));
+    assert!(with_heartbeats(&mut node, begins_s + 2..begins_s + 100, 1).contains(&term(2, ME)));
 }
 
 #[test]
@@ -277,18 +282,18 @@ fn who_failed_as_owner_and_tells_nobody_of_its_path_holds_up_nobody() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(1), heard(OTHER, Message::Offer(offer(1, genesis()))));
     node.handle(Millis(1), Event::Trained(trained(0, genesis())));
-    let mut actions = with_beats(&mut node, 0..40, 1);
+    let mut actions = with_heartbeats(&mut node, 0..40, 1);
     let mine = gradient(0, 0);
     // What it offered cannot be had, and it offers nothing more.
     for second in 40..44 {
         node.handle(Millis(second * 1_000), Event::Fetched { blob: gradient(1, 0).hash, found: false });
-        actions.extend(with_beats(&mut node, second..second + 1, 1));
+        actions.extend(with_heartbeats(&mut node, second..second + 1, 1));
     }
     assert!(actions.contains(&term(2, ME)), "{actions:?}");
     node.handle(Millis(44_000), Event::Fetched { blob: mine.hash, found: true });
     let counted_in = Event::Accumulated { module: MODULE, target: Version(1), blob: mine.hash, norm: Some(NORM) };
     let mut closed = node.handle(Millis(44_000), counted_in);
-    closed.extend(with_beats(&mut node, 44..45, 1));
+    closed.extend(with_heartbeats(&mut node, 44..45, 1));
     let combines = |action: &Action| matches!(action, Action::Outer(Outer::Combine { .. }));
     assert!(closed.iter().any(combines), "path 1 is not waited for: {closed:?}");
 }
@@ -296,16 +301,16 @@ fn who_failed_as_owner_and_tells_nobody_of_its_path_holds_up_nobody() {
 #[test]
 fn an_owner_that_waits_for_contributions_is_not_overdue() {
     let mut node = member_with_owner(&[]);
-    let actions = with_beats(&mut node, 0..100, 1);
+    let actions = with_heartbeats(&mut node, 0..100, 1);
     assert!(!actions.contains(&term(2, ME)));
 }
 
 #[test]
 fn who_stood_still_takes_nobody_for_dead() {
     let mut node = member_with_owner(&[]);
-    with_beats(&mut node, 0..20, 1);
+    with_heartbeats(&mut node, 0..20, 1);
     assert!(!node.handle(Millis(60_000), Event::Tick).contains(&term(2, ME)));
-    assert!(!with_beats(&mut node, 61..64, 1).contains(&term(2, ME)));
+    assert!(!with_heartbeats(&mut node, 61..64, 1).contains(&term(2, ME)));
     let silent = pass(&mut node, 64_000, 75_000);
     assert!(silent.iter().any(|(_, action)| *action == term(2, ME)), "and yet it will not wait for ever");
 }
@@ -313,7 +318,7 @@ fn who_stood_still_takes_nobody_for_dead() {
 #[test]
 fn a_regular_owner_that_does_not_answer_either_is_missed_after_two_beats() {
     let mut node = member_with_owner(&[]);
-    with_beats(&mut node, 0..20, 1);
+    with_heartbeats(&mut node, 0..20, 1);
     let claim = pass(&mut node, 19_900, 30_000).into_iter().find(|(_, action)| *action == term(2, ME));
     let silent_ms = claim.unwrap().0 - 19_000;
     assert!((1_900..=2_100).contains(&silent_ms), "{silent_ms}");
@@ -323,20 +328,20 @@ fn a_regular_owner_that_does_not_answer_either_is_missed_after_two_beats() {
 fn who_comes_and_goes_claims_after_those_that_stay() {
     let flapping = ranked(true);
     let mut node = member_with_owner(&[]);
-    with_beats(&mut node, 0..40, 1);
+    with_heartbeats(&mut node, 0..40, 1);
     // It ranks first, and has just started again: this node, which has been here for long, does not wait for it.
     let start = Start { incarnation: 5, ..Start::default() };
-    let again = Beat { start, ..beat(1, Some(genesis()), Some((1, OTHER))) };
-    node.handle(Millis(40_000), heard_beat(flapping, again));
+    let again = Heartbeat { start, ..heartbeat(1, Some(genesis()), Some((1, OTHER))) };
+    node.handle(Millis(40_000), heard_heartbeat(flapping, again));
     let claim = pass(&mut node, 40_000, 50_000).into_iter().find(|(_, action)| *action == term(2, ME));
     let silent_ms = claim.unwrap().0 - 39_000;
-    assert!(silent_ms < 2_200 + CLAIM_STAGGER_MS, "{silent_ms}");
+    assert!(silent_ms < 2_200 + ELECTION_STAGGER_MS, "{silent_ms}");
 }
 
 #[test]
 fn an_update_of_one_that_is_not_believed_raises_the_term_all_the_same() {
     let mut node = member_with_owner(&[]);
-    node.depose(MODULE, "overdue".to_owned());
+    node.force_step_down(MODULE, "overdue".to_owned());
     node.hear_later_term(MODULE, Term(5), OTHER);
     assert!(node.handle(Millis(250), Event::Tick).contains(&term(6, ME)), "what it signs follows that update");
 }

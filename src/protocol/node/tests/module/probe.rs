@@ -1,22 +1,22 @@
 //! Owners that fall silent.
 
-use crate::protocol::limits::{ANSWER_MS, BEAT_MS, LEASE_LEAST_MS, SUSPECT_LEAST_MS, SWEEP_MS};
+use crate::protocol::limits::{ANSWER_MS, HEARTBEAT_MS, LEASE_LEAST_MS, PROBE_AFTER_LEAST_MS, SWEEP_MS};
 use crate::protocol::node::tests::*;
 use crate::protocol::{Request, RequestId, Response};
 
-/// The owner's last beat, after many as regular.
+/// The owner's last heartbeat, after many as regular.
 const LAST_MS: u64 = 12_000;
 
-fn beat_of_owner(sequence: u64) -> Event {
+fn heartbeat_of_owner(sequence: u64) -> Event {
     let leases = vec![lease(1, 0, Stage::Waiting)];
-    heard_beat(OTHER, Beat { leases, ..beat(sequence, Some(genesis()), Some((1, OTHER))) })
+    heard_heartbeat(OTHER, Heartbeat { leases, ..heartbeat(sequence, Some(genesis()), Some((1, OTHER))) })
 }
 
 fn member_of_a_regular_owner() -> Node {
     let mut node = member_with_owner(&[]);
-    for second in 1..=LAST_MS / BEAT_MS {
-        pass(&mut node, (second - 1) * BEAT_MS, second * BEAT_MS);
-        node.handle(Millis(second * BEAT_MS), beat_of_owner(1 + second));
+    for second in 1..=LAST_MS / HEARTBEAT_MS {
+        pass(&mut node, (second - 1) * HEARTBEAT_MS, second * HEARTBEAT_MS);
+        node.handle(Millis(second * HEARTBEAT_MS), heartbeat_of_owner(1 + second));
     }
     node
 }
@@ -38,14 +38,14 @@ fn an_owner_that_neither_beats_nor_answers_is_replaced_before_its_lease_runs_out
     let mut node = member_of_a_regular_owner();
     let actions = pass(&mut node, LAST_MS, LAST_MS + LEASE_LEAST_MS - 1);
     let asked_ms = questions(&actions)[0].0;
-    assert!((LAST_MS + SUSPECT_LEAST_MS..LAST_MS + SUSPECT_LEAST_MS + SWEEP_MS).contains(&asked_ms));
+    assert!((LAST_MS + PROBE_AFTER_LEAST_MS..LAST_MS + PROBE_AFTER_LEAST_MS + SWEEP_MS).contains(&asked_ms));
     assert_eq!(claims_at(&actions), Some(asked_ms + ANSWER_MS));
 }
 
 #[test]
 fn one_that_answers_has_its_lease_and_no_longer() {
     let mut node = member_of_a_regular_owner();
-    let asked_ms = LAST_MS + SUSPECT_LEAST_MS + SWEEP_MS;
+    let asked_ms = LAST_MS + PROBE_AFTER_LEAST_MS + SWEEP_MS;
     let actions = pass(&mut node, LAST_MS, asked_ms);
     let (_, id) = questions(&actions)[0];
     node.handle(Millis(asked_ms), Event::Answered { id, response: Some(Response::Replay(vec![])) });
@@ -56,9 +56,9 @@ fn one_that_answers_has_its_lease_and_no_longer() {
 #[test]
 fn one_that_beats_again_is_not_asked_any_more() {
     let mut node = member_of_a_regular_owner();
-    let asked_ms = LAST_MS + SUSPECT_LEAST_MS + SWEEP_MS;
+    let asked_ms = LAST_MS + PROBE_AFTER_LEAST_MS + SWEEP_MS;
     assert!(!questions(&pass(&mut node, LAST_MS, asked_ms)).is_empty());
-    node.handle(Millis(asked_ms), beat_of_owner(100));
-    let actions = pass(&mut node, asked_ms, asked_ms + BEAT_MS);
+    node.handle(Millis(asked_ms), heartbeat_of_owner(100));
+    let actions = pass(&mut node, asked_ms, asked_ms + HEARTBEAT_MS);
     assert_eq!((questions(&actions), claims_at(&actions)), (vec![], None));
 }

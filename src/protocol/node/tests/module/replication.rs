@@ -1,7 +1,7 @@
 //! A second holder for every module.
 
 use crate::protocol::limits::{
-    BEAT_MS, MAX_REPLICAS, MAX_WANTED, MEMBER_LEASE_MS, REPLICA_ANSWER_MS, REPLICA_PATIENCE_MS, REPLICA_RELEASE_MS,
+    HEARTBEAT_MS, MAX_REPLICAS, MAX_WANTED, MEMBER_LEASE_MS, REPLICA_ANSWER_MS, REPLICA_RELEASE_MS, REPLICA_TIMEOUT_MS,
     STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::node::tests::*;
@@ -48,28 +48,28 @@ fn holder_of(paths: u32) -> Node {
     node
 }
 
-/// A beat on a module of one that replicates so many. `OTHER` holds all paths but the first; the rest stand by.
+/// A heartbeat on a module of one that replicates so many. `OTHER` holds all paths but the first; the rest stand by.
 fn on(module: ModuleId, peer: PeerKey, sequence: u64, replicas: u32) -> Event {
     let leases = match peer == OTHER {
         true => (1..16).map(|path| lease(path, 0, Stage::Waiting)).collect(),
         false => vec![lease(0, 0, Stage::Standby)],
     };
-    let beat = Beat { leases, replicas, ..beat(sequence, Some(genesis()), Some((1, OTHER))) };
-    Event::Heard { module, author: peer, message: Message::Beat(beat).into() }
+    let heartbeat = Heartbeat { leases, replicas, ..heartbeat(sequence, Some(genesis()), Some((1, OTHER))) };
+    Event::Heard { module, author: peer, message: Message::Heartbeat(heartbeat).into() }
 }
 
 fn wanted(actions: &[Action]) -> Vec<Wanted> {
     let said = |action: &Action| match action {
-        Action::Publish { message: Message::Beat(beat), .. } => Some(beat.wanted.clone()),
+        Action::Publish { message: Message::Heartbeat(heartbeat), .. } => Some(heartbeat.wanted.clone()),
         _ => None,
     };
     actions.iter().filter_map(said).next_back().unwrap_or_default()
 }
 
-/// Lets these beat on the common module for a while; what the node's last beat wants.
+/// Lets these heartbeat on the common module for a while; what the node's last heartbeat wants.
 fn after(node: &mut Node, from_ms: u64, to_ms: u64, others: &[(PeerKey, u32)]) -> Vec<Wanted> {
     let mut last = Vec::new();
-    for now in (from_ms..to_ms).step_by(BEAT_MS as usize) {
+    for now in (from_ms..to_ms).step_by(HEARTBEAT_MS as usize) {
         for (peer, replicas) in others {
             node.handle(Millis(now), on(COMMON, *peer, now + 1, *replicas));
         }
@@ -85,9 +85,9 @@ fn asks(peer: PeerKey) -> Vec<Wanted> {
 #[test]
 fn the_only_holder_of_a_module_asks_one_peer_for_a_replica_and_shows_that_there_is_none() {
     let mut node = holder();
-    assert_eq!(after(&mut node, 0, REPLICA_PATIENCE_MS, &[(OTHER, 0)]), []);
+    assert_eq!(after(&mut node, 0, REPLICA_TIMEOUT_MS, &[(OTHER, 0)]), []);
     assert!(node.status().modules[0].no_replica && !node.status().modules[1].no_replica);
-    let now = REPLICA_PATIENCE_MS;
+    let now = REPLICA_TIMEOUT_MS;
     assert_eq!(after(&mut node, now, now + 3_000, &[(OTHER, 0)]), asks(OTHER));
     node.handle(Millis(now + 3_000), on(OWN, OTHER, now + 3_001, 1));
     assert!(!node.status().modules[0].no_replica);
@@ -98,7 +98,7 @@ fn the_only_holder_of_a_module_asks_one_peer_for_a_replica_and_shows_that_there_
 fn the_one_that_replicates_least_is_asked_and_if_it_does_not_come_the_next() {
     let mut node = holder();
     let others = [(OTHER, 3), (THIRD, 1)];
-    let now = REPLICA_PATIENCE_MS + 3_000;
+    let now = REPLICA_TIMEOUT_MS + 3_000;
     assert_eq!(after(&mut node, 0, now, &others), asks(THIRD));
     assert_eq!(after(&mut node, now, now + 3_000, &others), asks(THIRD));
     assert_eq!(after(&mut node, now + 3_000, now + REPLICA_ANSWER_MS + 3_000, &others), asks(OTHER));
@@ -109,7 +109,7 @@ fn the_one_that_replicates_least_is_asked_and_if_it_does_not_come_the_next() {
 #[test]
 fn one_that_dies_before_it_comes_is_replaced() {
     let mut node = holder();
-    let now = REPLICA_PATIENCE_MS + 3_000;
+    let now = REPLICA_TIMEOUT_MS + 3_000;
     assert_eq!(after(&mut node, 0, now, &[(OTHER, 3), (THIRD, 1)]), asks(THIRD));
     assert_eq!(after(&mut node, now, now + MEMBER_LEASE_MS + 2_000, &[(OTHER, 3)]), asks(OTHER));
 }
@@ -117,8 +117,8 @@ fn one_that_dies_before_it_comes_is_replaced() {
 /// `peer` says on a module that it has path 0 in this stage.
 fn holds(module: ModuleId, peer: PeerKey, sequence: u64, stage: Option<Stage>) -> Event {
     let leases = stage.into_iter().map(|stage| lease(0, 0, stage)).collect();
-    let beat = Beat { leases, ..beat(sequence, Some(genesis()), Some((1, OTHER))) };
-    Event::Heard { module, author: peer, message: Message::Beat(beat).into() }
+    let heartbeat = Heartbeat { leases, ..heartbeat(sequence, Some(genesis()), Some((1, OTHER))) };
+    Event::Heard { module, author: peer, message: Message::Heartbeat(heartbeat).into() }
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn a_beat_that_comes_after_a_newer_one_on_another_topic_takes_no_path_away() {
 
 fn asked_for(modules: &[ModuleId], helper: PeerKey) -> Event {
     let wanted = modules.iter().map(|module| Wanted { module: *module, helper }).collect();
-    let beat = Beat { wanted, ..beat(1, Some(genesis()), Some((1, OTHER))) };
-    Event::Heard { module: COMMON, author: OTHER, message: Message::Beat(beat).into() }
+    let heartbeat = Heartbeat { wanted, ..heartbeat(1, Some(genesis()), Some((1, OTHER))) };
+    Event::Heard { module: COMMON, author: OTHER, message: Message::Heartbeat(heartbeat).into() }
 }
 
 #[test]
@@ -179,8 +179,11 @@ fn nobody_is_made_to_hold_more_replicas_than_the_bound_or_to_read_a_longer_list(
     let mut node = holder_of(40);
     for (sequence, expert) in (1..40).enumerate() {
         let wanted = vec![Wanted { module: own(expert), helper: ME }];
-        let beat = Beat { wanted, ..beat(sequence as u64 + 1, Some(genesis()), None) };
-        node.handle(Millis(100), Event::Heard { module: COMMON, author: OTHER, message: Message::Beat(beat).into() });
+        let heartbeat = Heartbeat { wanted, ..heartbeat(sequence as u64 + 1, Some(genesis()), None) };
+        node.handle(
+            Millis(100),
+            Event::Heard { module: COMMON, author: OTHER, message: Message::Heartbeat(heartbeat).into() },
+        );
     }
     assert_eq!(node.status().modules.len(), 2 + MAX_REPLICAS);
     let mut node = holder_of(40);
@@ -199,7 +202,7 @@ fn a_machine_replicates_no_more_than_its_disk_has_room_for() {
     }
 }
 
-/// A node with a replica of module 7, whose path's holder beats, and so do these, for so long.
+/// A node with a replica of module 7, whose path's holder heartbeats, and so do these, for so long.
 fn replica_beside(others: &[PeerKey], seconds: u64) -> Node {
     let mut node = holder();
     node.handle(Millis(0), asked_for(&[own(7)], ME));

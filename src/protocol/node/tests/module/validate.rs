@@ -7,9 +7,9 @@ fn refused(reason: &str) -> Action {
 }
 
 /// And its signer is not believed to be the owner any more.
-fn refused_and_deposed(reason: &str) -> Vec<Action> {
-    let deposed = Report::Deposed { module: MODULE, owner: OTHER, reason: reason.to_owned() };
-    vec![refused(reason), Action::Report(deposed)]
+fn refused_and_stepped_down(reason: &str) -> Vec<Action> {
+    let stepped_down = Report::SteppedDown { module: MODULE, owner: OTHER, reason: reason.to_owned() };
+    vec![refused(reason), Action::Report(stepped_down)]
 }
 
 fn says(node: &mut Node, signed: SignedUpdate) -> Vec<Action> {
@@ -26,7 +26,7 @@ fn but(change: impl FnOnce(&mut Update)) -> SignedUpdate {
 #[test]
 fn a_lower_term() {
     let mut node = member_with_owner(&[]);
-    node.handle(Millis(50), heard_beat(THIRD, beat(1, Some(genesis()), Some((2, THIRD)))));
+    node.handle(Millis(50), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((2, THIRD)))));
     let actions = says(&mut node, update(genesis(), 1, OTHER));
     assert_eq!(actions, vec![refused("version 1 comes from term 1, now is 2")]);
 }
@@ -58,7 +58,7 @@ fn wrong_weights_sizes_and_contributions() {
     ];
     for (signed, reason) in cases {
         let mut node = member_with_owner(&[]);
-        assert_eq!(says(&mut node, signed), refused_and_deposed(&format!("version 1: {reason}")));
+        assert_eq!(says(&mut node, signed), refused_and_stepped_down(&format!("version 1: {reason}")));
     }
 }
 
@@ -71,12 +71,12 @@ fn what_was_counted_before_and_what_lies_beyond_the_end() {
     again.update.contributions = vec![Counted { weight: 50, ..counted(0, 0) }];
     again.update.weight = before.weight + 50;
     let reason = "version 2: it counts a contribution of path 0 to version 0 again";
-    assert_eq!(says(&mut node, again), refused_and_deposed(reason));
+    assert_eq!(says(&mut node, again), refused_and_stepped_down(reason));
 
     let all = updates(PHASES, OTHER);
     let mut node = member_with_owner(&all);
     let beyond = update(head(all.last().unwrap()), 1, OTHER);
-    assert_eq!(says(&mut node, beyond), refused_and_deposed("version 41: the module is done with version 40"));
+    assert_eq!(says(&mut node, beyond), refused_and_stepped_down("version 41: the module is done with version 40"));
 }
 
 #[test]
@@ -87,18 +87,18 @@ fn a_state_with_another_hash_and_then_its_owner() {
     node.handle(Millis(110), Event::Fetched { blob: average(1).hash, found: true });
     let wrong = state(99);
     let applied = Event::Applied { module: MODULE, version: Version(1), state: Some(wrong) };
-    let mut forgotten = [average(1), state(1), wrong].map(|blob| Action::Forget(blob.hash)).to_vec();
+    let mut forgotten = [average(1), state(1), wrong].map(|blob| Action::Release(blob.hash)).to_vec();
     forgotten.sort_by_key(|action| match action {
-        Action::Forget(blob) => *blob,
+        Action::Release(blob) => *blob,
         _ => average(1).hash,
     });
-    let mut expected = refused_and_deposed("version 1: the state it makes has another hash here");
+    let mut expected = refused_and_stepped_down("version 1: the state it makes has another hash here");
     expected.extend(forgotten);
     assert_eq!(node.handle(Millis(120), applied), expected);
     let again = format!("version 1 comes from …{}, which is not believed for now", OTHER.short());
     assert_eq!(says(&mut node, signed), vec![refused(&again)], "it is not tried again");
-    // It goes on beating, but another term is needed.
-    node.handle(Millis(200), heard_beat(OTHER, beat(2, Some(genesis()), Some((1, OTHER)))));
+    // It goes on sending, but another term is needed.
+    node.handle(Millis(200), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, OTHER)))));
     let claimed = (1..12).any(|sweep| node.handle(Millis(250 * sweep), Event::Tick).contains(&term(2, ME)));
     assert!(claimed);
 }

@@ -21,16 +21,17 @@ fn standby(updates: &[SignedUpdate]) -> Node {
 /// `OTHER` trains path 0 and owns the module; others stand by. All are where these updates lead.
 fn hears(node: &mut Node, second: u64, updates: &[SignedUpdate], standbys: &[PeerKey]) -> Vec<Action> {
     let head = updates.last().map_or(genesis(), head);
-    let theirs = Beat { leases: vec![lease(0, head.version.0, Stage::Training)], ..beat(second + 1, Some(head), None) };
-    let mut actions = node.handle(Millis(second * SECOND), heard_beat(OTHER, theirs));
+    let theirs = Heartbeat {
+        leases: vec![lease(0, head.version.0, Stage::Training)],
+        ..heartbeat(second + 1, Some(head), None)
+    };
+    let mut actions = node.handle(Millis(second * SECOND), heard_heartbeat(OTHER, theirs));
     for peer in standbys {
         let leases = vec![lease(0, head.version.0, Stage::Standby)];
-        actions.extend(
-            node.handle(
-                Millis(second * SECOND),
-                heard_beat(*peer, Beat { leases, ..beat(second + 1, Some(head), None) }),
-            ),
-        );
+        actions.extend(node.handle(
+            Millis(second * SECOND),
+            heard_heartbeat(*peer, Heartbeat { leases, ..heartbeat(second + 1, Some(head), None) }),
+        ));
     }
     actions.extend(node.handle(Millis(second * SECOND), Event::Tick));
     actions
@@ -121,10 +122,10 @@ fn what_is_being_scored_stays_until_it_is_scored_and_what_could_not_be_is_not_tr
         node.handle(Millis(1_100), heard(OTHER, Message::Update(signed.clone())));
         node.handle(Millis(1_100), Event::Fetched { blob: signed.update.average.hash, found: true });
         let applied = Event::Applied { module: MODULE, version, state: Some(signed.update.state) };
-        assert!(!node.handle(Millis(1_100), applied).contains(&Action::Forget(state(1).hash)));
+        assert!(!node.handle(Millis(1_100), applied).contains(&Action::Release(state(1).hash)));
     }
     let failed = |phase| Event::Evaluated { path: PathId(0), phase: Phase(phase), millibits_per_byte: None };
-    assert_eq!(node.handle(Millis(1_200), failed(1)), vec![Action::Forget(state(1).hash)]);
+    assert_eq!(node.handle(Millis(1_200), failed(1)), vec![Action::Release(state(1).hash)]);
     assert_eq!(evaluations(&hears(&mut node, 2, &chain, &[])), [(PathId(0), Phase(4))]);
     node.handle(Millis(2_200), failed(4));
     assert_eq!(evaluations(&hears(&mut node, 3, &chain, &[])), []);
@@ -156,7 +157,7 @@ fn what_a_trainer_carries_when_it_is_over_takes_the_place_of_what_it_carried_bef
     let mut node = standby(&updates(3, OTHER));
     let reviewed = |path, number| Event::Reviewed { path: PathId(path), trainer: BlobRef::of(&[number]) };
     let persist = |number| Action::Persist(Record::Trainer { path: PathId(0), trainer: BlobRef::of(&[number]) });
-    let remove = |number| Action::Forget(BlobRef::of(&[number]).hash);
+    let remove = |number| Action::Release(BlobRef::of(&[number]).hash);
     assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)]);
     assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)], "said twice, kept once");
     assert_eq!(node.handle(Millis(0), reviewed(0, 2)), vec![persist(2), remove(1)]);

@@ -1,10 +1,12 @@
 //! Paths that move, with all that their trainers have.
 
 use crate::protocol::journal::record::InnerCheckpoint;
-use crate::protocol::limits::{DISTRUST_MS, HANDOVER_REPEAT_MS, HANDOVER_WORD_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::limits::{
+    FAILED_OWNER_MS, HAND_OFF_REPEAT_MS, HAND_OFF_RESPONSE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS,
+};
 use crate::protocol::node::tests::*;
 use crate::protocol::reputation::score::Fault;
-use crate::protocol::wire::message::{DirectoryEntry, PathHandover};
+use crate::protocol::wire::message::{DirectoryEntry, PathHandOff};
 use crate::protocol::{ReplyToken, Request, RequestId, Response, Resume};
 
 fn trainer() -> BlobRef {
@@ -16,19 +18,19 @@ fn middle() -> InnerCheckpoint {
     InnerCheckpoint { path: PathId(1), phase: Phase(0), start, steps: 9, blob: BlobRef::of(b"middle of path 1") }
 }
 
-fn word() -> PathHandover {
-    PathHandover { later: false, trainer: Some(trainer()), checkpoint: Some(middle()) }
+fn word() -> PathHandOff {
+    PathHandOff { later: false, trainer: Some(trainer()), checkpoint: Some(middle()) }
 }
 
-fn later() -> PathHandover {
-    PathHandover { later: true, ..PathHandover::default() }
+fn later() -> PathHandOff {
+    PathHandOff { later: true, ..PathHandOff::default() }
 }
 
 fn asked(from: PeerKey, path: u32) -> Event {
     Event::Asked { from, token: ReplyToken(5), request: Request::Path(PathId(path)) }
 }
 
-fn answer(handover: Option<PathHandover>) -> Action {
+fn answer(handover: Option<PathHandOff>) -> Action {
     Action::Reply { token: ReplyToken(5), response: Response::Path(handover) }
 }
 
@@ -44,7 +46,10 @@ fn joining(stage: Stage) -> (Node, Vec<Action>) {
     let entry = DirectoryEntry { peer: OTHER, addresses: vec![], leases: leases.clone() };
     let response = Some(Response::Directory(vec![entry]));
     let asked = node.handle(Millis(10), Event::Answered { id: RequestId(1), response });
-    node.handle(Millis(10), heard_beat(OTHER, Beat { leases, ..beat(1, Some(genesis()), Some((1, OTHER))) }));
+    node.handle(
+        Millis(10),
+        heard_heartbeat(OTHER, Heartbeat { leases, ..heartbeat(1, Some(genesis()), Some((1, OTHER))) }),
+    );
     (node, asked)
 }
 
@@ -72,24 +77,25 @@ fn newcomer() -> (Node, RequestId) {
 fn who_takes_a_path_lets_its_holder_train_until_the_modules_are_here_but_for_one_that_leaves() {
     let (mut node, asked) = joining(Stage::Waiting);
     let mut actions = asked;
-    for now in (250..2 * HANDOVER_WORD_MS).step_by(250) {
+    for now in (250..2 * HAND_OFF_RESPONSE_MS).step_by(250) {
         let leases = vec![lease(0, 0, Stage::Training), lease(1, 0, Stage::Waiting)];
-        actions.extend(
-            node.handle(Millis(now), heard_beat(OTHER, Beat { leases, ..beat(1 + now, Some(genesis()), None) })),
-        );
+        actions.extend(node.handle(
+            Millis(now),
+            heard_heartbeat(OTHER, Heartbeat { leases, ..heartbeat(1 + now, Some(genesis()), None) }),
+        ));
         actions.extend(node.handle(Millis(now), Event::Tick));
     }
     assert_eq!(asks_for_path(&actions), None);
     assert!(!actions.contains(&Action::Report(Report::BeganAfresh { path: PathId(1), from: OTHER })));
     let leases = vec![lease(1, 0, Stage::Leaving)];
-    let now = 2 * HANDOVER_WORD_MS;
-    node.handle(Millis(now), heard_beat(OTHER, Beat { leases, ..beat(1 + now, Some(genesis()), None) }));
+    let now = 2 * HAND_OFF_RESPONSE_MS;
+    node.handle(Millis(now), heard_heartbeat(OTHER, Heartbeat { leases, ..heartbeat(1 + now, Some(genesis()), None) }));
     assert!(asks_for_path(&node.handle(Millis(now + 250), Event::Tick)).is_some());
 
     assert!(asks_for_path(&joining(Stage::Leaving).1).is_some(), "at once");
 }
 
-fn answered(id: RequestId, handover: PathHandover) -> Event {
+fn answered(id: RequestId, handover: PathHandOff) -> Event {
     Event::Answered { id, response: Some(Response::Path(Some(handover))) }
 }
 
@@ -100,7 +106,7 @@ fn trains(actions: &[Action]) -> bool {
 #[test]
 fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for() {
     let mut node = member_with_owner(&[]);
-    node.reputation.blame(Millis(0), OTHER, Fault::Broken, None);
+    node.reputation.penalize(Millis(0), OTHER, Fault::Broken, None);
     let actions = pass(&mut node, 0, 3_000);
     let at = |wanted: Action| actions.iter().find(|(_, action)| *action == wanted).map(|(at, _)| *at);
     assert!(at(Action::Report(Report::PathTaken(PathId(1)))).is_some_and(|at| at < PATH_LEASE_MS), "{actions:?}");
@@ -108,8 +114,8 @@ fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for()
     assert!(!actions.iter().any(asks));
     // When its name is forgotten it has the path no more.
     let leases = vec![lease(1, 0, Stage::Waiting)];
-    let back = Beat { leases, ..beat(2, Some(genesis()), None) };
-    let later = node.handle(Millis(3_000 + DISTRUST_MS), heard_beat(OTHER, back));
+    let back = Heartbeat { leases, ..heartbeat(2, Some(genesis()), None) };
+    let later = node.handle(Millis(3_000 + FAILED_OWNER_MS), heard_heartbeat(OTHER, back));
     assert!(!later.contains(&Action::Report(Report::PathYielded(PathId(1)))), "{later:?}");
 }
 
@@ -147,8 +153,8 @@ fn who_takes_a_path_asks_again_while_it_is_being_stopped_and_begins_afresh_if_th
         let mut actions = node.handle(Millis(now), answered(id, later()));
         actions.extend(node.handle(Millis(now), Event::Tick));
         let leases = vec![lease(0, 0, Stage::Training), lease(1, 0, Stage::Waiting)];
-        let alive = Beat { leases, ..beat(now, Some(genesis()), Some((1, OTHER))) };
-        actions.extend(node.handle(Millis(now), heard_beat(OTHER, alive)));
+        let alive = Heartbeat { leases, ..heartbeat(now, Some(genesis()), Some((1, OTHER))) };
+        actions.extend(node.handle(Millis(now), heard_heartbeat(OTHER, alive)));
         let again = actions.iter().find_map(|action| match action {
             Action::Ask { id, request: Request::Path(_), .. } => Some(*id),
             _ => None,
@@ -161,8 +167,8 @@ fn who_takes_a_path_asks_again_while_it_is_being_stopped_and_begins_afresh_if_th
         }
         now += 250;
     };
-    assert!((HANDOVER_WORD_MS..HANDOVER_WORD_MS + 500).contains(&now), "{now}");
-    assert!(asked as u64 >= HANDOVER_WORD_MS / HANDOVER_REPEAT_MS / 2);
+    assert!((HAND_OFF_RESPONSE_MS..HAND_OFF_RESPONSE_MS + 500).contains(&now), "{now}");
+    assert!(asked as u64 >= HAND_OFF_RESPONSE_MS / HAND_OFF_REPEAT_MS / 2);
     assert!(afresh.contains(&Action::Report(Report::BeganAfresh { path: PathId(1), from: OTHER })));
 }
 
@@ -173,9 +179,9 @@ fn what_cannot_be_had_or_cannot_be_right_is_told_of_and_the_path_begins_afresh()
     let elsewhere = InnerCheckpoint { path: PathId(0), ..middle() };
     let nowhere = InnerCheckpoint { start: vec![], ..middle() };
     let words = [
-        PathHandover { trainer: Some(huge), ..word() },
-        PathHandover { checkpoint: Some(elsewhere), ..word() },
-        PathHandover { checkpoint: Some(nowhere), ..word() },
+        PathHandOff { trainer: Some(huge), ..word() },
+        PathHandOff { checkpoint: Some(elsewhere), ..word() },
+        PathHandOff { checkpoint: Some(nowhere), ..word() },
     ];
     let answers = words.map(|word| answered(RequestId(0), word)).into_iter().chain([refused]);
     for event in answers {
@@ -192,13 +198,13 @@ fn a_phase_that_did_not_start_from_a_state_of_the_chain_is_not_gone_on_with() {
     let (mut node, id) = newcomer();
     let made_up = BlobRef { bytes: genesis().state.bytes, ..BlobRef::of(b"made up") };
     let checkpoint = InnerCheckpoint { start: vec![(started_from(genesis()), made_up)], ..middle() };
-    node.handle(Millis(260), answered(id, PathHandover { checkpoint: Some(checkpoint), ..word() }));
+    node.handle(Millis(260), answered(id, PathHandOff { checkpoint: Some(checkpoint), ..word() }));
     let mut actions = Vec::new();
     for blob in [trainer(), made_up, middle().blob] {
         actions.extend(node.handle(Millis(270), found(blob)));
     }
     assert!(actions.contains(&train(1, genesis(), Some(trainer()))), "{actions:?}");
-    assert!(actions.contains(&Action::Forget(made_up.hash)));
+    assert!(actions.contains(&Action::Release(made_up.hash)));
 }
 
 /// A peer that holds both paths and trains path 0, and knows that `OTHER` joins one of them.
@@ -214,7 +220,7 @@ fn busy(joined: u32) -> Node {
 
 fn joins(sequence: u64, path: u32) -> Event {
     let leases = vec![lease(path, 0, Stage::Joining)];
-    heard_beat(OTHER, Beat { leases, ..beat(sequence, None, None) })
+    heard_heartbeat(OTHER, Heartbeat { leases, ..heartbeat(sequence, None, None) })
 }
 
 #[test]
@@ -228,13 +234,13 @@ fn a_holder_stops_a_path_for_the_peer_that_takes_it_and_trains_its_others_meanwh
     assert!(actions.contains(&train(1, genesis(), None)), "{actions:?}");
     let start = vec![(started_from(genesis()), genesis().state)];
     let middle = InnerCheckpoint { path: PathId(0), phase: Phase(0), start, steps: 7, blob };
-    let word = PathHandover { checkpoint: Some(middle), ..PathHandover::default() };
+    let word = PathHandOff { checkpoint: Some(middle), ..PathHandOff::default() };
     assert_eq!(node.handle(Millis(40), asked(OTHER, 0)), vec![answer(Some(word))]);
     // The other has it.
-    let trains = Beat { leases: vec![lease(0, 0, Stage::Training)], ..beat(2, Some(genesis()), None) };
-    let actions = node.handle(Millis(50), heard_beat(OTHER, trains));
+    let trains = Heartbeat { leases: vec![lease(0, 0, Stage::Training)], ..heartbeat(2, Some(genesis()), None) };
+    let actions = node.handle(Millis(50), heard_heartbeat(OTHER, trains));
     assert!(actions.contains(&Action::Report(Report::PathYielded(PathId(0)))));
-    assert!(actions.contains(&Action::Forget(blob.hash)));
+    assert!(actions.contains(&Action::Release(blob.hash)));
 }
 
 #[test]
@@ -273,7 +279,7 @@ fn a_standby_keeps_the_trainer_of_its_path_and_goes_on_with_it_when_the_holder_c
     node.handle(Millis(0), Event::Join(vec![]));
     let holds = |sequence, trainer| {
         let leases = vec![Lease { trainer: Some(trainer), ..lease(0, 0, Stage::Training) }];
-        heard_beat(OTHER, Beat { leases, ..beat(sequence, Some(genesis()), Some((1, OTHER))) })
+        heard_heartbeat(OTHER, Heartbeat { leases, ..heartbeat(sequence, Some(genesis()), Some((1, OTHER))) })
     };
     let (first, second) = (BlobRef::of(b"trainer 1"), BlobRef::of(b"trainer 2"));
     let fetch = |blob| Action::Fetch { blob, from: vec![OTHER] };
@@ -283,12 +289,12 @@ fn a_standby_keeps_the_trainer_of_its_path_and_goes_on_with_it_when_the_holder_c
     assert_eq!(node.handle(Millis(30), holds(2, first)), vec![]);
     assert_eq!(node.handle(Millis(40), holds(3, second)), vec![fetch(second)]);
     let replaced = node.handle(Millis(50), found(second));
-    assert_eq!(replaced, vec![kept(second), Action::Forget(first.hash)], "one for each path that is stood by");
+    assert_eq!(replaced, vec![kept(second), Action::Release(first.hash)], "one for each path that is stood by");
     let mut actions = Vec::new();
     for now in (250..MEMBER_LEASE_MS + PATH_LEASE_MS + 2_000).step_by(250) {
         let leases = vec![lease(1, 0, Stage::Training)];
-        let busy = Beat { leases, ..beat(now, Some(genesis()), Some((1, OTHER))) };
-        actions.extend(node.handle(Millis(now), heard_beat(THIRD, busy)));
+        let busy = Heartbeat { leases, ..heartbeat(now, Some(genesis()), Some((1, OTHER))) };
+        actions.extend(node.handle(Millis(now), heard_heartbeat(THIRD, busy)));
         actions.extend(node.handle(Millis(now), Event::Tick));
     }
     assert!(actions.contains(&train(0, genesis(), Some(second))), "{actions:?}");

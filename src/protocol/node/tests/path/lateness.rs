@@ -18,8 +18,9 @@ fn in_time() -> Node {
     let began = node.handle(Millis(200), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) });
     let trains = |action: &Action| matches!(action, Action::Train { phase: Phase(1), .. });
     assert!(began.iter().any(trains), "{began:?}");
-    let beat = Beat { leases: vec![lease(1, 1, Stage::Training)], ..beat(9, Some(head(&first)), Some((1, OTHER))) };
-    node.handle(Millis(210), heard_beat(OTHER, beat));
+    let heartbeat =
+        Heartbeat { leases: vec![lease(1, 1, Stage::Training)], ..heartbeat(9, Some(head(&first)), Some((1, OTHER))) };
+    node.handle(Millis(210), heard_heartbeat(OTHER, heartbeat));
     node
 }
 

@@ -1,25 +1,25 @@
 //! Leaving in order.
 
-use crate::protocol::limits::{CLAIM_STAGGER_MS, LEAVE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::limits::{ELECTION_STAGGER_MS, LEAVE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::node::tests::*;
-use crate::protocol::wire::message::PathHandover;
+use crate::protocol::wire::message::PathHandOff;
 use crate::protocol::{ReplyToken, Request, Response};
 use crate::sampling::WorkerSlots;
 
-fn beats(actions: &[Action]) -> Vec<&Beat> {
-    let beat = |action| match action {
-        &Action::Publish { message: Message::Beat(ref beat), .. } => Some(beat),
+fn heartbeats(actions: &[Action]) -> Vec<&Heartbeat> {
+    let heartbeat = |action| match action {
+        &Action::Publish { message: Message::Heartbeat(ref heartbeat), .. } => Some(heartbeat),
         _ => None,
     };
-    actions.iter().filter_map(beat).collect()
+    actions.iter().filter_map(heartbeat).collect()
 }
 
 /// What happens until the node has gone, and when that is; the other members say this all the while.
 fn goes(node: &mut Node, leases: &[Lease]) -> (Vec<Action>, u64) {
     let mut actions = Vec::new();
     for now in (250..60_000).step_by(250) {
-        let theirs = Beat { leases: leases.to_vec(), ..beat(now, Some(genesis()), Some((1, OTHER))) };
-        actions.extend(node.handle(Millis(now), heard_beat(OTHER, theirs)));
+        let theirs = Heartbeat { leases: leases.to_vec(), ..heartbeat(now, Some(genesis()), Some((1, OTHER))) };
+        actions.extend(node.handle(Millis(now), heard_heartbeat(OTHER, theirs)));
         actions.extend(node.handle(Millis(now), Event::Tick));
         if actions.contains(&Action::Gone) {
             return (actions, now);
@@ -33,8 +33,11 @@ fn one_that_leaves_stops_its_trainer_and_says_that_its_path_is_to_be_taken() {
     let mut node = member_with_owner(&[]);
     let actions = node.handle(Millis(10), Event::Leave);
     assert!(actions.contains(&Action::Pause) && !actions.contains(&Action::Gone), "{actions:?}");
-    let said = beats(&actions);
-    assert!(said.iter().all(|beat| !beat.leaving && beat.leases == [lease(0, 0, Stage::Leaving)]) && !said.is_empty());
+    let said = heartbeats(&actions);
+    assert!(
+        said.iter().all(|heartbeat| !heartbeat.leaving && heartbeat.leases == [lease(0, 0, Stage::Leaving)])
+            && !said.is_empty()
+    );
 }
 
 #[test]
@@ -43,11 +46,12 @@ fn it_goes_when_its_path_is_another_s_with_the_middle_of_its_phase_and_trains_no
     node.handle(Millis(10), Event::Leave);
     let blob = BlobRef::of(b"middle");
     node.handle(Millis(20), Event::Paused { path: PathId(0), phase: Phase(0), middle: Some((7, blob)) });
-    let joins = Beat { leases: vec![lease(0, 0, Stage::Joining)], ..beat(2, Some(genesis()), Some((1, OTHER))) };
-    node.handle(Millis(30), heard_beat(OTHER, joins));
+    let joins =
+        Heartbeat { leases: vec![lease(0, 0, Stage::Joining)], ..heartbeat(2, Some(genesis()), Some((1, OTHER))) };
+    node.handle(Millis(30), heard_heartbeat(OTHER, joins));
     let asked = Event::Asked { from: OTHER, token: ReplyToken(1), request: Request::Path(PathId(0)) };
     let answered = node.handle(Millis(40), asked);
-    let [Action::Reply { response: Response::Path(Some(PathHandover { later: false, checkpoint, .. })), .. }] =
+    let [Action::Reply { response: Response::Path(Some(PathHandOff { later: false, checkpoint, .. })), .. }] =
         &answered[..]
     else {
         panic!("{answered:?}")
@@ -57,21 +61,23 @@ fn it_goes_when_its_path_is_another_s_with_the_middle_of_its_phase_and_trains_no
     assert!(at <= 500, "{at}");
     assert!(!actions.iter().any(|action| matches!(action, Action::Train { .. })));
     assert!(actions.contains(&Action::Persist(Record::Lease { path: PathId(0), held: false, standby: false })));
-    assert!(beats(&actions).last().is_some_and(|beat| beat.leaving));
+    assert!(heartbeats(&actions).last().is_some_and(|heartbeat| heartbeat.leaving));
     assert_eq!(node.next_deadline(), None);
 }
 
 #[test]
 fn one_that_alone_has_a_module_asks_for_a_replica_at_once_and_goes_when_another_has_it() {
     let mut node = member_with_owner(&[]);
-    let others =
-        |now: u64, head| Beat { leases: vec![lease(0, 0, Stage::Training)], ..beat(now, head, Some((1, OTHER))) };
-    node.handle(Millis(5), heard_beat(OTHER, others(5, None)));
+    let others = |now: u64, head| Heartbeat {
+        leases: vec![lease(0, 0, Stage::Training)],
+        ..heartbeat(now, head, Some((1, OTHER)))
+    };
+    node.handle(Millis(5), heard_heartbeat(OTHER, others(5, None)));
     node.handle(Millis(10), Event::Leave);
     let mut went_at = None;
     for now in (250..60_000).step_by(250) {
         let head = (now >= 30_000).then(genesis);
-        let mut actions = node.handle(Millis(now), heard_beat(OTHER, others(now, head)));
+        let mut actions = node.handle(Millis(now), heard_heartbeat(OTHER, others(now, head)));
         actions.extend(node.handle(Millis(now), Event::Tick));
         went_at = went_at.or(actions.contains(&Action::Gone).then_some(now));
     }
@@ -93,8 +99,8 @@ fn what_it_trained_is_offered_until_it_is_counted_while_it_leaves() {
     node.handle(Millis(0), Event::Trained(trained(0, genesis())));
     node.handle(Millis(0), Event::Leave);
     let taken = [lease(0, 0, Stage::Waiting)];
-    let theirs = Beat { leases: taken.to_vec(), ..beat(3, Some(genesis()), Some((1, OTHER))) };
-    let mut actions = node.handle(Millis(10), heard_beat(OTHER, theirs));
+    let theirs = Heartbeat { leases: taken.to_vec(), ..heartbeat(3, Some(genesis()), Some((1, OTHER))) };
+    let mut actions = node.handle(Millis(10), heard_heartbeat(OTHER, theirs));
     for now in (250..4_000).step_by(250) {
         actions.extend(node.handle(Millis(now), Event::Tick));
     }
@@ -110,12 +116,15 @@ fn what_it_trained_is_offered_until_it_is_counted_while_it_leaves() {
 fn an_owner_that_leaves_names_the_next_at_once_and_beats_on_as_a_member() {
     let mut node = owner();
     let actions = node.handle(Millis(2_010), Event::Leave);
-    assert!(beats(&actions).last().is_some_and(|beat| beat.leaving), "{actions:?}");
+    assert!(heartbeats(&actions).last().is_some_and(|heartbeat| heartbeat.leaving), "{actions:?}");
     let next = Some((Term(2), OTHER));
-    assert!(beats(&actions).last().is_some_and(|beat| beat.owner == next), "and names it");
-    let still = heard_beat(OTHER, beat(2, Some(genesis()), Some((1, ME))));
+    assert!(heartbeats(&actions).last().is_some_and(|heartbeat| heartbeat.owner == next), "and names it");
+    let still = heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, ME))));
     let actions = [node.handle(Millis(2_020), still), node.handle(Millis(2_500), Event::Tick)].concat();
-    assert!(beats(&actions).last().is_some_and(|beat| !beat.leaving && beat.owner == next), "{actions:?}");
+    assert!(
+        heartbeats(&actions).last().is_some_and(|heartbeat| !heartbeat.leaving && heartbeat.owner == next),
+        "{actions:?}"
+    );
 }
 
 #[test]
@@ -130,10 +139,11 @@ fn a_standby_takes_the_path_of_one_that_leaves_at_once_and_asks_it_for_its_train
     let (mut taken_ms, leaves_ms) = (None, 1_000);
     for now in (250..MEMBER_LEASE_MS + PATH_LEASE_MS).step_by(250) {
         let stage = if now < leaves_ms { Stage::Training } else { Stage::Leaving };
-        let theirs = Beat { leases: vec![lease(0, 0, stage)], ..beat(now, Some(genesis()), Some((1, OTHER))) };
-        let mut actions = node.handle(Millis(now), heard_beat(OTHER, theirs));
-        let third = Beat { leases: vec![lease(1, 0, Stage::Training)], ..beat(now, Some(genesis()), None) };
-        actions.extend(node.handle(Millis(now), heard_beat(THIRD, third)));
+        let theirs =
+            Heartbeat { leases: vec![lease(0, 0, stage)], ..heartbeat(now, Some(genesis()), Some((1, OTHER))) };
+        let mut actions = node.handle(Millis(now), heard_heartbeat(OTHER, theirs));
+        let third = Heartbeat { leases: vec![lease(1, 0, Stage::Training)], ..heartbeat(now, Some(genesis()), None) };
+        actions.extend(node.handle(Millis(now), heard_heartbeat(THIRD, third)));
         actions.extend(node.handle(Millis(now), Event::Tick));
         let asks = |action: &Action| matches!(action, Action::Ask { to: OTHER, request: Request::Path(PathId(0)), .. });
         if actions.iter().any(asks) {
@@ -174,12 +184,12 @@ fn who_trains_one_path_already_takes_all_of_one_that_leaves_at_the_same_time() {
     let mut node = Node::restore(ME, wide, records);
     node.handle(Millis(0), Event::Join(vec![]));
     let (mut taken_ms, leaves_ms) = (BTreeMap::new(), 2_000);
-    for now in (250..2 * CLAIM_STAGGER_MS + leaves_ms).step_by(250) {
+    for now in (250..2 * ELECTION_STAGGER_MS + leaves_ms).step_by(250) {
         let stage = if now < leaves_ms { Stage::Training } else { Stage::Leaving };
         let leases: Vec<Lease> = (1..4).map(|path| lease(path, 0, stage)).collect();
         for module in genesis_of.keys() {
-            let beat = Beat { leases: leases.clone(), ..beat(now, Some(genesis()), None) };
-            let heard = Event::Heard { module: *module, author: OTHER, message: Message::Beat(beat).into() };
+            let heartbeat = Heartbeat { leases: leases.clone(), ..heartbeat(now, Some(genesis()), None) };
+            let heard = Event::Heard { module: *module, author: OTHER, message: Message::Heartbeat(heartbeat).into() };
             node.handle(Millis(now), heard);
         }
         for action in node.handle(Millis(now), Event::Tick) {
@@ -188,6 +198,6 @@ fn who_trains_one_path_already_takes_all_of_one_that_leaves_at_the_same_time() {
             }
         }
     }
-    let at_once: BTreeMap<PathId, u64> = (1..4).map(|path| (PathId(path), leaves_ms + CLAIM_STAGGER_MS)).collect();
+    let at_once: BTreeMap<PathId, u64> = (1..4).map(|path| (PathId(path), leaves_ms + ELECTION_STAGGER_MS)).collect();
     assert_eq!(taken_ms, at_once);
 }

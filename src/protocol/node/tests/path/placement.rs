@@ -1,6 +1,6 @@
 //! Who trains which path.
 
-use crate::protocol::limits::{CLAIM_STAGGER_MS, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS};
+use crate::protocol::limits::{ELECTION_STAGGER_MS, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS};
 use crate::protocol::node::module::election::path_rank;
 use crate::protocol::node::tests::*;
 use crate::protocol::status::waiting::Waiting;
@@ -25,12 +25,12 @@ fn directory(id: u64, entries: Vec<DirectoryEntry>) -> Event {
 }
 
 fn takes(path: u32, stage: Stage, id: u64, donor: PeerKey) -> Vec<Action> {
-    let beat = Beat { addresses: vec![], leases: vec![lease(path, 0, stage)], ..beat(1, None, None) };
+    let heartbeat = Heartbeat { addresses: vec![], leases: vec![lease(path, 0, stage)], ..heartbeat(1, None, None) };
     vec![
         Action::Persist(Record::Lease { path: PathId(path), held: true, standby: stage == Stage::Standby }),
         Action::Report(Report::PathTaken(PathId(path))),
         Action::Subscribe(MODULE),
-        publish(Message::Beat(beat)),
+        publish(Message::Heartbeat(heartbeat)),
         Action::Ask { id: RequestId(id), to: donor, request: Request::CatchUp { module: MODULE, from: None } },
     ]
 }
@@ -150,8 +150,8 @@ fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
     node.handle(Millis(20), Event::Answered { id: RequestId(2), response: None });
     // It holds a path now, and gives it up again to one that holds only that.
     let path = node.paths()[0];
-    let theirs = Beat { leases: vec![lease(path.0, 0, Stage::Training)], ..beat(1, Some(genesis()), None) };
-    let actions = node.handle(Millis(30), heard_beat(THIRD, theirs));
+    let theirs = Heartbeat { leases: vec![lease(path.0, 0, Stage::Training)], ..heartbeat(1, Some(genesis()), None) };
+    let actions = node.handle(Millis(30), heard_heartbeat(THIRD, theirs));
     let asked: Vec<PeerKey> = actions
         .iter()
         .filter_map(|action| match action {
@@ -174,7 +174,7 @@ fn taken_up_ms(phase_ms: Option<u64>) -> u64 {
 
 #[test]
 fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease_and_a_standby_s_time_to_do_so_first() {
-    let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + CLAIM_STAGGER_MS;
+    let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + ELECTION_STAGGER_MS;
     for phase_ms in [None, Some(5_000), Some(60_000)] {
         let taken_ms = taken_up_ms(phase_ms);
         assert!((orphaned_ms..orphaned_ms + 1_000).contains(&taken_ms), "{phase_ms:?}: {taken_ms}");
@@ -184,7 +184,7 @@ fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease_and_a_standby_s_time_to
 #[test]
 fn where_phases_are_long_a_path_waits_longer_for_a_peer_that_may_come_back_but_not_for_ever() {
     for (phase_ms, lease_ms) in [(200_000, 50_000), (3_600_000, PATH_LEASE_MOST_MS)] {
-        let taken_ms = taken_up_ms(Some(phase_ms)) - MEMBER_LEASE_MS - CLAIM_STAGGER_MS;
+        let taken_ms = taken_up_ms(Some(phase_ms)) - MEMBER_LEASE_MS - ELECTION_STAGGER_MS;
         assert!((lease_ms..lease_ms + 1_000).contains(&taken_ms), "{phase_ms}: {taken_ms}");
     }
 }
@@ -194,15 +194,15 @@ fn where_the_first_in_rank_does_not_take_up_a_path_the_next_does() {
     let mut node = member_with_owner(&[]);
     let mut taken_ms = None;
     for now in (0..60_000).step_by(250) {
-        let standby = Beat { leases: vec![lease(0, 0, Stage::Standby)], ..beat(now, Some(genesis()), None) };
-        let mut actions = node.handle(Millis(now), heard_beat(THIRD, standby));
+        let standby = Heartbeat { leases: vec![lease(0, 0, Stage::Standby)], ..heartbeat(now, Some(genesis()), None) };
+        let mut actions = node.handle(Millis(now), heard_heartbeat(THIRD, standby));
         actions.extend(node.handle(Millis(now), Event::Tick));
         if actions.contains(&Action::Report(Report::PathTaken(PathId(1)))) {
             taken_ms.get_or_insert(now);
         }
     }
     let taken_ms = taken_ms.unwrap();
-    let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + 2 * CLAIM_STAGGER_MS;
+    let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + 2 * ELECTION_STAGGER_MS;
     assert!((orphaned_ms..orphaned_ms + 1_000).contains(&taken_ms), "{taken_ms}");
 }
 

@@ -41,7 +41,7 @@ fn comes_back(records: Vec<Record>) -> Vec<Action> {
 }
 
 fn forgets(actions: &[Action], blob: BlobRef) -> bool {
-    actions.contains(&Action::Forget(blob.hash))
+    actions.contains(&Action::Release(blob.hash))
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_phase_goes_on_from_its_last_checkpoint_after_a_restart() {
     let persisted = |steps| Action::Persist(Record::Checkpoint(checkpoint(genesis(), steps)));
     assert_eq!(node.handle(Millis(10), checkpointed(0, 5)), vec![persisted(5)]);
     let second = node.handle(Millis(20), checkpointed(0, 9));
-    assert_eq!(second, vec![persisted(9), Action::Forget(middle(5).hash)]);
+    assert_eq!(second, vec![persisted(9), Action::Release(middle(5).hash)]);
 
     let live = [held(), vec![Record::Checkpoint(checkpoint(genesis(), 9))]].concat();
     assert!(comes_back(live.clone()).contains(&resumed(genesis(), 9)));
@@ -98,7 +98,7 @@ fn the_middle_of_a_phase_goes_when_the_phase_is_done_and_when_the_path_is_given_
 #[test]
 fn a_checkpoint_of_a_phase_that_is_not_in_training_is_not_kept() {
     let mut node = member_with_owner(&[]);
-    assert_eq!(node.handle(Millis(10), checkpointed(3, 5)), vec![Action::Forget(middle(5).hash)]);
+    assert_eq!(node.handle(Millis(10), checkpointed(3, 5)), vec![Action::Release(middle(5).hash)]);
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn a_path_whose_text_is_missing_holds_up_no_other_and_goes_on_when_it_is_here() 
     assert_eq!(node.waits_for(PathId(0)), Some(Waiting::Text { path: 0 }));
 
     node.handle(Millis(SETTLE_MS + TEXT_MS), Event::Tick);
-    assert_eq!(stage(&node), "passing", "no round waits for it any longer");
+    assert_eq!(stage(&node), "skipping", "no round waits for it any longer");
     node.handle(Millis(SETTLE_MS + TEXT_MS + 10), Event::TextHere(PathId(0)));
     assert_eq!(stage(&node), "waiting");
     let actions = node.handle(Millis(SETTLE_MS + TEXT_MS + 20), Event::Trained(trained(1, genesis())));

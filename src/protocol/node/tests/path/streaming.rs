@@ -55,7 +55,7 @@ fn part_done(phase: u64, start: &[(StartedFrom, BlobRef)], level: usize) -> Fini
         phase: Phase(phase),
         offers: vec![(start[level].0, blob)],
         trainer: BlobRef::of(format!("trainer {what}").as_bytes()),
-        stands_on: start.to_vec(),
+        base_states: start.to_vec(),
     }
 }
 
@@ -133,7 +133,7 @@ fn after_a_restart_a_path_stands_where_it_stood() {
     let again = [records(), vec![Record::Finished(finished.clone())]].concat();
     let (node, began) = member_of_both(again.clone());
     assert_eq!(trains(&began), Some((Phase(0), of_upper(), start.clone())));
-    assert_eq!(node.stands_on(PathId(0)), start);
+    assert_eq!(node.base_states(PathId(0)), start);
 
     let middle = middle_of_upper(&start);
     let (_, began) = member_of_both([again, vec![Record::Checkpoint(middle.clone())]].concat());
@@ -162,7 +162,7 @@ fn a_path_that_is_given_away_lets_go_of_what_it_stood_on() {
     let given = Record::Lease { path: PathId(0), held: false, standby: false };
     let node =
         Node::restore(ME, streaming(), [records(), vec![Record::Finished(part_done(0, &start, 0)), given]].concat());
-    assert_eq!(node.stands_on(PathId(0)), []);
+    assert_eq!(node.base_states(PathId(0)), []);
 }
 
 #[test]
@@ -173,8 +173,8 @@ fn a_lease_of_the_last_phase_that_a_number_can_name_is_one_like_others() {
     // Long enough for the module to be held up, so that its holders are looked at.
     for now_s in 3..80 {
         let leases = vec![lease(1, u64::MAX, Stage::Training)];
-        let beat = Beat { leases, ..beat(now_s, Some(lower), Some((1, OTHER))) };
-        node.handle(Millis(1_000 * now_s), heard_beat(OTHER, beat));
+        let heartbeat = Heartbeat { leases, ..heartbeat(now_s, Some(lower), Some((1, OTHER))) };
+        node.handle(Millis(1_000 * now_s), heard_heartbeat(OTHER, heartbeat));
         pass(&mut node, 1_000 * now_s, 1_000 * now_s + 999);
     }
     assert!(node.next_deadline().is_some());
