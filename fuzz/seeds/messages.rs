@@ -7,9 +7,10 @@ use pathswarm::access::invitation::{
     Credential, Grant, Invitation, InvitationToken, MEMBER, NO_EXPIRY_S, OneTimeInvitation, Revocation,
 };
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
-use pathswarm::protocol::journal::record::{Finished, InnerCheckpoint, StartedFrom};
+use pathswarm::protocol::journal::record::Finished;
 use pathswarm::protocol::module::chain::Chain;
 use pathswarm::protocol::wire::encoding::{Framed, encode};
+use pathswarm::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use pathswarm::protocol::wire::message::{
     Copied, Counted, DirectoryEntry, Evidence, FraudProof, GENESIS, Head, Heartbeat, Lease, Offer, PathHandOff, Score,
     Stage, Start, Wanted,
@@ -163,8 +164,8 @@ fn responses() -> Vec<Response> {
     ]
 }
 
-fn started_from() -> (StartedFrom, BlobRef) {
-    (StartedFrom { module: MODULE, version: Version(1), update: UPDATE }, BLOB)
+fn started_from() -> (BaseVersion, BlobRef) {
+    (BaseVersion { module: MODULE, version: Version(1), update: UPDATE }, BLOB)
 }
 
 fn checkpoint() -> InnerCheckpoint {

@@ -4,8 +4,9 @@ use serde::Serialize;
 
 use super::event::{ReplyToken, RequestId};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
-use crate::protocol::journal::record::{Record, StartedFrom};
+use crate::protocol::journal::record::Record;
 use crate::protocol::reputation::score::Fault;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{Counted, Message, Request, Response, Update};
 
 /// Something to do.
@@ -65,7 +66,7 @@ pub enum Action {
         /// What of it.
         part: Part,
         /// Each of its modules, bottom first, and the state to start from.
-        start: Vec<(StartedFrom, BlobRef)>,
+        start: Vec<(BaseVersion, BlobRef)>,
         /// Where its trainer stood after the phase before, if this peer trained it.
         trainer: Option<BlobRef>,
         /// Go on from here; nothing if the phase has to begin.

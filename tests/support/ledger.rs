@@ -35,7 +35,7 @@ impl Ledger {
                 Record::Installed { updates, .. } => updates.into_iter().for_each(|signed| self.applied(signed)),
                 Record::Finished(finished) if !lost => {
                     let of = |(from, blob): &(
-                        pathswarm::protocol::journal::record::StartedFrom,
+                        pathswarm::protocol::wire::inner_checkpoint::BaseVersion,
                         pathswarm::names::BlobRef,
                     )| { (from.module, finished.path, from.version, blob.hash) };
                     self.trained.extend(finished.offers.iter().map(of));

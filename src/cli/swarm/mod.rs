@@ -14,6 +14,7 @@ mod simulate;
 mod stages;
 mod status;
 mod stopped;
+mod waiting;
 
 use super::{Globals, commands, interrupt, mistake, output};
 

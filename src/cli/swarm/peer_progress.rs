@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use super::explain::COPIED_IDENTITY;
+use super::waiting::waits_for;
 use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::PeerEvent;
 use crate::peer::trainer::task::Stepped;
@@ -11,7 +12,7 @@ use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
 
 fn waits(waiting: &Waiting) -> Waits {
-    Waits { words: waiting.to_string(), value: serde_json::json!(waiting) }
+    Waits { words: waits_for(waiting), value: serde_json::json!(waiting) }
 }
 
 /// Turns one peer's news into progress.

@@ -14,6 +14,7 @@ use super::explain::COPIED_IDENTITY;
 use super::mistake::Mistake;
 use super::output::Output;
 use super::stopped::stopped_peer;
+use super::waiting::waits_for;
 use crate::network::{Ban, now_s};
 use crate::peer::driver::control_socket;
 use crate::peer::driver::status::{Invited, Traffic};
@@ -152,7 +153,10 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
     ];
     let said = |waiting: &&Waiting| node.paths.iter().any(|path| path.waits_for.as_ref() == Some(waiting));
     lines.extend(
-        node.waits_for.iter().filter(|waiting| !said(waiting)).map(|waiting| format!("waits    for {waiting}")),
+        node.waits_for
+            .iter()
+            .filter(|waiting| !said(waiting))
+            .map(|waiting| format!("waits    for {}", waits_for(waiting))),
     );
     for CopiedIdentity { peer, addresses } in &node.copied_identities {
         let whose = short(&peer.to_string());
@@ -212,7 +216,7 @@ fn strangers(status: &PeerStatus) -> Vec<String> {
 
 fn path_line(path: &PathStatus, phases: u64) -> String {
     let phase = path.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
-    let waits = path.waits_for.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    let waits = path.waits_for.as_ref().map_or_else(|| "-".to_owned(), waits_for);
     let drawn = if path.drawn == path.path { String::new() } else { format!(" ({})", path.drawn) };
     format!("{:<8} {phase:>9}  {:<9} {waits}", format!("{}{drawn}", path.path), path.stage)
 }
@@ -298,8 +302,8 @@ mod tests {
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
         row(&["runs/demo/a", "run", "demo", "(01234567)"]);
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
-        row(&["2", "(17)", "3/20", "waiting", "module", "0.1:", "nobody", "owns", "it", "yet"]);
-        row(&["waits", "for", "word", "of", "who", "trains", "what:", "none", "of", "2", "asked"]);
+        row(&["2", "(17)", "3/20", "waiting", "module", "0.1:", "it", "has", "no", "owner"]);
+        row(&["waits", "for", "the", "leases", "of", "others:", "none", "of", "2", "peers"]);
         row(&["0.1", "3/20", "7", "…bbbbbbbb", "2", "2", "1.2/4", "12345678", "replica", "1.5", "phases", "lost"]);
         row(&["1.0", "-", "-", "nobody", "0", "1", "0.0/0", "-", "no", "replica"]);
         row(&["1.1", "4/20", "4", "here", "1", "3", "0.0/0", "fedcba98"]);

@@ -161,7 +161,8 @@ mod tests {
     use crate::peer::trainer::thread::TrainerThread;
     use crate::peer::trainer::work;
     use crate::protocol::Part;
-    use crate::protocol::journal::record::{Finished, StartedFrom};
+    use crate::protocol::journal::record::Finished;
+    use crate::protocol::wire::inner_checkpoint::BaseVersion;
     use crate::protocol::wire::message::GENESIS;
 
     /// A run that shares its text out anew before its second phase, and its trainer.
@@ -189,7 +190,7 @@ mod tests {
             let module = self.manifest.config.router_module().unwrap();
             let modules = self.manifest.plan().unwrap().slots.grid().modules_of(path);
             let start = modules.into_iter().map(|other| {
-                let from = StartedFrom { module: other, version: Version(phase), update: GENESIS };
+                let from = BaseVersion { module: other, version: Version(phase), update: GENESIS };
                 (from, if other == module { router } else { self.genesis(other) })
             });
             let (start, phase) = (start.collect::<Vec<_>>(), Phase(phase));

@@ -32,7 +32,8 @@ use crate::peer::trainer::path_state::{PathState, PathStateError, PhaseState};
 use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::peer::trainer::text::{Purpose, Texts};
 use crate::peer::trainer::thread::{Work, WorkerHandle};
-use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::journal::record::Finished;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore};
 use crate::training::{InnerTrainer, OuterGradientError, StepError, TrainerError, outer_gradient};
@@ -340,7 +341,7 @@ impl Worker {
 }
 
 /// Which modules a phase starts from, and their states.
-fn modules(start: &[(StartedFrom, BlobRef)]) -> Vec<(ModuleId, BlobRef)> {
+fn modules(start: &[(BaseVersion, BlobRef)]) -> Vec<(ModuleId, BlobRef)> {
     start.iter().map(|(from, state)| (from.module, *state)).collect()
 }
 

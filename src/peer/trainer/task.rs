@@ -1,7 +1,8 @@
 //! What the driver asks of the trainer, and what the trainer reports.
 
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
-use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::journal::record::Finished;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::{Part, Resume};
 use crate::training::Score;
 
@@ -15,7 +16,7 @@ pub struct PhaseTask {
     /// What of it.
     pub part: Part,
     /// Each module and its state, bottom first.
-    pub start: Vec<(StartedFrom, BlobRef)>,
+    pub start: Vec<(BaseVersion, BlobRef)>,
     /// The path's trainer after its last phase here.
     pub trainer: Option<BlobRef>,
     /// Where to go on.

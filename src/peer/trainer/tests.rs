@@ -15,7 +15,8 @@ use crate::peer::trainer::path_state::{PathState, PhaseState};
 use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::peer::trainer::thread::TrainerThread;
 use crate::peer::trainer::work;
-use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::journal::record::Finished;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::GENESIS;
 use crate::protocol::{Part, Resume};
 use crate::text::{TokenSet, Tokenizer};
@@ -59,10 +60,10 @@ impl Bench {
         assert!(self.trainer.begin(Task::Train(PhaseTask { path, drawn, phase, part, start, trainer, resume })));
     }
 
-    fn genesis_of(&self, path: PathId) -> Vec<(StartedFrom, BlobRef)> {
+    fn genesis_of(&self, path: PathId) -> Vec<(BaseVersion, BlobRef)> {
         let modules = self.tiny.decoded.config.grid().unwrap().modules_of(path);
         let genesis = self.tiny.decoded.genesis.iter().filter(|(module, _)| modules.contains(module));
-        let from = |module| StartedFrom { module, version: crate::names::Version(0), update: GENESIS };
+        let from = |module| BaseVersion { module, version: crate::names::Version(0), update: GENESIS };
         genesis.map(|(module, state)| (from(*module), *state)).collect()
     }
 
@@ -71,7 +72,7 @@ impl Bench {
         &mut self,
         steps: std::ops::Range<u64>,
         level: usize,
-        start: &[(StartedFrom, BlobRef)],
+        start: &[(BaseVersion, BlobRef)],
         trainer: Option<BlobRef>,
     ) -> Finished {
         let part = Part { first: steps.start, last: steps.end, of: 20, due: vec![start[level].0.module] };
@@ -84,7 +85,7 @@ impl Bench {
     /// Each module of path 0 as the run began with it, times something, and what comes of scoring the path with that at the end
     /// of the run.
     async fn evaluate(&mut self, times: f32, trainer: Option<BlobRef>) -> (Score, Option<(BlobRef, bool)>) {
-        let state = |(from, state): (StartedFrom, BlobRef)| (from.module, self.times((from, state), times));
+        let state = |(from, state): (BaseVersion, BlobRef)| (from.module, self.times((from, state), times));
         let states = self.genesis_of(PathId(0)).into_iter().map(state).collect();
         let (path, drawn) = (PathId(0), PathId(0));
         assert!(self.trainer.begin(Task::Evaluate { path, drawn, states, trainer }));
@@ -97,7 +98,7 @@ impl Bench {
         }
     }
 
-    fn module(&self, from: StartedFrom, state: BlobRef) -> ModuleState {
+    fn module(&self, from: BaseVersion, state: BlobRef) -> ModuleState {
         let Tiny { decoded, blobs, .. } = &self.tiny;
         let bytes = blobs.get(state.hash, state.bytes).unwrap().unwrap();
         let count = decoded.level_counts()[usize::from(from.module.level)];
@@ -105,14 +106,14 @@ impl Bench {
     }
 
     /// A module's state, times something.
-    fn times(&self, (from, state): (StartedFrom, BlobRef), times: f32) -> BlobRef {
+    fn times(&self, (from, state): (BaseVersion, BlobRef), times: f32) -> BlobRef {
         let mut state = self.module(from, state);
         state.parameters.iter_mut().for_each(|value| *value *= times);
         self.tiny.blobs.put(&state.encode()).unwrap()
     }
 
     /// A module's state, less something.
-    fn less(&self, from: StartedFrom, state: BlobRef, less: &[f32]) -> BlobRef {
+    fn less(&self, from: BaseVersion, state: BlobRef, less: &[f32]) -> BlobRef {
         let mut state = self.module(from, state);
         state.parameters.iter_mut().zip(less).for_each(|(value, less)| *value -= less);
         self.tiny.blobs.put(&state.encode()).unwrap()
@@ -168,7 +169,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
 
     // A trainer that has sent all begins in the same place, if modules are what this one's own copy is.
     let start = bench.genesis_of(PathId(0));
-    let begin = |bench: &Bench, start: Vec<(StartedFrom, BlobRef)>, trainer| {
+    let begin = |bench: &Bench, start: Vec<(BaseVersion, BlobRef)>, trainer| {
         let (path, phase) = (PathId(0), Phase(1));
         let part = Part::whole(8, start.iter().map(|(from, _)| from.module).collect());
         let (drawn, trainer) = (path, Some(trainer));
@@ -178,7 +179,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
     begin(&bench, start.clone(), first);
     let kept = bench.outcome(false).await.unwrap();
     let own = start.iter().zip(&unsent).map(|((from, blob), unsent)| (*from, bench.less(*from, *blob, unsent)));
-    let own: Vec<(StartedFrom, BlobRef)> = own.collect();
+    let own: Vec<(BaseVersion, BlobRef)> = own.collect();
     let none = PathState { residuals: unsent.iter().map(|level| vec![0.0; level.len()]).collect(), ..state };
     begin(&bench, own.clone(), bench.tiny.blobs.put(&none.encode()).unwrap());
     let other = bench.outcome(false).await.unwrap();
@@ -189,7 +190,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
     let (settled, stands) = reviewed.unwrap();
     let best = bench.state(settled).best.unwrap();
     assert!(stands && best.settled && best.phase.0 == bench.tiny.decoded.config.training.phases);
-    let parameters = |(from, blob): &(StartedFrom, BlobRef)| bench.module(*from, *blob).parameters;
+    let parameters = |(from, blob): &(BaseVersion, BlobRef)| bench.module(*from, *blob).parameters;
     assert_eq!(best.levels, own.iter().map(parameters).collect::<Vec<_>>());
     assert_ne!(test, bench.evaluate(1.0, None).await.0, "modules alone are something else");
     bench.trainer.end();

@@ -3,18 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+use crate::protocol::limits::MAX_CONTROL_BYTES;
+use crate::protocol::wire::encoding::framed;
+use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use crate::protocol::wire::message::{Counted, SignedUpdate, UpdateHash};
-
-/// A module as a path took it into a phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StartedFrom {
-    /// The module.
-    pub module: ModuleId,
-    /// Its version.
-    pub version: Version,
-    /// The update that made it.
-    pub update: UpdateHash,
-}
 
 /// A finished phase of a path, or a part of one: what it offered and where its trainer stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,26 +16,11 @@ pub struct Finished {
     /// The phase.
     pub phase: Phase,
     /// What it started from, and its outer gradient for each.
-    pub offers: Vec<(StartedFrom, BlobRef)>,
+    pub offers: Vec<(BaseVersion, BlobRef)>,
     /// The trainer after it: AdamW's moments, the data cursor, the residuals.
     pub trainer: BlobRef,
     /// Where levels are brought in step one after the other: what the trainer stands on, bottom first.
-    pub base_states: Vec<(StartedFrom, BlobRef)>,
-}
-
-/// A phase of a path, left in the middle: from here its trainer can go on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InnerCheckpoint {
-    /// The path.
-    pub path: PathId,
-    /// The phase.
-    pub phase: Phase,
-    /// What it started from, bottom first.
-    pub start: Vec<(StartedFrom, BlobRef)>,
-    /// Inner steps made in it.
-    pub steps: u64,
-    /// The trainer after them: the path's parameters, and what it carries from phase to phase.
-    pub blob: BlobRef,
+    pub base_states: Vec<(BaseVersion, BlobRef)>,
 }
 
 /// One entry of the journal.
@@ -123,4 +100,8 @@ pub enum Record {
         /// Who signed it.
         owner: PeerKey,
     },
+}
+
+framed! {
+    Record = 5, MAX_CONTROL_BYTES;
 }

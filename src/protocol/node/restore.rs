@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use crate::names::{ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::action::Action;
-use crate::protocol::journal::record::{Finished, InnerCheckpoint, Record};
+use crate::protocol::journal::record::{Finished, Record};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::history::History;
 use crate::protocol::path::contributions::Reproposed;
 use crate::protocol::reputation::score::Fault;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::protocol::wire::message::{Message, SignedUpdate, Stage};
 use crate::protocol::{Held, Node, Replica, RunPlan};
 

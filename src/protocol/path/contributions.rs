@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 
-use super::super::journal::record::{Finished, Record, StartedFrom};
+use super::super::journal::record::{Finished, Record};
 use super::super::limits::MAX_REPROPOSED;
 use super::super::wire::message::{Counted, SignedUpdate, UpdateHash};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 
 /// A module, a path, the version and the update that it started from, and the bytes.
 pub(in crate::protocol) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef);
@@ -59,7 +60,7 @@ impl Contributions {
     }
 
     /// What the trainer of a path stands on, if it has trained here.
-    pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
+    pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(BaseVersion, BlobRef)] {
         self.trained(path).next().map_or(&[], |finished| &finished.base_states)
     }
 
@@ -93,7 +94,7 @@ impl Contributions {
     /// Everything that this node can offer, counted or not.
     pub(in crate::protocol) fn all(&self) -> impl Iterator<Item = Contribution> {
         let trained = self.finished.iter().flat_map(|finished| {
-            let of = |(from, blob): &(StartedFrom, BlobRef)| {
+            let of = |(from, blob): &(BaseVersion, BlobRef)| {
                 (from.module, finished.path, (from.version, from.update), *blob)
             };
             finished.offers.iter().map(of)

@@ -10,10 +10,10 @@ mod watchdog;
 use std::collections::BTreeMap;
 
 use self::hand_off::HandOffs;
-use super::journal::record::InnerCheckpoint;
 use super::wire::message::Stage;
 use crate::clock::Millis;
 use crate::names::{BlobRef, PathId, Phase};
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 
 /// A path that this node holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

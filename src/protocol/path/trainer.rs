@@ -6,7 +6,7 @@ use super::watchdog::Watchdog;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::protocol::action::Part;
-use crate::protocol::journal::record::StartedFrom;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 
 /// A phase that is being trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(in crate::protocol) struct Training {
     pub(in crate::protocol) path: PathId,
     pub(in crate::protocol) phase: Phase,
     pub(in crate::protocol) part: Part,
-    pub(in crate::protocol) start: Vec<(StartedFrom, BlobRef)>,
+    pub(in crate::protocol) start: Vec<(BaseVersion, BlobRef)>,
     /// The trainer may not have read these yet.
     pub(in crate::protocol) reads: Vec<BlobHash>,
     /// Inner steps that are made here now, and since when.

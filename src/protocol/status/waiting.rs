@@ -1,6 +1,4 @@
-//! What a path, or a whole peer, waits for and why: a value for programs, and in plain words for people.
-
-use std::fmt;
+//! What a path, or a whole peer, waits for and why, as a value for programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -127,69 +125,12 @@ pub enum Waiting {
     },
 }
 
-impl fmt::Display for Waiting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Directory { unanswered, asked } => {
-                let left: Vec<String> = unanswered.iter().map(|peer| short(*peer)).collect();
-                write!(f, "word of who trains what from {}, of {asked} asked", left.join(", "))
-            }
-            Self::Nobody { asked: 0 } => f.write_str("word of who trains what: no other peer is known"),
-            Self::Nobody { asked } => {
-                write!(f, "word of who trains what: none of {asked} asked has answered; asking again")
-            }
-            Self::Modules { modules, members } => {
-                let noun = if modules.len() == 1 { "module" } else { "modules" };
-                let whence = if *members == 0 { "; no member of it has been heard yet" } else { "" };
-                write!(f, "fetching {noun} {}{whence}", modules.join(", "))
-            }
-            Self::Text { path } => write!(f, "fetching the text of path {path}"),
-            Self::Disk { reason } => write!(f, "the disk to take what is written: {reason}"),
-            Self::Return { .. } => f.write_str("word of who trains what: this peer has just come back"),
-            Self::Turn => f.write_str("its turn: another path of this peer trains"),
-            Self::Trainer { from } => write!(f, "what its trainer had come to at {}", short(*from)),
-            Self::Taker => f.write_str("another peer, which takes it"),
-            Self::Done => f.write_str("nothing: its path is done"),
-            Self::Applying { module } => write!(f, "module {module}: an update is being fetched and applied"),
-            Self::Skipping { module } => {
-                write!(f, "module {module}: others train its round, this path goes on with the next")
-            }
-            Self::Unowned { module } => write!(f, "module {module}: nobody owns it yet"),
-            Self::Owner { module, owner, alive } => {
-                let state = if *alive { "to combine" } else { "to be replaced: it is not heard any more" };
-                write!(f, "module {module}: its owner {} {state}", short(*owner))
-            }
-            Self::Collecting { module, complete } => {
-                write!(f, "module {module}: about to {}", if *complete { "close" } else { "collect" })
-            }
-            Self::Contributions { module, counted, expected, missing, left_s } => {
-                let paths: Vec<String> = missing.iter().map(|path| format!("path {path}")).collect();
-                let paths = paths.join(", ");
-                write!(f, "module {module}: {counted} of {expected} contributions, waiting for {paths}")?;
-                left_s.map_or(Ok(()), |left_s| write!(f, ", {left_s} s left"))
-            }
-            Self::Arriving { module } => write!(f, "module {module}: contributions are arriving"),
-            Self::Settling { module } => write!(f, "module {module}: its new owner listens before it closes anything"),
-            Self::Pausing { module, counted, left_s } => {
-                write!(f, "module {module}: {counted} contributions, the next update in {left_s} s")
-            }
-            Self::Combining { module, contributions } => {
-                write!(f, "module {module}: combining {contributions} contributions")
-            }
-        }
-    }
-}
-
-fn short(peer: PeerKey) -> String {
-    format!("…{}", peer.short())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_an_object_for_programs_and_a_line_for_people() {
+    fn what_is_waited_for_is_an_object_for_programs() {
         let waiting = Waiting::Contributions {
             module: "0.1".to_owned(),
             counted: 1,
@@ -197,13 +138,10 @@ mod tests {
             missing: vec![2, 5],
             left_s: Some(7),
         };
-        assert_eq!(waiting.to_string(), "module 0.1: 1 of 3 contributions, waiting for path 2, path 5, 7 s left");
         let json = r#"{"kind":"contributions","module":"0.1","counted":1,"expected":3,"missing":[2,5],"left_s":7}"#;
         assert_eq!(serde_json::to_string(&waiting).unwrap(), json);
         assert_eq!(serde_json::from_str::<Waiting>(json).unwrap(), waiting);
         let owner = Waiting::Owner { module: "1.0".to_owned(), owner: PeerKey([0xab; 32]), alive: false };
-        let words = "module 1.0: its owner …abababab to be replaced: it is not heard any more";
-        assert_eq!(owner.to_string(), words);
         assert_eq!(serde_json::to_value(&owner).unwrap()["owner"], "ab".repeat(32));
         assert_eq!(serde_json::to_string(&Waiting::Turn).unwrap(), r#"{"kind":"turn"}"#);
     }

@@ -6,7 +6,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::names::BlobHash;
-use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use crate::protocol::wire::message::{Message, Request, Response, Update, UpdateHash};
 
@@ -24,7 +23,7 @@ pub trait Framed: Serialize + DeserializeOwned {
     const MAX_BYTES: usize;
 }
 
-/// Gives types their kinds. Kinds 6 to 10 belong to [`access`](crate::access).
+/// Gives types their kinds. Kind 5 is the [journal](crate::protocol::journal)'s, 6 to 10 are [`access`](crate::access)'s.
 macro_rules! framed {
     ($($name:ty = $kind:literal, $most:expr;)*) => {
         $(impl $crate::protocol::wire::encoding::Framed for $name {
@@ -40,7 +39,6 @@ framed! {
     Request = 2, MAX_CONTROL_BYTES;
     Response = 3, MAX_CONTROL_BYTES;
     Update = 4, MAX_GOSSIP_BYTES;
-    Record = 5, MAX_CONTROL_BYTES;
 }
 
 /// Why bytes are not a message, or a message not bytes.

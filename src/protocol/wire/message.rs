@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
-use crate::protocol::journal::record::InnerCheckpoint;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::query::{Query, QueryResult};
 
 /// BLAKE3 of an update's encoding: a place in a module's chain.

@@ -4,7 +4,7 @@
 //! bytes as one that was not.
 
 use crate::names::{BlobRef, PathId, Phase};
-use crate::protocol::journal::record::StartedFrom;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::{Action, Part};
 use crate::simulator::peer::carried_state::CarriedState;
 use crate::simulator::peer::learner::{Descent, INNER_STEPS};
@@ -39,7 +39,7 @@ pub(in crate::simulator) struct InHand {
     pub path: PathId,
     pub phase: Phase,
     pub part: Part,
-    pub start: Vec<(StartedFrom, BlobRef)>,
+    pub start: Vec<(BaseVersion, BlobRef)>,
     /// Of each module before the phase.
     pub before: Vec<Vec<f32>>,
     pub descents: Vec<Descent>,

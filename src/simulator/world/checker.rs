@@ -285,7 +285,7 @@ impl World {
                 .paths
                 .iter()
                 .map(|path| {
-                    let waits = path.waits_for.as_ref().map(ToString::to_string).unwrap_or_default();
+                    let waits = path.waits_for.as_ref().map(|waiting| format!("{waiting:?}")).unwrap_or_default();
                     format!("path {} {} {waits}", path.path, path.stage)
                 })
                 .collect();

@@ -3,7 +3,7 @@
 use crate::config::Codec;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId};
 use crate::protocol::Message;
-use crate::protocol::journal::record::StartedFrom;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 
@@ -24,7 +24,7 @@ impl World {
         &mut self,
         index: usize,
         path: PathId,
-        from: &StartedFrom,
+        from: &BaseVersion,
         frame: Vec<u8>,
     ) -> Vec<u8> {
         let module = from.module;
@@ -37,13 +37,13 @@ impl World {
     }
 
     /// One that copies waits until there is something to copy, in every module.
-    pub(super) fn waits_for_a_copy(&self, index: usize, path: PathId, start: &[(StartedFrom, BlobRef)]) -> bool {
+    pub(super) fn waits_for_a_copy(&self, index: usize, path: PathId, start: &[(BaseVersion, BlobRef)]) -> bool {
         self.behaviour(index) == Some(Byzantine::Copied)
             && start.iter().any(|(from, _)| self.neighbours_frame(path, from).is_none())
     }
 
     /// What another path has offered for the same version.
-    fn neighbours_frame(&self, path: PathId, from: &StartedFrom) -> Option<Vec<u8>> {
+    fn neighbours_frame(&self, path: PathId, from: &BaseVersion) -> Option<Vec<u8>> {
         let offers = self.overheard.iter().rev().filter_map(|(module, author, message)| match message {
             Message::Offer(offer) if *module == from.module && offer.parent == from.version && offer.path != path => {
                 Some((author, offer))

@@ -5,7 +5,8 @@ use crate::compress::compress_with_feedback;
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::outer::mix;
 use crate::outer::state::ModuleState;
-use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::journal::record::Finished;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::UpdateHash;
 use crate::protocol::{Action, Event};
 use crate::simulator::Failure;
@@ -145,7 +146,7 @@ impl World {
         let phase_ms = self.rng.draw(self.scenario.swarm.phase_ms) * self.scenario.slowness(index);
         let swarm = &self.scenario.swarm;
         let disk = &self.peers[index].disk;
-        let state = |(from, state): &(StartedFrom, BlobRef)| {
+        let state = |(from, state): &(BaseVersion, BlobRef)| {
             ModuleState::decode(disk.get(state.hash)?, from.module, swarm.values).ok().map(|state| state.parameters)
         };
         let before: Option<Vec<Vec<f32>>> = start.iter().map(state).collect();
@@ -193,7 +194,7 @@ impl World {
 
     /// What a path begins with: the modules as they are; or, where these are brought in step one by one, what it has made
     /// of them, with the updates that it does not stand on yet mixed in.
-    fn take_in(&self, carried: &mut CarriedState, start: &[(StartedFrom, BlobRef)], before: &[Vec<f32>]) {
+    fn take_in(&self, carried: &mut CarriedState, start: &[(BaseVersion, BlobRef)], before: &[Vec<f32>]) {
         let Some(streaming) = self.outer.streaming else {
             carried.levels = before.to_vec();
             return;

@@ -11,10 +11,11 @@ use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::RequestId;
-use crate::protocol::journal::record::{InnerCheckpoint, Record, StartedFrom};
+use crate::protocol::journal::record::Record;
 use crate::protocol::limits::HAND_OFF_RESPONSE_MS;
 use crate::protocol::node::path::placement::active_leases;
 use crate::protocol::path::hand_off::{Step, blobs};
+use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use crate::protocol::wire::message::{GENESIS, Lease, PathHandOff, Request, Response, Stage};
 
 /// What a trainer's blob has beside its values.
@@ -87,7 +88,7 @@ impl Node {
         let fits = |blob: BlobRef, times: u64| blob.bytes <= times * states + FRAMING_BYTES;
         let sound = |middle: &InnerCheckpoint| {
             let start = middle.start.iter().map(|(from, _)| from.module);
-            let sized = |(from, state): &(StartedFrom, BlobRef)| state.bytes == genesis(&from.module);
+            let sized = |(from, state): &(BaseVersion, BlobRef)| state.bytes == genesis(&from.module);
             middle.path == path
                 && middle.phase.0 < self.plan.phases
                 && start.eq(modules.iter().copied())
@@ -118,7 +119,7 @@ impl Node {
         if let Some(trainer) = word.trainer {
             self.keep_trainer(path, trainer);
         }
-        let begun_here = |(from, state): &(StartedFrom, BlobRef)| self.state_after(from) == Some(*state);
+        let begun_here = |(from, state): &(BaseVersion, BlobRef)| self.state_after(from) == Some(*state);
         if let Some(middle) = word.checkpoint.filter(|middle| middle.start.iter().all(begun_here)) {
             self.act(Action::Persist(Record::Checkpoint(middle.clone())));
             self.paths.set_checkpoint(middle);
@@ -127,7 +128,7 @@ impl Node {
     }
 
     /// The state of a module at a place that its chain here knows.
-    pub(in crate::protocol) fn state_after(&self, place: &StartedFrom) -> Option<BlobRef> {
+    pub(in crate::protocol) fn state_after(&self, place: &BaseVersion) -> Option<BlobRef> {
         if place.update == GENESIS {
             return self.plan.genesis.get(&place.module).copied().filter(|_| place.version.0 == 0);
         }

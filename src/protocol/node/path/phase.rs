@@ -8,11 +8,12 @@ use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report, Resume};
-use crate::protocol::journal::record::{Finished, Record, StartedFrom};
+use crate::protocol::journal::record::{Finished, Record};
 use crate::protocol::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
 use crate::protocol::module::offers::countable;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::path::trainer::Training;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{Message, Offer, Stage};
 
 /// Whether a path can go on.
@@ -96,7 +97,7 @@ impl Node {
     /// What the path has just trained would be missing from what it starts from: it waits for that, but not for longer
     /// than an owner may take. Then it goes on without, from the same version again if it must, as often as that
     /// may be counted.
-    fn waits_for_its_own(&self, path: PathId, from: &StartedFrom, blob: BlobHash, moved: bool) -> bool {
+    fn waits_for_its_own(&self, path: PathId, from: &BaseVersion, blob: BlobHash, moved: bool) -> bool {
         let chain = self.modules.get(&from.module).and_then(|state| state.history.chain());
         if chain.is_some_and(|chain| chain.has_counted((path, from.version, blob))) {
             return false;
@@ -198,10 +199,10 @@ impl Node {
     }
 
     /// Where each module of a path stands, and its state.
-    fn heads_of(&self, path: PathId, phase: Phase) -> Vec<(StartedFrom, BlobRef)> {
+    fn heads_of(&self, path: PathId, phase: Phase) -> Vec<(BaseVersion, BlobRef)> {
         let head = |module: ModuleId| {
             let head = self.modules.get(&module)?.head()?;
-            Some((StartedFrom { module, version: head.version, update: head.update }, head.state))
+            Some((BaseVersion { module, version: head.version, update: head.update }, head.state))
         };
         self.plan.slots.modules(path, phase).into_iter().filter_map(head).collect()
     }
@@ -249,7 +250,7 @@ impl Node {
     fn drop_surplus(&mut self, finished: &mut Finished) {
         let asynchronous = self.plan.mode == OuterMode::Asynchronous;
         let path = finished.path;
-        let is_surplus = |(from, _): &mut (StartedFrom, BlobRef)| {
+        let is_surplus = |(from, _): &mut (BaseVersion, BlobRef)| {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
             let from_done = head.is_some_and(|head| head.update == from.update && self.plan.is_done(from.module, head));
             let contributes = self.plan.contributes(path, from.version, from.module);

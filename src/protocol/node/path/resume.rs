@@ -7,8 +7,9 @@
 use crate::names::{BlobHash, BlobRef, PathId, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::Action;
-use crate::protocol::journal::record::{InnerCheckpoint, Record};
+use crate::protocol::journal::record::Record;
 use crate::protocol::module::offers::countable;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 
 /// What is needed to go on from it.
 pub(in crate::protocol) fn blobs(checkpoint: &InnerCheckpoint) -> impl Iterator<Item = BlobHash> {

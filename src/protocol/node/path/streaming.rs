@@ -12,8 +12,9 @@ use std::ops::Range;
 use crate::config::Stagger;
 use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
 use crate::protocol::action::Part;
-use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::journal::record::Finished;
 use crate::protocol::node::path::phase::Readiness;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{Head, UpdateHash};
 use crate::protocol::{Node, Replica, RunPlan};
 
@@ -59,23 +60,23 @@ impl Node {
 
     /// What a path begins its next part from: of each module the head, but what the path stands on where the update that
     /// has come is not to be mixed in yet.
-    pub(in crate::protocol) fn streamed_from(&self, path: PathId, stagger: &Stagger) -> Vec<(StartedFrom, BlobRef)> {
+    pub(in crate::protocol) fn streamed_from(&self, path: PathId, stagger: &Stagger) -> Vec<(BaseVersion, BlobRef)> {
         let now = self.due_next(path).map_or(u64::MAX, |(version, level)| stagger.number(version, level));
         let base_states = self.base_states(path);
         let from = |module: ModuleId| {
             let head = self.head_of(module)?;
-            let early = |(from, _): &&(StartedFrom, BlobRef)| {
+            let early = |(from, _): &&(BaseVersion, BlobRef)| {
                 let offered = from.module == module && self.has_contributed(path, module, from.update);
                 offered && now < stagger.mixed_at(from.version, module.level)
             };
-            let newest = (StartedFrom { module, version: head.version, update: head.update }, head.state);
+            let newest = (BaseVersion { module, version: head.version, update: head.update }, head.state);
             Some(base_states.iter().find(early).copied().unwrap_or(newest))
         };
         self.modules_of(path).into_iter().filter_map(from).collect()
     }
 
     /// What the trainer of a path stands on, if it has trained here.
-    pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(StartedFrom, BlobRef)] {
+    pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(BaseVersion, BlobRef)] {
         self.contributions.base_states(path)
     }
 

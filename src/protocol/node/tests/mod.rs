@@ -16,8 +16,9 @@ use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::grid::{Grid, Sharing};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
-use crate::protocol::journal::record::{Finished, StartedFrom};
+use crate::protocol::journal::record::Finished;
 use crate::protocol::module::chain::Chain;
+use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{
     Counted, Head, Heartbeat, Lease, Message, Offer, SignedUpdate, Stage, Start, Update,
 };
@@ -166,8 +167,8 @@ fn new_owner(owner: PeerKey) -> Action {
     Action::Report(Report::Owner { module: MODULE, owner })
 }
 
-fn started_from(head: Head) -> StartedFrom {
-    StartedFrom { module: MODULE, version: head.version, update: head.update }
+fn started_from(head: Head) -> BaseVersion {
+    BaseVersion { module: MODULE, version: head.version, update: head.update }
 }
 
 fn trained(path: u32, from: Head) -> Finished {

@@ -266,7 +266,7 @@ fn what_is_trained_from_a_module_that_is_done_is_not_offered() {
     assert!(steps(&actions).is_some(), "its other module is not done");
     let surplus = gradient(0, 1);
     let mut finished = trained(0, head(&last));
-    let own = (StartedFrom { module: other, ..started_from(genesis()) }, gradient(0, 0));
+    let own = (BaseVersion { module: other, ..started_from(genesis()) }, gradient(0, 0));
     finished.offers = vec![(started_from(head(&last)), surplus), own];
     let actions = node.handle(Millis(4_000), Event::Trained(finished.clone()));
     finished.offers = vec![own];

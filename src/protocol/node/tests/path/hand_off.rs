@@ -1,11 +1,11 @@
 //! Paths that move, with all that their trainers have.
 
-use crate::protocol::journal::record::InnerCheckpoint;
 use crate::protocol::limits::{
     FAILED_OWNER_MS, HAND_OFF_REPEAT_MS, HAND_OFF_RESPONSE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS,
 };
 use crate::protocol::node::tests::*;
 use crate::protocol::reputation::score::Fault;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::protocol::wire::message::{DirectoryEntry, PathHandOff};
 use crate::protocol::{ReplyToken, Request, RequestId, Response, Resume};
 

@@ -1,8 +1,8 @@
 //! Who is late holds up nobody.
 
-use crate::protocol::journal::record::InnerCheckpoint;
 use crate::protocol::limits::LATE_START_MS;
 use crate::protocol::node::tests::*;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 
 fn offered_by_another(version: Head) -> Event {
     heard(OTHER, Message::Offer(offer(1, version)))

@@ -1,10 +1,10 @@
 //! Phases that are left in the middle.
 
 use crate::protocol::Resume;
-use crate::protocol::journal::record::InnerCheckpoint;
 use crate::protocol::limits::{SETTLE_MS, TEXT_MS, VERSIONS_KEPT};
 use crate::protocol::node::tests::*;
 use crate::protocol::status::waiting::Waiting;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 
 fn middle(steps: u64) -> BlobRef {
     BlobRef::of(format!("middle {steps}").as_bytes())

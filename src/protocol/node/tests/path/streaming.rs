@@ -2,9 +2,9 @@
 
 use crate::config::Stagger;
 use crate::protocol::Resume;
-use crate::protocol::journal::record::InnerCheckpoint;
 use crate::protocol::node::tests::*;
 use crate::protocol::status::waiting::Waiting;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 
 const LOWER: ModuleId = MODULE;
 const UPPER: ModuleId = ModuleId { level: 1, expert: 0 };
@@ -38,16 +38,16 @@ fn member_of_both(records: Vec<Record>) -> (Node, Vec<Action>) {
     (node, began)
 }
 
-fn at(module: ModuleId, head: Head) -> (StartedFrom, BlobRef) {
-    (StartedFrom { module, version: head.version, update: head.update }, head.state)
+fn at(module: ModuleId, head: Head) -> (BaseVersion, BlobRef) {
+    (BaseVersion { module, version: head.version, update: head.update }, head.state)
 }
 
-fn genesis_of_both() -> Vec<(StartedFrom, BlobRef)> {
+fn genesis_of_both() -> Vec<(BaseVersion, BlobRef)> {
     vec![at(LOWER, genesis()), at(UPPER, Head { state: upper(0), ..genesis() })]
 }
 
 /// What a part of a phase came to.
-fn part_done(phase: u64, start: &[(StartedFrom, BlobRef)], level: usize) -> Finished {
+fn part_done(phase: u64, start: &[(BaseVersion, BlobRef)], level: usize) -> Finished {
     let what = format!("{phase} {level}");
     let blob = if level == 0 { gradient(0, phase) } else { BlobRef::of(what.as_bytes()) };
     Finished {
@@ -59,7 +59,7 @@ fn part_done(phase: u64, start: &[(StartedFrom, BlobRef)], level: usize) -> Fini
     }
 }
 
-type Begun = (Phase, Part, Vec<(StartedFrom, BlobRef)>);
+type Begun = (Phase, Part, Vec<(BaseVersion, BlobRef)>);
 
 fn trains(actions: &[Action]) -> Option<Begun> {
     actions.iter().find_map(|action| match action {
@@ -121,7 +121,7 @@ fn an_update_that_comes_early_is_mixed_in_when_it_would_be_anyhow() {
 }
 
 /// The first phase, stopped in the upper level's part.
-fn middle_of_upper(start: &[(StartedFrom, BlobRef)]) -> InnerCheckpoint {
+fn middle_of_upper(start: &[(BaseVersion, BlobRef)]) -> InnerCheckpoint {
     let (path, phase, blob) = (PathId(0), Phase(0), BlobRef::of(b"middle"));
     InnerCheckpoint { path, phase, start: start.to_vec(), steps: 40, blob }
 }

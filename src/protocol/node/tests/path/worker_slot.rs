@@ -1,7 +1,7 @@
 //! Where slots are, in runs that draw paths anew.
 
-use crate::protocol::journal::record::InnerCheckpoint;
 use crate::protocol::node::tests::*;
+use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::sampling::{Sample, WorkerSlots};
 
 #[test]
@@ -30,7 +30,7 @@ fn a_phase_in_the_middle_keeps_its_modules_wherever_its_slot_is_drawn_to_meanwhi
     let moves = |slot: &PathId| (2..8).find(|at| ![goes(*slot, *at), goes(*slot, at + 1)].contains(&goes(*slot, 0)));
     let (slot, later) = plan.slots.all().find_map(|slot| Some((slot, moves(&slot)?))).expect("a draw moves a slot");
     let left = goes(slot, 0);
-    let from = StartedFrom { module: left, version: Version(0), update: genesis().update };
+    let from = BaseVersion { module: left, version: Version(0), update: genesis().update };
     let middle = InnerCheckpoint {
         path: slot,
         phase: Phase(0),
