@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::message::UpdateHash;
-use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
 
 /// A module as a path took it into a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,8 +11,8 @@ pub struct BaseVersion {
     pub module: ModuleId,
     /// Its version.
     pub version: Version,
-    /// The update that made it.
-    pub update: UpdateHash,
+    /// The hash of the update that made it.
+    pub update: BlobHash,
 }
 
 /// A phase of a path, left in the middle: from here its trainer can go on.
