@@ -81,9 +81,7 @@ impl History {
     pub(in crate::protocol) fn push(&mut self, signed: SignedUpdate) -> Vec<BlobHash> {
         let mut released = Vec::new();
         self.states.push_back(signed.update.state);
-        while self.states.len() > STATES_KEPT {
-            released.extend(self.states.pop_front().map(|old| old.hash));
-        }
+        released.extend(self.drop_old_states().map(|old| old.hash));
         if let Some(oldest) = self.chain.as_mut().and_then(|chain| chain.push(signed)) {
             released.push(oldest.update.average.hash);
             released.extend(oldest.update.contributions.iter().map(|counted| counted.blob.hash));
@@ -103,11 +101,14 @@ impl History {
         let mut gone: Vec<BlobRef> = self.states.iter().filter(|old| !stays(old)).copied().collect();
         self.states.retain(stays);
         self.states.push_back(head);
-        while self.states.len() > STATES_KEPT {
-            gone.extend(self.states.pop_front());
-        }
+        gone.extend(self.drop_old_states());
         self.invalidated_since = None;
         (gone, self.chain.replace(chain))
+    }
+
+    fn drop_old_states(&mut self) -> impl Iterator<Item = BlobRef> {
+        let surplus = self.states.len().saturating_sub(STATES_KEPT);
+        self.states.drain(..surplus)
     }
 
     /// The chain as it was before an update, if that chain's state is kept.
