@@ -1,10 +1,8 @@
 //! The house stays tidy: who may import whom, what the core never touches, no dead files, nothing too long. Each rule is
 //! tested on made-up sources that break it.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-
 use crate::source::{Source, lines_with};
+use crate::tree::{files_of, none, reached, rust};
 
 /// Names, time, chance, the grid, configurations and how blobs are cut: everybody may use them.
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
@@ -175,79 +173,9 @@ fn sleeps(source: &Source) -> Vec<String> {
 
 /// Files that no `mod` leads to.
 fn dead_files(sources: &[Source]) -> Vec<String> {
-    let is_root = |path: &str| {
-        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
-        let of_a_folder = file == "main.rs" && ["tests/", "benches/"].iter().any(|home| folder.starts_with(home));
-        matches!(path, "src/lib.rs" | "src/main.rs") || matches!(folder, "tests" | "benches") || of_a_folder
-    };
-    let mut alive: BTreeSet<String> =
-        sources.iter().map(|source| source.path.clone()).filter(|path| is_root(path)).collect();
-    let mut waiting: Vec<String> = alive.iter().cloned().collect();
-    while let Some(path) = waiting.pop() {
-        let Some(source) = sources.iter().find(|source| source.path == path) else { continue };
-        let stem = path.trim_end_matches(".rs");
-        let folder = match stem.strip_suffix("/mod") {
-            Some(folder) => folder,
-            None if is_root(&path) => stem.rsplit_once('/').map_or("", |(folder, _)| folder),
-            None => stem,
-        };
-        let here = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let placed = source.placed_modules().into_iter().map(|file| joined(here, &file));
-        let named = source.declared_modules().into_iter();
-        let named = named.flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]);
-        for file in placed.chain(named) {
-            if alive.insert(file.clone()) {
-                waiting.push(file);
-            }
-        }
-    }
+    let alive = reached(sources, files_of);
     let dead = sources.iter().filter(|source| !alive.contains(&source.path));
     dead.map(|source| format!("{}:1: no mod leads here", source.path)).collect()
-}
-
-/// A file named from a folder, `..` included.
-pub fn joined(folder: &str, file: &str) -> String {
-    let mut parts: Vec<&str> = folder.split('/').collect();
-    for part in file.split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
-}
-
-pub fn project() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// All files below a folder of the project with this ending.
-pub fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![project().join(folder)];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        for path in entries.map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|found| found == ending) {
-                let name = path.strip_prefix(project()).unwrap().to_str().unwrap().replace('\\', "/");
-                found.push((name, std::fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-fn rust(folders: &[&str]) -> Vec<Source> {
-    let texts = folders.iter().flat_map(|folder| files(folder, "rs"));
-    texts.map(|(path, text)| Source::new(&path, &text)).collect()
-}
-
-#[track_caller]
-pub fn none(found: Vec<String>) {
-    assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
 #[test]
