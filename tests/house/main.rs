@@ -2,7 +2,9 @@
 
 mod fuzz_targets;
 mod graph;
+mod items;
 mod layers;
 mod links;
+mod rooms;
 mod source;
 mod tree;
