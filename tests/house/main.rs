@@ -8,3 +8,4 @@ mod links;
 mod rooms;
 mod source;
 mod tree;
+mod words;
