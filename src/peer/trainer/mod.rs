@@ -194,7 +194,7 @@ impl Worker {
         };
         if let Some(gone_on) = gone_on {
             match gone_on {
-                Err(error) if blames_the_state(&error) => {
+                Err(error) if is_due_to_the_state(&error) => {
                     tracing::error!(error = %format!("{error:#}"), "the residual does not fit and is dropped");
                 }
                 outcome => return outcome,
