@@ -310,7 +310,7 @@ learning_rate = 1e-3
     }
 
     #[test]
-    fn a_wrong_setting_is_blamed_and_not_the_file() {
+    fn a_wrong_setting_is_named_and_not_the_file() {
         let file = file(RUN);
         let error = |settings: Settings| settings.run(file.path()).unwrap_err().to_string();
         let fine = ("PATHSWARM_SEED", "4");

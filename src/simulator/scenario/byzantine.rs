@@ -29,7 +29,7 @@ pub enum Byzantine {
     /// As owner it publishes the reverse of what was contributed.
     WrongAverage,
     /// It says of every update that it is wrong.
-    Accusing,
+    FalseProofs,
     /// Its updates count with weights that are not so, its heads are heavier than they are.
     WrongWeights,
 }
@@ -48,7 +48,7 @@ impl Byzantine {
             Self::Stale => "byzantine: stale",
             Self::Copied => "byzantine: copied",
             Self::WrongAverage => "byzantine: wrong average",
-            Self::Accusing => "byzantine: accusing",
+            Self::FalseProofs => "byzantine: false proofs",
             Self::WrongHashes => "byzantine: wrong hashes",
             Self::WrongWeights => "byzantine: wrong weights",
         }

@@ -70,7 +70,7 @@ impl World {
                 let term = heartbeat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
                 vec![to_all(me, Message::Heartbeat(Heartbeat { owner: Some((term, me)), ..heartbeat.clone() }))]
             }
-            (Byzantine::Accusing, Message::Heartbeat(heartbeat)) => {
+            (Byzantine::FalseProofs, Message::Heartbeat(heartbeat)) => {
                 let reported = self.head_update(index, module).map(Evidence::Update);
                 let fraud_proof = reported.map(|what| FraudProof { sequence: heartbeat.sequence, what });
                 honest().into_iter().chain(fraud_proof.map(|it| to_all(me, Message::FraudProof(it)))).collect()
