@@ -1,6 +1,7 @@
 //! What an owner has in hand for the next update: the open collection, and the average that is being made.
 
-use super::collection::{Collection, Durations};
+use super::collection::Collection;
+use super::durations::Durations;
 use crate::clock::Millis;
 use crate::names::BlobHash;
 
