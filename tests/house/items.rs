@@ -111,7 +111,7 @@ pub fn implementations(code: &str) -> Vec<(usize, String)> {
             return None;
         }
         let head = &rest[..piece(rest, '{')];
-        let head = if head.starts_with('<') { &head["<>".len() + piece(&head[1..], '>')..] } else { head };
+        let head = head.strip_prefix('<').map_or(head, |generics| &generics[piece(generics, '>') + 1..]);
         let words: Vec<&str> = head.split_whitespace().collect();
         let of = words.iter().rposition(|word| *word == "for").map_or(0, |at| at + 1);
         let path = words.get(of)?.split('<').next()?;

@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn terms_in_vain_are_counted_in_a_row_until_the_head_moves() {
         let mut leadership = Leadership::default();
-        let mut count = |terms: std::ops::Range<u64>| terms.map(|term| leadership.count_term(Term(term))).any(|it| it);
+        let mut count = |mut terms: std::ops::Range<u64>| terms.any(|term| leadership.count_term(Term(term)));
         assert!(!count(1..u64::from(MAX_TERMS_IN_VAIN)));
         assert!(!count(100..101), "a gap");
         leadership.head_moved();
