@@ -95,9 +95,6 @@ impl Admission {
     }
 
     /// Takes a peer's credential if it holds; whether it is another than was known.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn present(&mut self, peer: PeerKey, credential: Credential, now_s: u64) -> Result<bool, Refusal> {
         if peer == self.creator {
             return Ok(false);
@@ -119,9 +116,6 @@ impl Admission {
     }
 
     /// Whether a credential holds now, whoever shows it.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn check(&self, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
         self.shape(credential)?;
         self.still_good(credential, now_s)?;
@@ -233,9 +227,6 @@ impl Admission {
     }
 
     /// Takes a revocation if whoever signed it could; whether it was news.
-    ///
-    /// # Errors
-    /// Why not.
     pub fn revoke(&mut self, revocation: Revocation) -> Result<bool, Refusal> {
         let by = revocation.credential.holder(self.creator);
         let name = (by, revocation.of);

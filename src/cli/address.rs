@@ -4,9 +4,6 @@ use super::mistake::{Mistake, OrMistake};
 use crate::network::Multiaddr;
 
 /// One address.
-///
-/// # Errors
-/// If it is none.
 pub fn parse(text: &str) -> Result<Multiaddr, Mistake> {
     text.parse::<Multiaddr>()
         .map_err(|error| format!("{text}: {error}"))

@@ -35,8 +35,6 @@ enum Question {
 }
 
 impl Config {
-    /// # Errors
-    /// If a configuration is wrong, or the output cannot be written.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         match self.question {
             Question::Show { file } => show(globals, file.as_deref()),

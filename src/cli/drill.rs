@@ -51,7 +51,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 
 impl Drill {
     /// # Errors
-    /// If a scenario makes no sense, or a seed breaks a promise.
+    /// If a scenario is invalid, or a seed violates an invariant.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for file in &self.scenario {
             let scenario = Arc::new(self.read(file)?);

@@ -33,9 +33,6 @@ impl Globals {
     }
 
     /// How much to log: `--log` beats `RUST_LOG`.
-    ///
-    /// # Errors
-    /// If `RUST_LOG` counts and says nothing that makes sense.
     pub fn log_filter(&self) -> Result<LogFilter, Mistake> {
         if let Some(filter) = &self.log {
             return Ok(filter.clone());
@@ -46,9 +43,6 @@ impl Globals {
     }
 
     /// What the environment and the flags set; `more` are a command's own flags, stronger than `--set`.
-    ///
-    /// # Errors
-    /// If one of them sets nothing.
     pub fn settings(&self, more: Vec<Setting>) -> Result<Settings, Mistake> {
         let set: Result<Vec<Setting>, _> = self.set.iter().map(|text| Setting::parse("--set", text)).collect();
         let environment =
@@ -63,17 +57,11 @@ impl Globals {
     }
 
     /// This machine's profile.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
     pub fn machine(&self) -> Result<Resolved<MachineConfig>, Mistake> {
         Ok(self.settings(Vec::new())?.machine(self.machine.as_deref())?)
     }
 
     /// The same for a command on a run that exists already: what it trains cannot be set any more.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
     pub fn machine_only(&self) -> Result<MachineConfig, Mistake> {
         if let Some(setting) = self.settings(Vec::new())?.flag_of_run() {
             let message = format!("{}: the run exists, and its configuration is fixed", setting.what());
@@ -83,9 +71,6 @@ impl Globals {
     }
 
     /// A run's configuration.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
     pub fn run(&self, file: &std::path::Path) -> Result<Resolved<RunConfig>, Mistake> {
         Ok(self.settings(Vec::new())?.run(file)?)
     }

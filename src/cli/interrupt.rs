@@ -18,9 +18,6 @@ pub struct Interrupt {
 
 impl Interrupt {
     /// Begins to listen for Ctrl-C and for a polite kill. Within a tokio runtime.
-    ///
-    /// # Errors
-    /// If the operating system does not let us listen.
     #[expect(clippy::disallowed_methods, reason = "the user asked twice: exit at once, without closing anything")]
     pub fn listen() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};

@@ -53,8 +53,6 @@ impl From<ResolveError> for Mistake {
 
 /// Turns a failure into a [`Mistake`], where the command knows that the user can mend it.
 pub trait OrMistake<T> {
-    /// # Errors
-    /// The failure's own words, with this hint.
     fn or_mistake(self, hint: impl fmt::Display) -> Result<T, Mistake>;
 }
 

@@ -32,25 +32,16 @@ impl Output {
     }
 
     /// A line for people.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn text(self, line: &str) -> io::Result<()> {
         if self.is_json() { Ok(()) } else { writeln!(io::stdout(), "{line}") }
     }
 
     /// A line for programs: an object with an `event`.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn json(self, value: &impl Serialize) -> io::Result<()> {
         if self.is_json() { writeln!(io::stdout(), "{}", serde_json::to_string(value)?) } else { Ok(()) }
     }
 
     /// A line on standard error.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn complain(self, line: &str) -> io::Result<()> {
         writeln!(io::stderr(), "{line}")
     }

@@ -45,9 +45,6 @@ pub struct Relay {
 
 impl Relay {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let given = !self.listen.is_empty();
         let listen = if given { self.listen.clone() } else { LISTEN.map(str::to_owned).to_vec() };

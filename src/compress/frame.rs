@@ -136,9 +136,6 @@ fn total_payload(codec: Codec, count: usize) -> u64 {
 }
 
 /// The values of a frame, if there are `count` of them.
-///
-/// # Errors
-/// If the bytes are not a well-formed frame. No input can cause a panic or an allocation larger than the values need.
 pub fn decode(frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     let codec = check_header(frame, count)?;
     decode_checked(codec, frame, count)

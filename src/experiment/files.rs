@@ -29,9 +29,6 @@ pub enum FileError {
 }
 
 /// Reads an experiment.
-///
-/// # Errors
-/// Names the wrong file and the place in it.
 pub fn read(path: &Path) -> Result<Experiment, FileError> {
     let (text, own) = parsed(path)?;
     // A file that stands alone has lines to point at.

@@ -140,17 +140,11 @@ fn wrong(what: impl Into<String>, expected: &'static str) -> PlanError {
 
 impl Experiment {
     /// Reads and checks an experiment.
-    ///
-    /// # Errors
-    /// Names the wrong key or arm.
     pub fn from_toml(text: &str) -> Result<Self, PlanError> {
         Self::of(toml::from_str(text)?)
     }
 
     /// The same of a table, which has no lines to point at.
-    ///
-    /// # Errors
-    /// Names the wrong key or arm.
     pub fn from_table(table: toml::Table) -> Result<Self, PlanError> {
         Self::of(table.try_into()?)
     }

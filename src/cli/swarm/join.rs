@@ -43,9 +43,6 @@ pub struct Join {
 
 impl Join {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
         let log_filter = globals.log_filter()?;

@@ -6,26 +6,17 @@ use crate::config::MachineConfig;
 use crate::network::{Multiaddr, is_relay_address};
 
 /// Where to listen: what was given, else what the machine's profile says.
-///
-/// # Errors
-/// If one is no address.
 pub fn listen(given: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     let chosen = if given.is_empty() { &machine.listen } else { given };
     chosen.iter().map(|text| parse(text)).collect()
 }
 
 /// Where others reach this machine besides, from its profile.
-///
-/// # Errors
-/// If one is no address.
 pub fn announce(machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     machine.announce.iter().map(|text| parse(text)).collect()
 }
 
 /// Relays: those of the profile, and more.
-///
-/// # Errors
-/// If one is no address, or not a relay's.
 pub fn relays(more: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     let one = |text: &String| {
         let hint = "copy the whole address that `pathswarm relay` printed; it ends with /p2p/ and the relay's key";

@@ -50,9 +50,6 @@ impl Watch {
     }
 
     /// Stays with the peer until it is interrupted, or cannot go on.
-    ///
-    /// # Errors
-    /// Why it cannot go on.
     pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
         let socket = open_control_socket(&self.folder, launched.peer.handle(), &self.progress);
         let mut told = BTreeSet::new();

@@ -70,9 +70,6 @@ pub fn line_of(progress: &Progress, run: &RunConfig) -> PeerLine {
 
 impl Journey {
     /// Stays with the peer through all stages, until it is interrupted or cannot go on.
-    ///
-    /// # Errors
-    /// Why it cannot go on.
     pub async fn go(self, launched: Launched, watch: Watch) -> anyhow::Result<()> {
         let (_, manifest, run) = read_manifest(&present_folder(&self.folder))?.context("the peer has no manifest")?;
         let Some(then) = manifest.then.clone() else { return watch.stay(launched, &self.interrupt).await };
@@ -286,9 +283,6 @@ fn may_pass(error: &anyhow::Error) -> bool {
 }
 
 /// The run that a folder is to be founded with, and the stage that follows.
-///
-/// # Errors
-/// If the configuration makes none.
 pub fn stages_of(run: &RunConfig) -> anyhow::Result<(RunConfig, Option<RunConfig>)> {
     Ok(match run.shared_stage()? {
         Some(shared) => (shared, Some(run.path_stage())),

@@ -55,7 +55,7 @@ pub struct Status {
 
 impl Status {
     /// # Errors
-    /// If no peer runs there; what the stores of stopped ones hold is told before.
+    /// If no peer runs there. The contents of its store are printed before.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let folder = match self.folder {
             Some(folder) => folder,

@@ -20,9 +20,6 @@ pub(super) struct StoppedPeer {
 }
 
 /// Reads the index of the store in a peer's folder; nothing if there is no store.
-///
-/// # Errors
-/// If a peer uses it, or it cannot be read.
 pub(super) fn stopped_peer(folder: &Path) -> Result<Option<StoppedPeer>, OpenError> {
     let store = match StoreReader::open(&store_folder(folder)) {
         Err(OpenError::NotAStore(_)) => return Ok(None),

@@ -112,9 +112,6 @@ pub struct Collected {
 
 impl Collected {
     /// Opens a folder and checks it.
-    ///
-    /// # Errors
-    /// Names the file that is missing or does not match the manifest.
     pub fn open(folder: &Path) -> Result<Self, CollectedError> {
         let (mut manifest, run) = read_manifest(folder)?;
         let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };

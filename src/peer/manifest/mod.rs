@@ -196,9 +196,6 @@ impl Manifest {
     }
 
     /// The protocol's view of the run.
-    ///
-    /// # Errors
-    /// If the shard table has not been read. (`decode` has checked the grid and its sample.)
     pub fn plan(&self) -> Result<RunPlan, ManifestError> {
         let slots = self.config.slots()?;
         let shards = self.shards.listed();

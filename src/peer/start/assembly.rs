@@ -160,9 +160,6 @@ impl Peer {
     }
 
     /// Leaves the swarm, and waits until that is done.
-    ///
-    /// # Errors
-    /// The error that stopped the peer before.
     pub async fn stop(self) -> Result<(), PeerError> {
         let (reply, stopped) = oneshot::channel();
         if self.commands.send(Command::Stop(reply)).await.is_ok() {
@@ -173,9 +170,6 @@ impl Peer {
     }
 
     /// Waits until the peer stops by itself.
-    ///
-    /// # Errors
-    /// The error that stopped the peer.
     pub async fn finished(self) -> Result<(), PeerError> {
         let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
         // The store is free once its threads have ended.

@@ -181,17 +181,12 @@ const MOST_PEERS: usize = 100_000;
 
 impl Scenario {
     /// Reads and checks a drill.
-    ///
-    /// # Errors
-    /// Names the wrong key and its allowed values.
     pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text)?;
         scenario.check()?;
         Ok(scenario)
     }
 
-    /// # Errors
-    /// Names the wrong key and its allowed values.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let slots = self.slots()?;
         let share = |share: f64| (0.0..=1.0).contains(&share);

@@ -126,10 +126,6 @@ impl Journal {
     }
 
     /// Appends records, after a crash all or none. They are on the disk when this returns.
-    ///
-    /// # Errors
-    /// If the records are too large together, or the disk is full or fails. Acknowledged records stay. The journal
-    /// remains usable if the partial write could be truncated, else only after a restart.
     pub fn append_all<R: AsRef<[u8]>>(&mut self, records: &[R]) -> Result<(), JournalError> {
         if self.broken {
             return Err(JournalError::Broken(self.path.clone()));

@@ -42,8 +42,6 @@ pub struct Invite {
 }
 
 impl Invite {
-    /// # Errors
-    /// If the peer may not invite so far, or there is no peer.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let output = globals.output();
         let access_control = access::sponsor(&self.folder)?;

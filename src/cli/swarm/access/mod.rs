@@ -23,9 +23,6 @@ pub const ASK: &str = "ask a peer of the run for an invitation (pathswarm invite
 pub const VISIT: &str = "name the folder of a peer of this machine that takes part in the run: --as DIR";
 
 /// An invitation as it was given.
-///
-/// # Errors
-/// If it is none.
 pub fn read(given: &str) -> Result<InvitationToken, Mistake> {
     let shown: String = given.chars().take(60).collect();
     let read = invitation_token::read(given).map_err(|error| format!("--invitation {shown}: {error}"));
@@ -33,9 +30,6 @@ pub fn read(given: &str) -> Result<InvitationToken, Mistake> {
 }
 
 /// Where an invitation says to go.
-///
-/// # Errors
-/// If it does not.
 pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
     let places = token.into_iter().flat_map(|token| &token.addresses);
     let first = places.filter_map(|place| place.parse().ok()).next();
@@ -45,9 +39,6 @@ pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
 }
 
 /// A peer's key, as people write it.
-///
-/// # Errors
-/// If it is none.
 pub fn key(text: &str) -> Result<PeerKey, Mistake> {
     key_of(text).ok_or(format!("{text}: not the key of a peer")).or_mistake(
         "a key has 64 hexadecimal digits, or begins with 12D3Koo; join without an invitation prints this peer's key, \
@@ -56,9 +47,6 @@ pub fn key(text: &str) -> Result<PeerKey, Mistake> {
 }
 
 /// The access_control of the peer in a folder, whether it runs or not.
-///
-/// # Errors
-/// If no peer of a run by invitation lives there.
 pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     let folder = present_folder(folder);
     let Some((_, manifest, run)) = read_manifest(&folder)? else {

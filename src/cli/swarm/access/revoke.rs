@@ -26,8 +26,6 @@ pub struct Revoke {
 }
 
 impl Revoke {
-    /// # Errors
-    /// If the peer has no right to, or cannot remember it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let order = self.order()?;
         let access_control = access::sponsor(&self.folder)?;

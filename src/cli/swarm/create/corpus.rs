@@ -31,9 +31,6 @@ pub struct CorpusFlags {
 
 impl TextFlags {
     /// Where to train.
-    ///
-    /// # Errors
-    /// If there is no corpus and no `Cargo.toml` to take the default one from.
     pub fn source(&self) -> Result<CorpusSource, Mistake> {
         if !self.corpus.is_empty() {
             return Ok(CorpusSource::Paths(self.corpus.clone()));
@@ -58,9 +55,6 @@ impl TextFlags {
 
 impl CorpusFlags {
     /// The tokenizer's bytes.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub fn tokenizer(&self) -> Result<Option<Vec<u8>>, Mistake> {
         let read = |path: &PathBuf| {
             std::fs::read(path)

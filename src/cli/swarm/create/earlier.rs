@@ -10,9 +10,6 @@ use crate::model::exchange;
 pub type Earlier = (Vec<u8>, Vec<Vec<f32>>);
 
 /// The parameters of an earlier run: those of its modules, if it had one of each level, else its ancestor's.
-///
-/// # Errors
-/// If the folder is none of a run, or has another model.
 pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     let hint = "name a folder that `pathswarm collect` or `pathswarm import` has written";
     let read =

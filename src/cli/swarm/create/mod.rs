@@ -61,9 +61,6 @@ pub struct Found {
 
 impl Found {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;

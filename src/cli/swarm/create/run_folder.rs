@@ -21,9 +21,6 @@ pub struct Wanted<'a> {
 }
 
 /// A founder's folder of another run is not written to, and none goes on as if it were what is asked for now.
-///
-/// # Errors
-/// If the folder holds another run, or one of another configuration or text, or a peer that runs.
 pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Result<()> {
     let refused = |what: &str| {
         let message = format!("{} holds {what}", folder.display());

@@ -44,7 +44,7 @@ impl Doctor {
     /// Runs the command.
     ///
     /// # Errors
-    /// If something has to be mended.
+    /// If a check has failed.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine()?.value;
         let run = self.run.as_deref().map(|file| globals.run(file)).transpose()?.map(|run| run.value);

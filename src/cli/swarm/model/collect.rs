@@ -36,8 +36,6 @@ enum Source {
 }
 
 impl Collect {
-    /// # Errors
-    /// If a module cannot be had from anybody, or the folder not be written. Nothing is left half written.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let output = globals.output();
         let collected = match source(&self.from)? {

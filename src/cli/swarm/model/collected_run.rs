@@ -7,8 +7,6 @@ use crate::peer::{Collected, CollectedError};
 
 const HINT: &str = "collect the run again: pathswarm collect DIR --from ADDRESS";
 
-/// # Errors
-/// What is missing from the folder, or wrong with it.
 pub(in crate::cli::swarm) fn open(folder: &Path) -> Result<Collected, Mistake> {
     Collected::open(folder).or_mistake(HINT)
 }

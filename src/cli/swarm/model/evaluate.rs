@@ -27,8 +27,6 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// # Errors
-    /// If nobody can be asked, or the text cannot be read.
     pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
         self.whom.take_address_from(&mut self.text);
         let mut client = self.whom.open(globals)?;

@@ -29,8 +29,6 @@ pub struct Export {
 }
 
 impl Export {
-    /// # Errors
-    /// If the run is not a whole one, has no such path, or its model has no counterpart.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let collected = collected_run::open(&self.run)?;
         foreign_folder::must_be_new(&self.folder)?;

@@ -34,8 +34,6 @@ pub struct Generate {
 }
 
 impl Generate {
-    /// # Errors
-    /// If nobody can be asked, or the prompt is empty.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         if self.prompt.is_empty() {
             return Err(mistake(&GenerateError::EmptyPrompt).into());

@@ -34,8 +34,6 @@ pub struct Import {
 }
 
 impl Import {
-    /// # Errors
-    /// If the folder holds no model that this program can compute.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         foreign_folder::must_be_new(&self.folder)?;
         let of = |error: &dyn std::fmt::Display| format!("{}: {error}", self.model.display());

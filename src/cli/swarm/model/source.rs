@@ -65,9 +65,6 @@ impl Whom {
     }
 
     /// Finds them.
-    ///
-    /// # Errors
-    /// If it is not clear whom, nobody answers, or the folder is not a whole collected run.
     pub fn open(&self, globals: &Globals) -> anyhow::Result<Box<dyn InferenceClient>> {
         let source = self.choose()?;
         let machine = globals.machine_only()?;

@@ -37,9 +37,6 @@ pub struct Experiment {
 
 impl Experiment {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let file = self.file.display();
         let plan = read(&self.file).map_err(|error| {

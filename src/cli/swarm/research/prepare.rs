@@ -36,8 +36,6 @@ pub struct Prepare {
 }
 
 impl Prepare {
-    /// # Errors
-    /// If a source holds no images, or a class has none that can be read.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         self.check_out()?;
         let names = self.class_names()?;

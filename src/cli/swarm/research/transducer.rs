@@ -29,8 +29,6 @@ pub struct Transducer {
 }
 
 impl Transducer {
-    /// # Errors
-    /// If nobody can be asked, the text cannot be read or is too short, or the user asks to stop.
     pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
         self.whom.take_address_from(&mut self.text);
         let every =

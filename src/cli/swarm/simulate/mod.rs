@@ -77,9 +77,6 @@ fn link(text: &str) -> Result<Link, String> {
 
 impl Simulate {
     /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;

@@ -28,9 +28,6 @@ pub fn founder_folder(folder: &Path) -> PathBuf {
 }
 
 /// The manifest's bytes.
-///
-/// # Errors
-/// If the run has not been founded here.
 pub fn manifest_bytes(folder: &Path) -> anyhow::Result<Vec<u8>> {
     let (bytes, _, _) = read_manifest(&founder_folder(folder))?.context("the run was not created in this folder")?;
     Ok(bytes)
@@ -75,9 +72,6 @@ pub struct Request {
 
 impl Request {
     /// Founds the run, unless that has been done.
-    ///
-    /// # Errors
-    /// If founding fails or is stopped, or what was kept cannot be read.
     pub fn carry_out(self, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Preparation> {
         let founder = founder_folder(&self.folder);
         let folder = self.folder.join("control");
@@ -154,9 +148,6 @@ impl Preparation {
     }
 
     /// How the first test document begins: enough to route it.
-    ///
-    /// # Errors
-    /// If the tokenizer cannot be read.
     pub fn a_beginning(&self) -> anyhow::Result<String> {
         let count = self.manifest.config.routing.prefix_tokens;
         let set = if self.test.is_empty() { &self.train } else { &self.test };
@@ -175,9 +166,6 @@ impl Preparation {
     }
 
     /// The dense control's score, if it was trained before.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn dense_score(&self) -> anyhow::Result<Option<Score>> {
         let path = self.dense_file();
         if !path.exists() {
@@ -189,9 +177,6 @@ impl Preparation {
     }
 
     /// Keeps the dense control's score.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn keep_dense_score(&self, score: Score) -> anyhow::Result<()> {
         write_file(&self.dense_file(), &serde_json::to_vec(&(score.nats, score.tokens, score.bytes))?)?;
         self.unfinished_dense().remove();

@@ -130,9 +130,6 @@ impl Tally {
 
 impl Swarm {
     /// Trains. Nothing if the user asked to stop.
-    ///
-    /// # Errors
-    /// If a peer cannot start, or has to stop.
     pub async fn train(&self, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
         let mut peers = Vec::with_capacity(self.peers);
         let mut outcome = self.conduct(&mut peers, interrupt).await;

@@ -53,8 +53,6 @@ struct Looking<'a> {
 }
 
 impl Directional {
-    /// # Errors
-    /// If the network is a plain one, something named is not there, or the text is too short.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
         let (subject, config) = self.looked.subject(&machine)?;

@@ -43,8 +43,6 @@ pub struct Dna {
 }
 
 impl Dna {
-    /// # Errors
-    /// If tokens have no choice in this network, or the text is too short.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
         let (subject, config) = self.looked.subject(&machine)?;

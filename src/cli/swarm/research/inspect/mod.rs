@@ -40,8 +40,6 @@ enum Tool {
 }
 
 impl Inspect {
-    /// # Errors
-    /// If the run is not a whole one, the text cannot be read, or there is nothing of the kind in the network.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         match self.tool {
             Tool::Directional(directional) => directional.run(globals),

@@ -19,9 +19,6 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Makes the folder, if there is to be one.
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub fn new(output: Output, folder: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(folder) = &folder {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -30,17 +27,11 @@ impl Shown {
     }
 
     /// An object for programs.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn event(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
         Ok(self.output.json(&serde_json::json!({ "event": name, "found": value }))?)
     }
 
     /// A table for people.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn table(&self, title: &str, columns: &[&str], rows: &[Vec<String>]) -> anyhow::Result<()> {
         self.output.text("")?;
         self.output.text(title)?;
@@ -64,17 +55,11 @@ impl Shown {
     }
 
     /// A line for people.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn line(&self, line: &str) -> anyhow::Result<()> {
         Ok(self.output.text(line)?)
     }
 
     /// An image, drawn only if a folder for images was named.
-    ///
-    /// # Errors
-    /// If it cannot be drawn or written.
     pub fn image<T: AsRef<[u8]>>(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         Ok(write_file(&folder.join(name), draw()?.as_ref())?)
