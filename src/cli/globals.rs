@@ -27,12 +27,11 @@ pub struct Globals {
 }
 
 impl Globals {
-    /// Where results go.
     pub fn output(&self) -> Output {
         Output::new(self.format)
     }
 
-    /// How much to log: `--log` beats `RUST_LOG`.
+    /// The log filter: `--log` overrides `RUST_LOG`.
     pub fn log_filter(&self) -> Result<LogFilter, Mistake> {
         if let Some(filter) = &self.log {
             return Ok(filter.clone());
@@ -42,7 +41,7 @@ impl Globals {
         Ok(found.unwrap_or_default())
     }
 
-    /// What the environment and the flags set; `more` are a command's own flags, stronger than `--set`.
+    /// Settings of the environment and the flags; `more` are the command's own flags, which override `--set`.
     pub fn settings(&self, more: Vec<Setting>) -> Result<Settings, Mistake> {
         let set: Result<Vec<Setting>, _> = self.set.iter().map(|text| Setting::parse("--set", text)).collect();
         let environment =
@@ -61,7 +60,7 @@ impl Globals {
         Ok(self.settings(Vec::new())?.machine(self.machine.as_deref())?)
     }
 
-    /// The same for a command on a run that exists already: what it trains cannot be set any more.
+    /// The same for a command on an existing run, whose configuration is fixed.
     pub fn machine_only(&self) -> Result<MachineConfig, Mistake> {
         if let Some(setting) = self.settings(Vec::new())?.flag_of_run() {
             let message = format!("{}: the run exists, and its configuration is fixed", setting.what());

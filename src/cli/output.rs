@@ -1,4 +1,4 @@
-//! Standard output, which only results go to.
+//! Standard output, which only has results.
 
 use std::io::{self, Write};
 
@@ -14,14 +14,13 @@ pub enum Format {
     Json,
 }
 
-/// Prints results for people or for programs; what is meant for the other kind of reader is left out.
+/// Prints results for people or for programs, and drops output for the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     format: Format,
 }
 
 impl Output {
-    /// Prints in this format.
     pub fn new(format: Format) -> Self {
         Self { format }
     }
@@ -47,7 +46,7 @@ impl Output {
     }
 }
 
-/// Whether this only says that nobody reads any more, as in `pathswarm … | head`.
+/// Whether the error only means that the reader has gone, as in `pathswarm … | head`.
 pub(super) fn reader_is_gone(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)

@@ -20,10 +20,10 @@ pub struct Export {
     run: PathBuf,
     /// A new folder, for `transformers`.
     folder: PathBuf,
-    /// Which path; its number, as `evaluate` shows it.
+    /// The path's number, as `evaluate` shows it.
     #[arg(long, value_name = "NUMBER", required_unless_present = "ancestor")]
     path: Option<u32>,
-    /// The dense ancestor instead, which gives the features that text is routed by.
+    /// The dense ancestor instead, which computes the features for routing.
     #[arg(long, conflicts_with = "path")]
     ancestor: bool,
 }

@@ -21,7 +21,7 @@ pub(in crate::cli::swarm) fn read(folder: &Path, name: &str) -> Result<Vec<u8>, 
     )
 }
 
-/// All its safetensors files: large models are cut into several.
+/// All its safetensors files: large models are divided into several.
 pub(in crate::cli::swarm) fn weights(folder: &Path) -> Result<Vec<Vec<u8>>, Mistake> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()));
     let entries = entries.or_mistake("give a folder with a model that transformers has saved")?;

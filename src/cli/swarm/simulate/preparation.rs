@@ -1,5 +1,5 @@
-//! What a simulated run starts from, kept so that the same command goes on: the manifest and its blobs in the founder's
-//! folder; the ancestor with its AdamW, and all text, for the dense control.
+//! The starting state of a simulated run, stored so that the same command resumes: the manifest and its blobs in the
+//! founder's folder; the ancestor with its AdamW state, and all text, for the dense control.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -33,13 +33,12 @@ pub fn manifest_bytes(folder: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A run that can be trained, here.
+/// A run that is ready to be trained here.
 pub struct Preparation {
-    /// The run.
     pub manifest: Arc<Manifest>,
     /// A `tokenizer.json`.
     pub tokenizer: Vec<u8>,
-    /// The ancestor with its AdamW.
+    /// The ancestor with its AdamW state.
     pub ancestor: Dense,
     /// All training text.
     pub train: TokenSet,
@@ -50,28 +49,20 @@ pub struct Preparation {
     folder: PathBuf,
 }
 
-/// What is to be prepared.
+/// Inputs of the preparation.
 pub struct Request {
-    /// The run.
     pub run: RunConfig,
-    /// This machine.
     pub machine: MachineConfig,
-    /// The run's folder.
     pub folder: PathBuf,
-    /// To train on.
     pub corpus: CorpusSource,
-    /// To test on.
     pub test_corpus: Option<CorpusSource>,
-    /// Instead of training one.
     pub tokenizer: Option<Vec<u8>>,
-    /// Instead of training one.
     pub ancestor: Option<Vec<Vec<f32>>>,
-    /// The machine's queue.
     pub scheduler: Arc<DeviceScheduler>,
 }
 
 impl Request {
-    /// Founds the run, unless that has been done.
+    /// Creates the run, unless it exists.
     pub fn carry_out(self, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Preparation> {
         let founder = founder_folder(&self.folder);
         let folder = self.folder.join("control");
@@ -99,7 +90,7 @@ impl Request {
 }
 
 impl Preparation {
-    /// The manifest comes last: what it stands for is then there.
+    /// The manifest is written last, so its blobs exist.
     fn keep(folder: PathBuf, created: CreatedRun, founder: &Path) -> anyhow::Result<Self> {
         write_file(&folder.join("ancestor.trainer"), &created.ancestor.state().encode())?;
         for (name, set) in [("train.tokens", &created.train), ("test.tokens", &created.test)] {
@@ -147,7 +138,7 @@ impl Preparation {
         })
     }
 
-    /// How the first test document begins: enough to route it.
+    /// The beginning of the first test document, long enough to route it.
     pub fn a_beginning(&self) -> anyhow::Result<String> {
         let count = self.manifest.config.routing.prefix_tokens;
         let set = if self.test.is_empty() { &self.train } else { &self.test };
@@ -155,7 +146,7 @@ impl Preparation {
         Ok(Tokenizer::from_json(&self.tokenizer)?.decode(beginning))
     }
 
-    /// Where the dense control is kept while it is trained.
+    /// The checkpoint of the dense control.
     pub fn unfinished_dense(&self) -> DenseCheckpoint {
         let of = [self.manifest.corpus.0, self.manifest.ancestor.hash.0].concat();
         DenseCheckpoint { file: self.folder.join("dense.unfinished"), of: BlobHash::of(&of) }
@@ -165,7 +156,7 @@ impl Preparation {
         self.folder.join("dense.json")
     }
 
-    /// The dense control's score, if it was trained before.
+    /// The stored score of the dense control.
     pub fn dense_score(&self) -> anyhow::Result<Option<Score>> {
         let path = self.dense_file();
         if !path.exists() {
@@ -176,7 +167,7 @@ impl Preparation {
         Ok(Some(Score { nats, tokens, bytes }))
     }
 
-    /// Keeps the dense control's score.
+    /// Stores the score of the dense control.
     pub fn keep_dense_score(&self, score: Score) -> anyhow::Result<()> {
         write_file(&self.dense_file(), &serde_json::to_vec(&(score.nats, score.tokens, score.bytes))?)?;
         self.unfinished_dense().remove();

@@ -1,4 +1,4 @@
-//! What was found, as tables for people, objects for programs and images for both.
+//! Results as tables for people, objects for programs and plots for both.
 
 use std::path::PathBuf;
 
@@ -13,12 +13,12 @@ use crate::store::write_file;
 /// Where results go.
 pub(super) struct Shown {
     output: Output,
-    /// Where images go, if anywhere.
+    /// The folder of plots, if any.
     folder: Option<PathBuf>,
 }
 
 impl Shown {
-    /// Makes the folder, if there is to be one.
+    /// Creates the folder, if given.
     pub fn new(output: Output, folder: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(folder) = &folder {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -59,19 +59,19 @@ impl Shown {
         Ok(self.output.text(line)?)
     }
 
-    /// An image, drawn only if a folder for images was named.
+    /// A plot, drawn only if a folder was given.
     pub fn image<T: AsRef<[u8]>>(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         Ok(write_file(&folder.join(name), draw()?.as_ref())?)
     }
 }
 
-/// Four digits behind the point.
+/// With four decimals.
 pub(super) fn number(value: f64) -> String {
     format!("{value:.4}")
 }
 
-/// A path that is looked at, the passages that it reads, and where the results go.
+/// A path, the passages that it reads, and the destination of results.
 pub(super) struct DnaView<'a> {
     pub subject: &'a Subject,
     pub passages: &'a Passages,
