@@ -35,7 +35,7 @@ pub trait Ancestor {
     /// Features of some tokens, `[chunks, width]`.
     fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
 
-    /// Fine-tunes a copy to predict the targets of `training set`, which are below `paths`. Returns its
+    /// Fine-tunes a copy to predict the targets of `training_set`, which are below `paths`. Returns its
     /// log-probabilities of these paths, `[targets][paths]`, at the targets of each set in `asked`.
     fn transduce(
         &mut self,
