@@ -1,4 +1,4 @@
-//! Whom a run by invitation lets in. Signatures are made up: a hash of the signer's key and what it signs.
+//! Tests of admission. Signatures are simulated: a hash of the signer's key and the signed bytes.
 
 use super::admission::{Admission, Refusal};
 use super::authentication::{
@@ -20,7 +20,7 @@ const CREATOR: PeerKey = PeerKey([1; 32]);
 const ANN: PeerKey = PeerKey([2; 32]);
 const BOB: PeerKey = PeerKey([3; 32]);
 const EVE: PeerKey = PeerKey([4; 32]);
-/// Now, and when everything was issued unless it says otherwise.
+/// Now, and the default time of issue.
 const NOW: u64 = 1_000_000;
 
 fn signature(by: PeerKey, bytes: &[u8]) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn key(number: usize) -> PeerKey {
     PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-/// `credential` and one more, by its holder.
+/// `credential` and one more invitation, by its holder.
 fn handed_on(credential: &Credential, to: PeerKey, rank: u8, issued_s: u64, until_s: u64) -> Credential {
     let by = credential.holder(CREATOR);
     let mut next = Invitation { to, rank, issued_s, until_s, signature: Vec::new() };
@@ -65,7 +65,7 @@ fn whoever_may_invite_goes_on_inviting_without_the_creator() {
     let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     let bob = invited(&ann, BOB, MEMBER);
     assert_eq!(book.rank(BOB, NOW), None);
-    // Ann has never been heard of here.
+    // Ann is unknown here.
     assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(true));
     assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(false), "no news");
     assert_eq!((book.rank(BOB, NOW), book.rank(ANN, NOW)), (Some(MEMBER), None));
@@ -96,7 +96,7 @@ fn a_pass_that_was_made_up_lets_nobody_in() {
     assert_eq!(book.present(ANN, circle, NOW), Err(Refusal::Circle));
     let through_the_creator = invited(&invited(&ann, CREATOR, MEMBER), EVE, VISITOR);
     assert_eq!(book.present(EVE, through_the_creator, NOW), Err(Refusal::Circle));
-    // However long it is, the first rank that does not fall ends it.
+    // However long it is, the first rank that does not fall ends the check.
     let endless = Credential(vec![ann.0[0].clone(); 2_000]);
     assert_eq!(book.present(ANN, endless, NOW), Err(Refusal::NoRight(ANN)));
     assert_eq!(book.known(), 0);
@@ -132,7 +132,7 @@ fn who_is_sent_away_goes_with_all_that_it_invited_and_may_be_invited_again() {
     assert_eq!(book.present(BOB, bob, NOW + 6), Err(Refusal::Revoked(ANN)), "the old one is void for good");
     let again = handed_on(&ann, BOB, MEMBER, NOW + 6, NO_EXPIRY_S);
     assert_eq!(book.present(BOB, again, NOW + 6), Ok(true));
-    // Another's word still counts, and so does the creator's over all.
+    // Another peer's revocation still counts, and the creator's overrides all.
     let carol = invited(&Credential::default(), key(1), 4);
     let through_carol = invited(&carol, EVE, MEMBER);
     assert_eq!(book.present(EVE, through_carol, NOW + 6), Ok(true));
@@ -149,7 +149,7 @@ fn nobody_sends_away_whom_it_did_not_invite() {
     book.present(BOB, bob.clone(), NOW).unwrap();
     assert_eq!(book.revoke(revoked(&bob, ANN, NOW)), Err(Refusal::NoRight(BOB)), "upwards");
     assert_eq!(book.revoke(revoked(&bob, CREATOR, NOW)), Err(Refusal::NoRight(BOB)));
-    // A stranger to it: it is kept, for who knows whom it will have invited, and says nothing.
+    // An unknown peer: its revocation is stored, since it may have invited peers, but has no effect.
     let carol = invited(&Credential::default(), key(1), 4);
     assert_eq!(book.revoke(revoked(&carol, BOB, NOW)), Ok(true));
     assert_eq!(book.rank(BOB, NOW), Some(MEMBER + 1));
@@ -203,7 +203,7 @@ fn one_who_invites_without_end_keeps_nobody_else_out() {
         refused += usize::from(book.present(key(number), invited(&ann, key(number), MEMBER), NOW).is_err());
     }
     assert_eq!((book.known(), refused), (MAX_INVITED_BY_ONE, 9));
-    // Nor does it with helpers.
+    // Nor with helpers.
     for helper in 10_000..10_100 {
         let below = invited(&ann, key(helper), 3);
         for number in 0..20 {
@@ -213,7 +213,7 @@ fn one_who_invites_without_end_keeps_nobody_else_out() {
     }
     assert_eq!(book.known(), MAX_ADMITTED_BY_ONE);
     assert_eq!(book.present(BOB, invited(&Credential::default(), BOB, MEMBER), NOW), Ok(true));
-    // Whoever is known keeps its place when it shows another.
+    // A known peer keeps its place when it presents another credential.
     assert_eq!(book.present(key(0), handed_on(&ann, key(0), MEMBER, NOW + 1, NO_EXPIRY_S), NOW), Ok(true));
     assert_eq!(book.revoke(revoked(&Credential::default(), ANN, NOW)), Ok(true));
     let again = handed_on(&Credential::default(), ANN, 4, NOW + 1, NO_EXPIRY_S);

@@ -1,20 +1,20 @@
-//! Centred clipping: no contribution lies further from what the module has done of late than the middle one does.
+//! Centred clipping bounds the distance of each contribution from the module's recent average.
 //!
-//! Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization" (ICML 2021): around a centre `v`,
-//! of contributions `Δ_i` and with a radius `r`,
+//! Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization" (ICML 2021). With a centre `v`,
+//! contributions `Δ_i` and a radius `r`:
 //!
 //! ```text
 //! v + mean[(Δ_i − v) · min(1, r / ‖Δ_i − v‖)]
 //! ```
 //!
-//! It is the mean of the contributions, each drawn towards `v` until it is no further from it than `r`. So what lies within
-//! is added as it is, bit for bit, weights and exact sum stay what they are, and a Byzantine peer moves the mean by `r` and its share
-//! at the most. One round, hence two passes: the distances, and the sum. `r` is the middle distance, of an even number the
-//! lesser one. `v` follows from the state that the update starts from, which all members have: the momentum is a sum of
-//! past averages, of which each counts `β` times as much as the next; divided by the sum of these factors, and by what
-//! averages are rescaled with, it is their mean. Without momentum that is the last average itself.
+//! This is the mean of the contributions, each moved towards `v` until its distance is at most `r`. Contributions
+//! within `r` are added unchanged, bit for bit, with the same weights and exact sum; a Byzantine path moves the mean by
+//! at most `r` times its share. One round takes two passes: distances, then the sum. `r` is the median distance, the
+//! lower one of an even number. `v` follows from the state before the update, which all members have: the momentum is a
+//! sum of past averages with weights that fall by `β`. Divided by the sum of these weights, and by the factor that
+//! rescales averages, it is their mean. Without momentum it is the last average.
 //!
-//! Distances are f64, added in a stated order; each operation is one correctly rounded one, and nothing is fused.
+//! Distances are f64, added in a fixed order. Each operation is one correctly rounded one, without fusing.
 
 use rayon::prelude::*;
 
@@ -31,10 +31,10 @@ pub struct CentredClipping {
 }
 
 impl CentredClipping {
-    /// Around what a state's momentum says, for an update whose average is rescaled for so many paths.
+    /// Centred on the state's momentum, for an update whose average is rescaled for so many paths.
     pub fn around(state: &ModuleState, paths: usize, outer: &OuterConfig) -> Self {
         let factor = f64::from(outer.momentum);
-        // The sum of β^k over the updates so far. What comes after the last that changes it changes nothing.
+        // The sum of β^k over the updates so far, cut off where further terms change nothing.
         let (mut sum, mut power) = (0.0f64, 1.0f64);
         for _ in 0..state.version.0 {
             let more = sum + power;
@@ -48,12 +48,12 @@ impl CentredClipping {
         Self { centre: centre.map(|value| (f64::from(*value) / scale) as f32).collect(), distances: Vec::new() }
     }
 
-    /// The first pass: how far a contribution of as many values is from the centre.
+    /// First pass: the distance of a contribution from the centre.
     pub fn measure(&mut self, values: &[f32]) {
         self.distances.push(self.distance(values));
     }
 
-    /// The second: the contribution as it is added.
+    /// Second pass: clips a contribution before it is added.
     pub fn clip(&self, values: &mut [f32]) {
         let (distance, radius) = (self.distance(values), self.radius());
         if distance <= radius {
@@ -115,7 +115,7 @@ mod tests {
         let around = CentredClipping::around(&state(1, &[1.0, 0.0]), 5, &outer(0.9, Rescale::None));
         let drawn = [[2.0, 0.0], [1.0, 2.0], [2.2, 1.6], [-1.0, 0.0], [1.0, -2.0]].map(Vec::from);
         assert_eq!(clipped(around.clone(), &contributions), drawn);
-        // Of an even number the lesser of the two in the middle.
+        // The lower median of an even number.
         assert_eq!(clipped(around, &contributions[..2])[1], [1.0, 1.0]);
     }
 
@@ -128,7 +128,7 @@ mod tests {
         // Averages of √4·1, then √4·2, with β = 1/2: the momentum is 2/2 + 4 = 5, and 1 counts half as much as 2.
         let two = CentredClipping::around(&state(2, &[5.0]), 4, &outer(0.5, Rescale::SqrtPaths));
         assert_eq!(two.centre, [(5.0f64 / 3.0) as f32]);
-        // For long the sum is 1 / (1 − β).
+        // After many updates, the sum is 1 / (1 − β).
         let long = CentredClipping::around(&state(u64::MAX, &[8.0]), 1, &outer(0.5, Rescale::SqrtPaths));
         assert_eq!(long.centre, [4.0]);
     }

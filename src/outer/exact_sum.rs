@@ -1,17 +1,17 @@
-//! The sum of weighted contributions, the same whatever their order and grouping.
+//! A sum of weighted contributions that does not depend on their order or grouping.
 //!
 //! Adding floats in another order gives other bits; adding integers does not. So each value is rounded once, half to
-//! even, to a multiple of 2⁻³² and cut off at ±(8 − 2⁻³²), which makes it an integer below 2³⁵ in magnitude. It is
+//! even, to a multiple of 2⁻³² and clamped to ±(8 − 2⁻³²), which makes it an integer below 2³⁵ in magnitude. It is
 //! multiplied by its weight and added to an `i64`:
 //!
 //! ```text
 //! one value            |q|     <= 2^35 - 1
 //! times its weight     |q·w|   <= 2^35 - 1 times 2^16   < 2^51   exact in f64, which holds integers to 2^53
-//! all of them          |Σ q·w| <= 2^35 - 1 times 2^28   < 2^63   because the weights may add up to 2^28, no more
+//! all of them          |Σ q·w| <= 2^35 - 1 times 2^28   < 2^63   because the weights may add up to at most 2^28
 //! ```
 //!
-//! 2²⁸ is room for 4096 contributions of the greatest weight. Parameters of outer gradients are far below 1; a value
-//! beyond 8 comes from a path that is diverging, and then a bound is what one wants. The grid's step is 2⁻³² = 2.3e-10.
+//! 2²⁸ allows 4096 contributions of the greatest weight. Values of outer gradients are far below 1. A value beyond 8
+//! comes from a diverging path, for which a bound is useful. The step of the grid is 2⁻³² = 2.3e-10.
 
 use rayon::prelude::*;
 
@@ -27,13 +27,13 @@ pub const MAX_TOTAL_WEIGHT: u64 = (MAX_WEIGHT as u64) << 12;
 /// Steps of the grid in 1: 2³².
 const STEPS: f64 = 4_294_967_296.0;
 
-/// Values are cut off here, in steps of the grid.
+/// The clamp, in steps of the grid.
 const MAX_STEPS: f64 = 8.0 * STEPS - 1.0;
 
-/// 1.5·2⁵². A number below 2⁵¹ added to it is rounded to an integer, half to even, which then stands in the low bits.
+/// 1.5·2⁵². Adding it to a number below 2⁵¹ rounds to an integer, half to even, in the low bits.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
-/// Why a contribution cannot be added. The sum is as it was.
+/// Why a contribution cannot be added. The sum is unchanged.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SumError {
     #[error("{found} values cannot be added to a sum of {expected}")]
@@ -51,27 +51,26 @@ pub enum SumError {
 pub struct ExactSum {
     steps: Vec<i64>,
     weight: u64,
-    /// What it would be if no contribution were capped.
+    /// The weight without norm caps.
     uncapped: u64,
-    /// For each value the weight of the contributions in which it is not zero on the grid, where that is asked for.
+    /// If requested, for each value the weight of the contributions in which it is not zero on the grid.
     senders: Option<Vec<u32>>,
-    /// The sum of weighted lengths, in steps of the grid, where that is asked for.
+    /// If requested, the sum of weighted norms, in steps of the grid.
     lengths: Option<u128>,
 }
 
 impl ExactSum {
-    /// Nothing yet, of `count` values.
+    /// An empty sum of `count` values.
     pub fn new(count: usize) -> Self {
         Self { steps: vec![0; count], weight: 0, uncapped: 0, senders: None, lengths: None }
     }
 
-    /// The same, with what a run's way of averaging needs to know besides.
+    /// The same, with the additional sums that a run's averaging needs.
     pub fn of_run(count: usize, outer: &OuterConfig) -> Self {
         let senders = (outer.divide == Divide::Senders).then(|| vec![0; count]);
         Self { senders, lengths: (outer.rescale == Rescale::Radial).then_some(0), ..Self::new(count) }
     }
 
-    /// How many values.
     pub fn count(&self) -> usize {
         self.steps.len()
     }
@@ -81,14 +80,14 @@ impl ExactSum {
         self.weight
     }
 
-    /// The same sum, of contributions that would weigh so much together if none were capped: their average is divided by
-    /// that, so that one that is capped does not count in full for being alone.
+    /// The same sum with the weight that its contributions would have without norm caps. The average is divided by that
+    /// weight, so that a capped contribution that is alone does not count in full.
     #[must_use]
     pub fn capped_from(self, uncapped: u64) -> Self {
         Self { uncapped, ..self }
     }
 
-    /// What caps leave of an average.
+    /// The factor by which caps reduce an average.
     fn left(&self) -> f64 {
         if self.uncapped > self.weight { self.weight as f64 / self.uncapped as f64 } else { 1.0 }
     }
@@ -151,8 +150,8 @@ impl ExactSum {
         if total > MAX_TOTAL_WEIGHT { Err(SumError::Full(total)) } else { Ok(total) }
     }
 
-    /// `sum / weight · factor`, in f64 and then rounded to f32; zeros if nothing has been added. The weight is that of
-    /// all contributions, or of a value's senders; times what [caps](Self::capped_from) leave of it.
+    /// `sum / weight · factor`, in f64 and then rounded to f32; zeros for an empty sum. The weight is that of all
+    /// contributions or of a value's senders, divided by what [caps](Self::capped_from) leave of it.
     pub fn average(&self, factor: f32) -> Vec<f32> {
         let weight = self.weight.max(1) as f64;
         let factor = f64::from(factor) * self.left();
@@ -166,21 +165,21 @@ impl ExactSum {
         }
     }
 
-    /// The mean length of what was added; 0 if nothing was, or nobody asked for it.
+    /// The mean norm of the contributions; 0 if there are none, or norms were not requested.
     pub fn mean_length(&self) -> f64 {
         self.lengths.unwrap_or(0) as f64 / STEPS / self.weight.max(1) as f64 * self.left()
     }
 }
 
-/// The length of a vector, the same on every machine: parts of a stated size, added in order.
+/// The norm of a vector, the same on every machine: parts of a fixed size, added in order.
 pub(super) fn length(values: &[f32]) -> f64 {
     let squares = |values: &[f32]| values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
     let parts: Vec<f64> = values.par_chunks(CHUNK_VALUES).map(squares).collect();
     parts.into_iter().sum::<f64>().sqrt()
 }
 
-/// Of the values as they stand on the grid, so that nobody's length is more than what is summed. Below 2^63, as 8·√n is for
-/// any n that memory holds: no sum of 4096 of the greatest weight leaves 128 bits.
+/// The norm on the grid, so that it does not exceed what is summed. Below 2^63, as 8·√n is for any n in memory, so 4096
+/// of the greatest weight fit 128 bits.
 fn length_in_steps(values: &[f32]) -> u64 {
     let on_grid: Vec<f32> =
         values.par_iter().map(|value| (weighted_steps(*value, 1.0) as f64 / STEPS) as f32).collect();
@@ -289,7 +288,7 @@ mod tests {
         other.add(&[0.5, 0.25, 0.0], 3).unwrap();
         sum.merge(&other).unwrap();
         assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
-        // Nothing on the grid is nobody's.
+        // Values that round to zero have no sender.
         sum.add(&[0.0, 1.0e-12, 1.0e-12], 4).unwrap();
         assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
     }
@@ -305,7 +304,7 @@ mod tests {
         let both = sum(&[([3.0, 4.0], 1), ([0.0, 1.0], 3)]);
         assert_eq!(both, sum(&[([0.0, 1.0], 3), ([3.0, 4.0], 1)]));
         assert_eq!((both.mean_length(), ExactSum::of_run(2, &outer).mean_length()), (2.0, 0.0));
-        // A Byzantine peer's vector is no longer than what is summed of it.
+        // A Byzantine contribution has no larger norm than what is summed of it.
         assert!((sum(&[([65_536.0, 0.0], 1)]).mean_length() - 8.0).abs() < 1e-6);
     }
 

@@ -1,8 +1,9 @@
-//! What a trainer makes of an update that has come while it went on (Streaming DiLoCo, section 2.3.2).
+//! Mixing an update into the parameters of a path that has trained on (Streaming DiLoCo, section 2.3.2).
 //!
-//! This is a path's own copy, not the replicated state: no other peer has to come to the same.
+//! This changes a path's own copy, not the replicated state, so peers need not agree on it.
 
-/// `own` becomes `α · own + (1 − α) · new`: the path's parameters after its inner steps, and the module's after the update.
+/// `own` becomes `α · own + (1 − α) · new`: the path's parameters after its inner steps, and the module's after the
+/// update.
 ///
 /// # Panics
 /// If the lengths differ.

@@ -1,4 +1,4 @@
-//! Nesterov's momentum as PyTorch's `SGD(nesterov=True)` has it, which DiLoCo and DiPaCo use as outer optimiser.
+//! Nesterov's momentum as in PyTorch's `SGD(nesterov=True)`, the outer optimiser of DiLoCo and DiPaCo.
 //!
 //! With `d` the average outer gradient, `β` the momentum factor and `η` the learning rate:
 //!
@@ -7,8 +7,8 @@
 //! θ ← θ − η·(d + β·m)
 //! ```
 //!
-//! Each of the six operations is one correctly rounded f32 operation, in this order; nothing is fused. So every member
-//! of a module computes the same bits.
+//! Each of the six operations is one correctly rounded f32 operation, in this order, without fusing. So every member of
+//! a module computes the same bits.
 
 use rayon::prelude::*;
 
@@ -17,7 +17,7 @@ use super::CHUNK_VALUES;
 /// One outer step, in place.
 ///
 /// # Panics
-/// If the three slices differ in length: all three belong to one module, and decoders have checked that.
+/// If the three slices differ in length. Decoders have checked that they belong to one module.
 pub fn step(parameters: &mut [f32], momentum: &mut [f32], average: &[f32], learning_rate: f32, momentum_factor: f32) {
     assert!(
         parameters.len() == momentum.len() && parameters.len() == average.len(),

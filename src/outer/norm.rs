@@ -1,11 +1,11 @@
-//! How long an outer gradient is, as an update tells it of each contribution: in 16 bits, the same on every machine.
+//! The norm of an outer gradient in 16 bits, the same on every machine. An update lists it for each contribution.
 
 use super::exact_sum::length;
 
-/// The length of these values as a bfloat16's bits: the upper half of its f32, cut off. Larger bits are a larger length.
-/// What a frame decodes to is finite and at most 65536, so this is finite, too.
+/// The norm as a bfloat16's bits: the upper half of its f32, truncated. Larger bits mean a larger norm. Decoded values
+/// are finite and at most 65536, so the norm is finite too.
 pub fn norm(values: &[f32]) -> u16 {
-    // A sum of nothing is −0.
+    // The sum of nothing is −0.
     let length = length(values).abs().min(f64::from(f32::MAX)) as f32;
     (length.to_bits() >> 16) as u16
 }

@@ -1,5 +1,5 @@
-//! The sum of what an update names, from the bytes: for an owner that could not add contributions as they came, and for
-//! whoever checks what another has made of them.
+//! Recomputes the sum of an update from the bytes of its contributions: for an owner that could not add them as they
+//! arrived, and for audits.
 
 use super::centred_clipping::CentredClipping;
 use super::exact_sum::{ExactSum, SumError};
@@ -10,29 +10,28 @@ use crate::compress::{FrameError, frame};
 use crate::config::OuterConfig;
 use crate::names::{BlobRef, ModuleId};
 
-/// A contribution as an update counts it.
+/// A contribution as an update lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its bytes.
     pub blob: BlobRef,
     pub weight: u32,
-    /// How long it is said to be, as [`norm`] tells it.
+    /// The claimed norm, as from [`norm`].
     pub norm: u16,
 }
 
-/// What contributions are to make an update of.
+/// The module to which contributions are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Onto {
     pub module: ModuleId,
-    /// How many values it has.
+    /// Number of values.
     pub count: usize,
-    /// Its state before the update; needed only where contributions are [clipped](OuterConfig::clips).
+    /// State before the update; needed only for [clipping](OuterConfig::clips).
     pub from: Option<BlobRef>,
-    /// The paths for which the average is rescaled.
+    /// Number of paths for which the average is rescaled.
     pub paths: usize,
 }
 
-/// Why contributions are not what an update says of them.
+/// Why contributions do not match an update.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum NotSo {
     #[error("{} is missing", .0.hash)]
@@ -49,14 +48,14 @@ pub enum NotSo {
     Average,
 }
 
-/// The values of a contribution, and how long it is.
+/// The values of a contribution and their norm.
 pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<(Vec<f32>, u16), FrameError> {
     let values = frame::decode_as(outer.codec, frame, count)?;
     let norm = norm(&values);
     Ok((values, norm))
 }
 
-/// The sum of contributions, whose bytes are fetched one after the other; twice, where they are clipped.
+/// The sum of contributions, whose bytes are fetched one after the other; twice if they are clipped.
 pub fn recount<E>(
     parts: &[Part],
     onto: &Onto,
@@ -68,7 +67,7 @@ pub fn recount<E>(
     Ok(added.map(|()| sum))
 }
 
-/// Each contribution's values as they are added, and its weight.
+/// Calls back with each contribution's values as they are added, and its weight.
 pub fn each_counted<E>(
     parts: &[Part],
     onto: &Onto,
@@ -104,7 +103,7 @@ pub fn each_counted<E>(
     Ok(Ok(()))
 }
 
-/// Of one contribution, if it is what is said of it.
+/// The values of one contribution, if they match the update.
 fn values<E>(
     part: &Part,
     count: usize,
@@ -121,7 +120,7 @@ fn values<E>(
     Ok(so)
 }
 
-/// Whether an average is that of a sum: in its values, since what packs their bytes may differ from machine to machine.
+/// Whether an average is that of a sum. Compares values, since compressed bytes may differ between machines.
 pub fn check_average(sum: &ExactSum, average: &[u8], paths: usize, outer: &OuterConfig) -> Result<(), NotSo> {
     let codec = outer.average_codec();
     let values = |frame: &[u8]| frame::decode_as(codec, frame, sum.count()).ok();
@@ -146,7 +145,7 @@ mod tests {
     const COUNT: usize = 300;
     const ONTO: Onto = Onto { module: ModuleId { level: 0, expert: 0 }, count: COUNT, from: None, paths: 3 };
 
-    /// Three contributions, and what they are to an update.
+    /// Three contributions, as blobs and as parts of an update.
     fn made() -> (BTreeMap<BlobHash, Vec<u8>>, Vec<Part>) {
         let outer = OuterConfig::default();
         let frame = |number: usize| {

@@ -1,12 +1,12 @@
-//! How the average of outer gradients is scaled before it is applied.
+//! Scaling of the average of outer gradients before it is applied.
 
 use super::exact_sum::{ExactSum, length};
 use crate::config::Rescale;
 
 /// √P for the P distinct paths in an update (DiPaCo, section 2.3), or 1.
 ///
-/// Averaging P gradients that point in different directions shrinks them by about √P; this undoes it, so that modules
-/// which many paths share learn as fast as those which few do. 1 for no paths at all, and where lengths decide.
+/// Averaging P gradients in different directions shrinks them by about √P. This factor undoes it, so that modules with
+/// many paths learn as fast as those with few. 1 for no paths, and for radial scaling.
 pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     match rescale {
         // A grid has at most 2^20 paths, which f32 holds exactly; its square root is correctly rounded everywhere.
@@ -15,11 +15,11 @@ pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     }
 }
 
-/// The largest magnitude of a rescaled average: 8, where the exact sum stops, times √P of the most paths that a grid
-/// may have. Where parts nearly cancel, a radial average would go beyond it.
+/// The largest magnitude of a rescaled average: 8, the clamp of the exact sum, times √P of the largest grid. If
+/// contributions nearly cancel, a radial average would exceed it.
 const MOST: f32 = 8.0 * 1024.0;
 
-/// The average of a sum as a run wants it. Radial: the direction of the mean, with the mean length of what was added;
+/// The average of a sum, scaled for a run. Radial: the direction of the mean with the mean norm of the contributions;
 /// zeros stay zeros.
 pub fn rescaled(sum: &ExactSum, rescale: Rescale, distinct_paths: usize) -> Vec<f32> {
     let mut average = sum.average(rescale_factor(rescale, distinct_paths));
@@ -44,7 +44,7 @@ mod tests {
         assert_eq!(rescaled(&sum, Rescale::Radial, 2), [0.0, 0.0]);
         sum.add(&[1.0, 0.0], 1).unwrap();
         sum.add(&[0.0, 3.0], 1).unwrap();
-        // The mean is (0.5, 1.5), the mean length 2.
+        // The mean is (0.5, 1.5), the mean norm 2.
         let [x, y] = rescaled(&sum, Rescale::Radial, 2)[..] else { panic!("two values") };
         assert!((x.hypot(y) - 2.0).abs() < 1.0e-6 && (y / x - 3.0).abs() < 1.0e-6);
     }

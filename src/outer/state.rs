@@ -1,7 +1,7 @@
-//! The replicated state of a module: everything its next update depends on, in one canonical encoding.
+//! The replicated state of a module: everything on which its next update depends, in one canonical encoding.
 //!
-//! The BLAKE3 of that encoding is what an update attests, and also the name under which the state is stored and
-//! fetched as a blob. Two members with the same hash hold the same bits.
+//! The BLAKE3 of that encoding is what an update attests, and also the name of the state as a blob. Two members with
+//! the same hash hold the same bits.
 
 use std::io::{self, Write};
 
@@ -16,28 +16,26 @@ use crate::names::{BlobHash, ModuleId, Version};
 const MAGIC: [u8; 4] = *b"pswm";
 /// Parameters and momentum.
 const FORMAT_SYNCHRONOUS: u16 = 1;
-/// And what is gathered for the momentum.
+/// The same, and the averages gathered for the momentum.
 const FORMAT_ASYNCHRONOUS: u16 = 2;
 const HEADER_BYTES: usize = 28;
 
-/// Values turned into bytes at a time, when writing.
+/// Values converted to bytes at a time.
 const WRITTEN_VALUES: usize = 1 << 16;
 
-/// The largest magnitude of an average that is applied. The exact sum stops at 8, and √P is at most √2²⁰ = 1024; this
-/// leaves room for the codec's rounding, and keeps parameters finite for longer than any run.
+/// The largest magnitude of an average that is applied. The exact sum stops at 8, and √P is at most √2²⁰ = 1024. The
+/// rest is for the rounding of the codec. It keeps parameters finite for longer than any run.
 const MAX_AVERAGE: f32 = 16384.0;
 
 /// A module's parameters and the state of its outer optimiser, at one version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleState {
     pub module: ModuleId,
-    /// How many updates it has had.
+    /// Number of updates.
     pub version: Version,
-    /// Its parameters, flat.
     pub parameters: Vec<f32>,
-    /// Nesterov's momentum, as many values.
     pub momentum: Vec<f32>,
-    /// In the asynchronous mode, what is on its way into the momentum.
+    /// In the asynchronous mode, the averages gathered for the momentum.
     pub gathered: Option<Gathered>,
 }
 
@@ -59,7 +57,7 @@ pub enum StateError {
 }
 
 impl ModuleState {
-    /// Version 0: these parameters, momentum at rest.
+    /// Version 0: these parameters, with zero momentum.
     pub fn initial(module: ModuleId, parameters: Vec<f32>, mode: OuterMode) -> Self {
         let momentum = vec![0.0; parameters.len()];
         let gathered = match mode {
@@ -69,8 +67,8 @@ impl ModuleState {
         Self { module, version: Version(0), parameters, momentum, gathered }
     }
 
-    /// Applies an update: one Nesterov step, and the next version. What share of a round it is matters to the delayed
-    /// momentum of the asynchronous mode alone.
+    /// Applies an update: one Nesterov step, and the next version. The share of a round matters only to the delayed
+    /// momentum of the asynchronous mode.
     pub fn apply(
         &mut self,
         average: &[f32],
@@ -97,7 +95,7 @@ impl ModuleState {
         Ok(())
     }
 
-    /// Bytes of an encoded state with `count` parameters.
+    /// Size of an encoded state with `count` parameters.
     pub fn size_bytes(count: usize, mode: OuterMode) -> u64 {
         let values = (size_of::<f32>() as u64).saturating_mul(count as u64);
         let (fixed, kinds) = match mode {
@@ -111,7 +109,6 @@ impl ModuleState {
         if self.gathered.is_some() { OuterMode::Asynchronous } else { OuterMode::Synchronous }
     }
 
-    /// The canonical encoding.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::size_bytes(self.parameters.len(), self.mode()) as usize);
         self.write_to(&mut bytes).expect("a vector takes all bytes");
@@ -150,7 +147,7 @@ impl ModuleState {
         BlobHash(*hasher.finalize().as_bytes())
     }
 
-    /// The state in these bytes, if it is of the module `expected`, which has `count` parameters.
+    /// Decodes the state of the module `expected` with `count` parameters.
     pub fn decode(bytes: &[u8], expected: ModuleId, count: usize) -> Result<Self, StateError> {
         let (header, values) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(StateError::NotAState)?;
         let (magic, fields) = header.split_at(MAGIC.len());
@@ -192,7 +189,7 @@ impl ModuleState {
     }
 }
 
-/// `N` bytes of the header at `at`; both are constants that lie within it.
+/// `N` bytes of the header at `at`. Both are constants within it.
 fn field<const N: usize>(fields: &[u8], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&fields[at..at + N]);
@@ -203,7 +200,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.par_iter().with_min_len(CHUNK_VALUES).map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// False if any value is beyond the bound or not finite.
+/// False if a value is beyond the bound or not finite.
 fn all_within(values: &[f32], bound: f32) -> bool {
     let largest = |values: &[f32]| values.iter().fold(0, |most: u32, value| most.max(value.abs().to_bits()));
     values.par_chunks(CHUNK_VALUES).all(|values| largest(values) <= bound.to_bits())

@@ -1,5 +1,5 @@
-//! An outer step, on the bytes that are stored and sent: what an owner makes of a sum, and what every member makes of
-//! that. The peer and the simulator both call just this.
+//! An outer step on encoded bytes: an owner combines a sum into an average, and every member applies it. Peers and the
+//! simulator share this code.
 
 use super::delayed::Share;
 use super::exact_sum::ExactSum;
@@ -9,7 +9,6 @@ use crate::compress::{EncodeError, FrameError, frame};
 use crate::config::OuterConfig;
 use crate::names::ModuleId;
 
-/// Why an average could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     #[error("the state before it: {0}")]
@@ -23,7 +22,8 @@ pub fn combine(sum: &ExactSum, paths: usize, outer: &OuterConfig) -> Result<Vec<
     frame::encode(outer.average_codec(), &rescaled(sum, outer.rescale, paths))
 }
 
-/// The encoded state that a compressed average, this share of a round, makes of an encoded state of `count` values.
+/// Applies a compressed average, with this share of a round, to an encoded state of `count` values, and returns the new
+/// encoded state.
 pub fn apply(
     state: &[u8],
     module: ModuleId,
@@ -49,7 +49,7 @@ mod tests {
     const COUNT: usize = 300;
 
     proptest! {
-        /// No contribution that is taken keeps an owner from making an update that everybody can apply.
+        /// No accepted contribution prevents an update that every member can apply.
         #[test]
         fn whatever_is_contributed_makes_an_update(
             codec in prop::sample::select(vec![Codec::Fp32, Codec::Int4, Codec::Int2, Codec::Sparse, Codec::TopK(40)]),

@@ -1,4 +1,4 @@
-//! Many seeds of a scenario, on all cores.
+//! Runs many seeds of a scenario on all cores.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,24 +12,23 @@ use crate::simulator::invariants::none_lost::Tally;
 use crate::simulator::trace::{Trace, hash_of_seeds};
 use crate::simulator::{Failure, Outcome, Scenario, run, run_traced};
 
-/// What all seeds of a drill came to.
+/// The results of all seeds of a drill.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Seeds that ran without a violation.
     pub seeds: u64,
-    /// What was seen in all of them.
     pub counts: Counts,
-    /// What became of all contributions.
+    /// The fates of all contributions.
     pub tally: Tally,
-    /// Inner steps that the chains which go on have counted, summed over their contributions.
+    /// Inner steps counted in the final chains, summed over their contributions.
     pub accepted_steps: u64,
     /// Virtual time until every path was done.
     pub took_ms: u64,
-    /// The longest of one seed.
+    /// The longest time of one seed.
     pub slowest_ms: u64,
     /// The loss at the end, summed over the seeds.
     pub losses: f64,
-    /// From when on the loss was at the given one or below, of each seed that came there.
+    /// The time at which the loss reached the given one, for each seed that did.
     pub reached_ms: Vec<u64>,
 }
 
@@ -57,7 +56,7 @@ impl Summary {
     }
 }
 
-/// Runs the seeds. `done` is told after each how many have run.
+/// Runs the seeds. `done` is called after each with their number.
 ///
 /// # Errors
 /// The failure of the lowest seed that fails, for any number of cores.
@@ -71,8 +70,8 @@ pub fn drill(scenario: &Arc<Scenario>, seeds: Range<u64>, done: impl Fn(u64) + S
     Ok(outcomes.iter().fold(Summary::default(), Summary::with))
 }
 
-/// Runs the seeds and hashes their traces: one hash for all of them, in their order. It stays the same while a change leaves
-/// behaviour as it is. `done` is told after each how many have run.
+/// Runs the seeds and hashes their traces into one hash, in their order, which changes only if the behaviour does.
+/// `done` is called after each with their number.
 ///
 /// # Errors
 /// The failure of the lowest seed that fails.
@@ -90,7 +89,7 @@ pub fn trace_hash(
     Ok(hash_of_seeds(&hashes.into_iter().flatten().collect::<Vec<_>>()))
 }
 
-/// What came of each seed, in their order; or of the lowest that failed, after which none is begun.
+/// The result of each seed, in order; or of the lowest that failed, after which none is begun.
 fn up_to_the_first_failure<T: Send, E: Send>(
     seeds: Range<u64>,
     one: impl Fn(u64) -> Result<T, E> + Sync,

@@ -1,5 +1,5 @@
-//! A swarm in one thread and in virtual time: the real protocol core, outer arithmetic and compression; everything else is
-//! simulated from a seed. A failure repeats with the same seed.
+//! A swarm in one thread and in virtual time: the real protocol core, outer arithmetic and compression; everything else
+//! is simulated from a seed. A failure repeats with the same seed.
 //!
 //! In the order of a drill:
 //!
@@ -7,7 +7,7 @@
 //! 2. [`rng`] draws from the seed; the fault schedule of a seed is drawn first.
 //! 3. `peer` is one peer: its core, its disk, and a trainer whose steps a [`peer::learner`] makes.
 //! 4. [`world`] runs all peers: an event queue, a network, the actions of each core, crashes and restarts.
-//! 5. [`invariants`] are checked after every event and at the end; [`counts`] is what was measured.
+//! 5. [`invariants`] are checked after every event and at the end; [`counts`] has the measurements.
 //! 6. [`drill`] runs many seeds on all cores; [`trace`] hashes or prints the events of one.
 
 pub mod counts;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use scenario::{Scenario, ScenarioError};
 pub use trace::Trace;
 
-/// What went wrong, with all that is needed to see it again.
+/// A violation, with everything needed to reproduce it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {invariant} at {at_ms} ms: {detail}")]
 pub struct Failure {
@@ -34,24 +34,23 @@ pub struct Failure {
     pub detail: String,
 }
 
-/// What a seed came to.
+/// The result of a seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Virtual time at which every path was done.
     pub finished_ms: u64,
     /// BLAKE3 over all events and actions, if they were hashed: equal for equal seeds.
     pub trace: Option<crate::names::BlobHash>,
-    /// What was seen.
     pub counts: counts::Counts,
-    /// The mean over all paths of ½‖θ − target‖² a value, by weight, at the end.
+    /// The mean over all paths of ½‖θ − target‖² per value, by weight, at the end.
     pub loss: f64,
-    /// From when on the loss was at the scenario's `given_loss` or below; nothing if it is not, or none is given.
+    /// The time at which the loss reached the scenario's `given_loss`; `None` if it did not, or none is given.
     pub reached_ms: Option<u64>,
-    /// The most versions that a contribution was late.
+    /// The largest lateness of a contribution, in versions.
     pub staleness_most: u64,
-    /// Inner steps that the chains which go on have counted, summed over their contributions.
+    /// Inner steps counted in the final chains, summed over their contributions.
     pub accepted_steps: u64,
-    /// What became of all contributions.
+    /// The fates of all contributions.
     pub tally: invariants::none_lost::Tally,
 }
 
@@ -60,7 +59,7 @@ pub fn run(scenario: &Arc<Scenario>, seed: u64) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).run()
 }
 
-/// The same, written down.
+/// The same, with a trace.
 pub fn run_traced(scenario: &Arc<Scenario>, seed: u64, trace: Trace) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).traced(trace).run()
 }

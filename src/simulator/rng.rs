@@ -1,4 +1,4 @@
-//! Chance, all of it from a drill's seed.
+//! Random numbers, all from a drill's seed.
 
 use std::ops::RangeInclusive;
 
@@ -8,13 +8,11 @@ use serde::Deserialize;
 
 use crate::seed::Seed;
 
-/// A whole number drawn anew each time: `[least, most]` in a scenario's file, both of them possible.
+/// A range to draw whole numbers from: `[least, most]` in a scenario's file, both inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "[u64; 2]")]
 pub struct Between {
-    /// The smallest.
     pub least: u64,
-    /// The largest.
     pub most: u64,
 }
 
@@ -30,7 +28,7 @@ impl From<RangeInclusive<u64>> for Between {
     }
 }
 
-/// One stream of chance.
+/// One random stream.
 #[derive(Debug)]
 pub struct SeededRng(ChaCha8Rng);
 
@@ -40,23 +38,21 @@ impl SeededRng {
         Self(Seed::root(seed).child(purpose).generator())
     }
 
-    /// A number of a range.
     pub fn draw(&mut self, between: Between) -> u64 {
         let width = between.most.saturating_sub(between.least).saturating_add(1);
         between.least + self.0.next_u64() % width
     }
 
-    /// One of so many, counted from zero; zero if there are none.
+    /// An index below `of`; 0 if there are none.
     pub fn pick(&mut self, of: usize) -> usize {
         (self.0.next_u64() % of.max(1) as u64) as usize
     }
 
-    /// Between zero and one, one excluded.
+    /// Between zero (inclusive) and one (exclusive).
     pub fn share(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether something of this probability happens.
     pub fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.share() < probability
     }

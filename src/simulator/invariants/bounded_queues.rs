@@ -1,4 +1,4 @@
-//! Whatever happens, nothing that a node keeps grows beyond its named limit.
+//! Invariant: no queue or table of a node grows beyond its limit.
 
 use crate::protocol::Node;
 

@@ -1,10 +1,9 @@
-//! A path goes on with what it has left: the residual of a phase goes into the next, so that what compression takes
-//! from one outer gradient comes with a later one.
+//! Invariant: a path resumes with its residual, so that the next outer gradient contains what compression dropped.
 
 use crate::names::{BlobRef, PathId};
 use crate::protocol::journal::record::Record;
 
-/// What a path's trainer has come to, by the journal of the peer that holds it.
+/// The last trainer state of a path, from the journal of its holder.
 fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
     let (mut holds, mut left) = (false, None);
     for record in journal {
@@ -53,7 +52,7 @@ mod tests {
         for wrong in [None, Some(first)] {
             assert!(look(&journal, path, wrong).is_err_and(|wrong| wrong.starts_with("path 3 goes on with")));
         }
-        // With the path goes what it had left.
+        // The residual moves with the path.
         journal.extend([lease(false), finished, lease(true)]);
         assert_eq!(look(&journal, path, None), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! Along a chain, no contribution is counted twice.
+//! Invariant: along a chain, no contribution is counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,17 @@ use crate::names::{ModuleId, Version};
 use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::wire::message::{ContributionKey, GENESIS, SignedUpdate, UpdateHash};
 
-/// What each place of each chain has counted since genesis.
+/// The contributions that each place of each chain has counted since genesis.
 #[derive(Debug, Default)]
 pub struct CountedOnce {
     places: BTreeMap<(ModuleId, UpdateHash), Place>,
     /// The heads that each peer has had of each module.
     heads: BTreeMap<(usize, ModuleId), BTreeSet<UpdateHash>>,
-    /// Contributions that came a version or more late, on whatever chain.
+    /// Contributions that came a version or more late, on any chain.
     pub late: u64,
 }
 
-/// What one update counts, and which it follows.
+/// The contributions of one update, and its parent.
 #[derive(Debug)]
 struct Place {
     parent: UpdateHash,
@@ -62,7 +62,8 @@ impl CountedOnce {
         std::iter::successors(at(place), move |after| at(after.parent))
     }
 
-    /// Whether a peer has had a chain that had counted a contribution so long ago that the peer no longer had to keep it.
+    /// Whether a peer has had a chain that had counted a contribution so long ago that the peer no longer had to retain
+    /// it.
     pub fn had_counted_long_ago(&self, peer: usize, module: ModuleId, contribution: ContributionKey) -> bool {
         let (_, parent, _) = contribution;
         let heads = self.heads.get(&(peer, module)).into_iter().flatten();
@@ -72,13 +73,13 @@ impl CountedOnce {
         })
     }
 
-    /// Whether any chain, given up since or not, has counted a contribution.
+    /// Whether any chain, abandoned or not, has counted a contribution.
     pub fn has_ever_counted(&self, module: ModuleId, contribution: ContributionKey) -> bool {
         let of_module = self.places.iter().filter(|((of, _), _)| *of == module);
         of_module.map(|(_, place)| place).any(|place| place.counts.contains(&contribution))
     }
 
-    /// Everything that a place's chain has counted since genesis; nothing at genesis.
+    /// All contributions of a place's chain since genesis; empty at genesis.
     pub fn counted(&self, module: ModuleId, place: UpdateHash) -> BTreeSet<ContributionKey> {
         self.back_from(module, place).flat_map(|place| &place.counts).copied().collect()
     }

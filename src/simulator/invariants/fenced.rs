@@ -1,9 +1,9 @@
-//! Receivers fence: what an owner says that has been replaced, as far as the hearer knows, is not taken.
+//! Invariant: fencing. Updates of an owner that was replaced, as far as the receiver knows, are rejected.
 
 use crate::protocol::wire::message::Update;
 use crate::protocol::{Event, Message, Node};
 
-/// The update that is being heard, if its term is over and nothing else has brought it here before.
+/// The received update, if its term is over and it has not arrived before by other means.
 pub fn outdated(node: &Node, event: &Event) -> Option<Update> {
     let Event::Heard { module, message, .. } = event else { return None };
     let Message::Update(signed) = message.as_ref() else { return None };

@@ -1,4 +1,4 @@
-//! What must hold at every moment, or at the end, one promise a file.
+//! Invariants that hold at every moment, or at the end, one per file.
 
 pub mod bounded_queues;
 pub mod carried_on;
@@ -9,7 +9,7 @@ pub mod one_state;
 pub mod one_sum;
 pub mod one_writer;
 
-/// What they have seen of one swarm.
+/// The observations of one swarm.
 #[derive(Debug, Default)]
 pub struct Invariants {
     /// The same update makes the same state.

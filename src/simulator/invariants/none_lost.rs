@@ -1,14 +1,15 @@
-//! No contribution is lost silently: at the end each is counted, or another's work on the path from the same update is, or it
-//! was told of as too old, or is shown as uncounted where it is kept, or went with the only peer that had it; or it was counted in a
-//! chain that was given up, so long before that whoever had trained it did not have to keep it any more. One limit is known: who leaves a module after its contribution was
-//! counted keeps it no longer, and if that chain is given up later and its owner is gone as well, so is the contribution.
+//! Invariant: no contribution is lost silently. At the end, each contribution is counted; or another one of the path
+//! from the same update is; or it was reported as too old; or it is retained and shown as uncounted; or it went down
+//! with the only peer that had it; or it was counted in a chain that was abandoned so long after that its peer no
+//! longer had to retain it. One limit is known: a peer that leaves a module after its contribution was counted drops
+//! it. If that chain is abandoned later and its owner is gone too, so is the contribution.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{BlobHash, ModuleId, PathId, Version};
 use crate::protocol::wire::message::{ContributionKey, UpdateHash};
 
-/// Every contribution that was ever safely on a disk.
+/// Every contribution that was ever stored on a disk.
 #[derive(Debug, Default)]
 pub struct NoneLost {
     trained: BTreeMap<(ModuleId, ContributionKey), Trained>,
@@ -16,32 +17,32 @@ pub struct NoneLost {
     left: BTreeSet<(usize, ModuleId, ContributionKey)>,
 }
 
-/// Who has trained one, and from which update.
+/// The peers that have trained a contribution, and its base update.
 #[derive(Debug, Default)]
 struct Trained {
     peers: BTreeSet<usize>,
     from: Option<UpdateHash>,
 }
 
-/// What became of them.
+/// The fates of contributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// In a chain that goes on.
+    /// Counted in a final chain.
     pub counted: usize,
-    /// In no chain, as one has what another trained for the path from the same update.
+    /// In no chain, since one counts another peer's contribution for the path from the same update.
     pub twice: usize,
-    /// Kept and shown as uncounted: the module was done before they came.
+    /// Retained and shown as uncounted: the module was done before they came.
     pub uncounted: usize,
-    /// Told of as too old.
+    /// Reported as too old.
     pub told: usize,
-    /// Counted in a chain that was given up, so long ago that whoever had trained it did not keep it any more.
+    /// Counted in an abandoned chain, so long ago that its peer no longer retained it.
     pub given_up: usize,
-    /// Gone with their peer; or in a chain that was given up after the peer had left the module.
+    /// Gone with their peer; or in a chain that was abandoned after the peer had left the module.
     pub gone: usize,
 }
 
 impl Tally {
-    /// Takes in another swarm's.
+    /// Adds the fates of another swarm.
     pub fn add(&mut self, other: &Self) {
         self.counted += other.counted;
         self.twice += other.twice;
@@ -53,20 +54,20 @@ impl Tally {
 }
 
 impl NoneLost {
-    /// A peer has finished training this, and its journal says so; from an update, if of what is trained from one only the
-    /// first is to be counted.
+    /// A peer has finished training this, and its journal has it; with a base update, if only the first from one base
+    /// is counted.
     pub fn trained(&mut self, peer: usize, module: ModuleId, contribution: ContributionKey, from: Option<UpdateHash>) {
         let trained = self.trained.entry((module, contribution)).or_default();
         trained.peers.insert(peer);
         trained.from = from;
     }
 
-    /// A peer says that this has become too old.
+    /// A peer reports that this has become too old.
     pub fn told(&mut self, peer: usize, module: ModuleId, path: PathId, parent: Version) {
         self.told.entry((module, path, parent)).or_default().insert(peer);
     }
 
-    /// A peer leaves a module, and no longer keeps what it trained for it.
+    /// A peer leaves a module, and no longer retains its contributions.
     pub fn left(&mut self, peer: usize, module: ModuleId) {
         let by_it = |trained: &Trained| trained.peers.contains(&peer);
         let of_module = self.trained.iter().filter(|((of, _), trained)| *of == module && by_it(trained));
@@ -91,7 +92,7 @@ impl NoneLost {
             let may_be_gone = |peer: &usize| {
                 self.left.contains(&(*peer, *module, *contribution)) && ever_counted(*module, *contribution)
             };
-            // Whoever had combined it may have offered it for whoever trained it.
+            // The owner may have offered it on behalf of its trainer.
             let told = self.told.get(&(*module, path, parent));
             let is_told = told.is_some_and(|told| !told.is_disjoint(peers) || ever_counted(*module, *contribution));
             if counted(*module, *contribution) {

@@ -1,10 +1,10 @@
-//! The same contributions make the same sum, in whatever order they came: an owner that begins again, or another in its
-//! place, makes the very same update of them.
+//! Invariant: the same contributions make the same sum in any order. An owner that starts again, or another in its
+//! place, makes the same update of them.
 
 use crate::config::OuterConfig;
 use crate::outer::exact_sum::ExactSum;
 
-/// What was summed, decoded, and its weight.
+/// The decoded values of a contribution, and its weight.
 pub type Summand = (Vec<f32>, u32);
 
 /// # Errors

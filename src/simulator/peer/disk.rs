@@ -1,7 +1,6 @@
-//! What a peer has after a crash: blobs that were written whole, and journal records that were synced.
+//! A peer's disk after a crash: complete blobs, and synced journal records.
 //!
-//! What was not synced is as it comes: a blob that was removed may be there again, and of a record that was being
-//! written nothing counts.
+//! Unsynced changes may or may not survive: a removed blob may reappear, and an incomplete record is ignored.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +9,10 @@ use crate::protocol::journal::record::Record;
 use crate::sampling::WorkerSlots;
 use crate::simulator::rng::SeededRng;
 
-/// Removals that may come undone.
+/// Removals that may be undone.
 const UNSYNCED_REMOVALS: usize = 8;
 
-/// A journal of more records, and of twice as many as when it was last rewritten, is rewritten, as a peer does.
+/// A journal with more records, and twice as many as after the last rewrite, is rewritten, as in a peer.
 const JOURNAL_RECORDS: usize = 128;
 
 /// A peer's disk.
@@ -27,7 +26,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// With these blobs on it.
+    /// With these blobs.
     pub fn with<'a>(blobs: impl IntoIterator<Item = &'a Vec<u8>>) -> Self {
         let mut disk = Self::default();
         for bytes in blobs {
@@ -36,7 +35,7 @@ impl Disk {
         disk
     }
 
-    /// Of a peer that was there when the run began, and holds a path.
+    /// Of a peer that has a path from the start of the run.
     pub fn placed(slots: &WorkerSlots, path: PathId, genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
         let modules = slots.modules(path, Phase(0));
         let mut disk = Self::default();
@@ -48,7 +47,7 @@ impl Disk {
         disk
     }
 
-    /// Keeps a blob.
+    /// Stores a blob.
     pub fn put(&mut self, bytes: Vec<u8>) -> BlobRef {
         let blob = BlobRef::of(&bytes);
         self.blobs.insert(blob.hash, bytes);
@@ -60,7 +59,7 @@ impl Disk {
         self.blobs.get(&blob)
     }
 
-    /// Makes room, once everything has been written that goes with these records.
+    /// Rewrites a long journal, once everything that goes with these records is written.
     pub fn rewrite_if_long(&mut self, records: impl FnOnce() -> Vec<Record>) {
         if self.journal.len() > JOURNAL_RECORDS.max(2 * self.rewritten) {
             self.journal = records();
@@ -68,7 +67,6 @@ impl Disk {
         }
     }
 
-    /// Drops a blob.
     pub fn remove(&mut self, blob: BlobHash) {
         let Some(bytes) = self.blobs.remove(&blob) else { return };
         if self.removed.len() >= UNSYNCED_REMOVALS {
@@ -77,18 +75,16 @@ impl Disk {
         self.removed.push((blob, bytes));
     }
 
-    /// The machine goes down: some of what was removed last is there again.
+    /// The machine crashes: some of the last removals are undone.
     pub fn crash(&mut self, rng: &mut SeededRng) {
         let returned = std::mem::take(&mut self.removed).into_iter().filter(|_| rng.chance(0.5));
         self.blobs.extend(returned);
     }
 
-    /// Drops all others.
     pub fn remove_all_but(&mut self, keeps: impl Fn(BlobHash) -> bool) {
         self.blobs.retain(|blob, _| keeps(*blob));
     }
 
-    /// Every blob that is there.
     pub fn names(&self) -> impl Iterator<Item = BlobHash> {
         self.blobs.keys().copied()
     }

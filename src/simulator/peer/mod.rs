@@ -23,23 +23,23 @@ pub(super) struct Peer {
     pub(super) key: PeerKey,
     pub(super) node: Node,
     pub(super) disk: Disk,
-    /// Open sums, and the running norm by which what comes into them is capped.
+    /// Open sums, with the running norm that caps contributions.
     pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
     pub(super) trainer: Trainer,
-    /// When its aggregator has done what it was asked so far.
+    /// When its aggregator will be free.
     pub(super) aggregator_free_ms: u64,
     pub(super) up: bool,
-    /// For good.
+    /// Whether it will not return.
     pub(super) gone: bool,
-    /// It crashes after so many more actions.
+    /// Number of further actions until it crashes.
     pub(super) dies_after: Option<u64>,
-    /// Until when it stands still.
+    /// End of its freeze.
     pub(super) frozen_until_ms: u64,
-    /// Until when its disk takes nothing.
+    /// End of its disk's pressure.
     pub(super) full_until_ms: u64,
-    /// What its node wants done, and the disk does not let it.
+    /// Actions of its node that wait for the disk.
     pub(super) stalled: VecDeque<Action>,
-    /// For when its next tick stands in the event queue.
+    /// Time of its next tick in the event queue.
     pub(super) tick_ms: Option<u64>,
     pub(super) clock: OwnClock,
 }
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// Nothing of it is left but its disk.
+    /// Only its disk remains.
     pub(super) fn go_down(&mut self) {
         self.dies_after = None;
         self.up = false;

@@ -2,40 +2,40 @@
 
 use serde::Deserialize;
 
-/// How one lies.
+/// The behaviour of a Byzantine peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Byzantine {
-    /// Bytes of what it says are changed at random; what still decodes is heard.
+    /// Its messages are changed at random; those that still decode are delivered.
     Garbage,
-    /// It says more than fits: leases, addresses, sizes.
+    /// Its messages exceed limits: leases, addresses, sizes.
     Oversize,
-    /// It repeats what others said long ago, in their names.
+    /// It repeats old messages of others, in their names.
     Replayed,
-    /// As owner it signs two updates, and tells each to one half.
+    /// As owner it signs two updates, and sends each to one half.
     Equivocating,
     /// It claims every module with every heartbeat.
     FalseOwnership,
-    /// Its updates attest states that they do not make, its offers name blobs that there are not.
+    /// Its updates attest wrong states, and its offers name blobs that do not exist.
     WrongHashes,
-    /// It contributes ten times what it has trained, the other way.
+    /// It contributes ten times its negated outer gradient.
     SignFlipped,
-    /// It contributes what is no number.
+    /// It contributes values that are not finite.
     NotFinite,
-    /// It trains once, and contributes that again and again.
+    /// It trains once, and repeats that contribution.
     Stale,
-    /// It contributes what a neighbour has.
+    /// It copies a neighbour's contribution.
     Copied,
-    /// As owner it publishes the reverse of what was contributed.
+    /// As owner it publishes the negated average.
     WrongAverage,
-    /// It says of every update that it is wrong.
+    /// It accuses every update.
     FalseProofs,
-    /// Its updates count with weights that are not so, its heads are heavier than they are.
+    /// Its updates have wrong weights, and its heads are too heavy.
     WrongWeights,
 }
 
 impl Byzantine {
-    /// As a scenario's file names it.
+    /// Its name in a scenario's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Garbage => "byzantine: garbage",

@@ -1,17 +1,17 @@
-//! Peers' own clocks: begun at different times, and not equally fast.
+//! Peers' own clocks: with different offsets and rates.
 
 use serde::Deserialize;
 
 use crate::clock::Millis;
 use crate::simulator::rng::SeededRng;
 
-/// How far clocks may lie apart.
+/// Bounds of clock differences.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clocks {
-    /// At the start, at the most.
+    /// Largest offset at the start.
     pub skew_ms: u64,
-    /// How much too fast or too slow, at the most, in millionths.
+    /// Largest drift, in millionths.
     pub drift_ppm: u64,
 }
 
@@ -25,26 +25,26 @@ impl Default for Clocks {
 #[derive(Clone, Copy, Debug)]
 pub struct OwnClock {
     skew_ms: u64,
-    /// Millionths of a second that go by in a second.
+    /// Millionths of a second that pass in a second.
     rate_ppm: u64,
 }
 
 const MILLION: u64 = 1_000_000;
 
 impl OwnClock {
-    /// As drawn.
+    /// Draws offset and drift.
     pub fn new(clocks: &Clocks, rng: &mut SeededRng) -> Self {
         let drift_ppm = clocks.drift_ppm.min(MILLION / 2);
         let rate_ppm = rng.draw([MILLION - drift_ppm, MILLION + drift_ppm].into());
         Self { skew_ms: rng.draw([0, clocks.skew_ms].into()), rate_ppm }
     }
 
-    /// What it shows at this time of the world's.
+    /// Its reading at this time of the world.
     pub fn shows(&self, world_ms: u64) -> Millis {
         Millis(self.skew_ms + world_ms * self.rate_ppm / MILLION)
     }
 
-    /// The first time of the world's at which it shows this.
+    /// The first time of the world at which it has this reading.
     pub fn when_it_shows(&self, own: Millis) -> u64 {
         (own.0.saturating_sub(self.skew_ms) * MILLION).div_ceil(self.rate_ppm)
     }

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: drawn for each seed from what a scenario asks for.
+//! Faults, drawn for each seed as a scenario asks.
 
 use std::ops::Range;
 
@@ -6,38 +6,37 @@ use serde::Deserialize;
 
 use crate::simulator::rng::{Between, SeededRng};
 
-/// What can go wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A peer loses everything that is not on its disk, in the middle of whatever it does, and comes back.
+    /// A peer crashes at any moment, and returns with its disk.
     Crash,
-    /// A peer crashes and never comes back. One that alone has some module stays.
+    /// A peer crashes and never returns. The only peer with a module is spared.
     Gone,
-    /// A peer leaves in order. One that alone has some module stays.
+    /// A peer leaves cleanly. The only peer with a module is spared.
     Leave,
-    /// A peer crashes and comes back, again and again.
+    /// A peer crashes and returns, again and again.
     Flap,
-    /// A peer stands still, and goes on as if nothing had been.
+    /// A peer freezes, and continues.
     Freeze,
-    /// A peer's disk takes nothing: it stands still at its next record, and goes on when there is room.
+    /// A peer's disk rejects writes: the peer waits at its next record until there is space.
     FullDisk,
-    /// A peer's trainer says nothing more, once it has made a step, until it is started anew.
+    /// A peer's trainer hangs after its next step, until it is restarted.
     Hang,
     /// The thread of a peer's trainer dies.
     TrainerDies,
-    /// The network falls into two parts.
+    /// The network is partitioned into two parts.
     Split,
-    /// The network falls into three parts.
+    /// The network is partitioned into three parts.
     SplitInThree,
-    /// Some peers are heard and hear nothing.
+    /// Some peers are heard but receive nothing.
     OneWay,
-    /// This many newcomers, all at once.
+    /// This many newcomers join at once.
     JoinStorm,
 }
 
 impl Kind {
-    /// As a scenario's file names it.
+    /// Its name in a scenario's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -56,40 +55,40 @@ impl Kind {
     }
 }
 
-/// How much of one kind.
+/// Number and duration of one kind.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
     pub kind: Kind,
-    /// How often; for a join storm, how many newcomers.
+    /// Number of faults; for a join storm, number of newcomers.
     #[serde(default = "once")]
     pub times: usize,
     /// How long each lasts.
     #[serde(default)]
     pub for_ms: Between,
-    /// None begins before: by then everybody has had the time to join.
+    /// Earliest start, after which all peers have had time to join.
     #[serde(default = "from_ms")]
     pub from_ms: u64,
-    /// None begins after.
+    /// Latest start.
     #[serde(default = "until_ms")]
     pub until_ms: u64,
-    /// One every so often, beginning with `from_ms`, in place of `times`.
+    /// Interval of faults from `from_ms` on, in place of `times`.
     pub every_ms: Option<u64>,
 }
 
-/// One after the other, in turn, each at a time of its own.
+/// Faults in turn, one after the other.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSchedule {
-    /// One of these, then the next, and again from the first.
+    /// The kinds, repeated from the first.
     pub kinds: Vec<Kind>,
-    /// From one to the next.
+    /// Interval.
     pub every_ms: u64,
     /// How long each lasts.
     pub for_ms: u64,
-    /// The first.
+    /// Start of the first.
     pub from_ms: u64,
-    /// None begins at or after.
+    /// No fault begins at or after this.
     pub until_ms: u64,
 }
 
@@ -105,24 +104,24 @@ fn until_ms() -> u64 {
     60_000
 }
 
-/// Peers that do not hear others.
+/// A partition of the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The part of each peer; those of one part hear each other.
+    /// The part of each peer; peers of one part hear each other.
     pub parts: Vec<u8>,
-    /// Only what is sent to part 1 is lost.
+    /// Whether only messages to part 1 are lost.
     pub one_way: bool,
 }
 
 impl Cut {
-    /// Whether nothing gets from one peer to the other.
+    /// Whether messages from one peer to the other are lost.
     pub fn between(&self, from: usize, to: usize) -> bool {
         let part = |peer: usize| self.parts.get(peer).copied().unwrap_or(0);
         part(from) != part(to) && (!self.one_way || part(to) == 1)
     }
 }
 
-/// One thing that goes wrong.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     Peer(usize),
@@ -130,18 +129,16 @@ pub enum What {
     Cut(Cut),
 }
 
-/// And when.
+/// A fault with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub kind: Kind,
-    /// To whom.
     pub what: What,
-    /// From when to when.
+    /// Start and end.
     pub when_ms: Range<u64>,
 }
 
-/// Everything that goes wrong in one seed. `settled` peers are there from the beginning; newcomers have the numbers
-/// after them.
+/// All faults of one seed. `settled` peers are there from the start; newcomers are numbered after them.
 pub fn plan(
     faults: &[Faults],
     fault_schedule: Option<&FaultSchedule>,
@@ -184,7 +181,7 @@ fn times(fault: &Faults, rng: &mut SeededRng) -> Vec<u64> {
 fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, rng: &mut SeededRng, planned: &mut Vec<Planned>) {
     let mut parts = |parts: u64, one_way: bool| {
         let mut of: Vec<u8> = (0..peers).map(|_| rng.draw([0, parts - 1].into()) as u8).collect();
-        // Somebody is apart from the first.
+        // At least one peer is apart from the first.
         if of.iter().all(|part| *part == of[0]) {
             of[peers - 1] = (of[0] + 1) % parts as u8;
         }

@@ -1,4 +1,4 @@
-//! How messages travel: late, out of order, twice, or not at all.
+//! Links: messages are delayed, reordered, duplicated or lost.
 
 use serde::Deserialize;
 
@@ -8,7 +8,7 @@ use crate::simulator::rng::{Between, SeededRng};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Links {
-    /// One way, for each message anew.
+    /// One way, drawn for each message.
     pub delay_ms: Between,
     /// Share of messages that take ten times as long.
     pub stragglers: f64,
@@ -16,9 +16,9 @@ pub struct Links {
     pub loss: f64,
     /// Share of gossip that arrives twice.
     pub duplication: f64,
-    /// From one peer to another takes up to so many times as long as the way back, for each pair as drawn.
+    /// Largest ratio of the delays of both directions, drawn for each pair.
     pub asymmetry: u64,
-    /// For blobs.
+    /// Bandwidth for blobs.
     pub bytes_per_ms: u64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Links {
 }
 
 impl Links {
-    /// When a message of this size from one peer reaches another; nothing if it is lost.
+    /// The delay of a message of this size between two peers; `None` if it is lost.
     pub fn travel_ms(&self, from: usize, to: usize, bytes: u64, rng: &mut SeededRng) -> Option<u64> {
         if rng.chance(self.loss) {
             return None;

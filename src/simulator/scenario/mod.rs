@@ -1,4 +1,4 @@
-//! A scenario: a swarm, its network, its clocks and its faults, as a file in `configs/drills` describes them.
+//! A scenario from a file in `configs/drills`: a swarm, its network, its clocks and its faults.
 
 pub mod byzantine;
 pub mod clocks;
@@ -17,29 +17,24 @@ use crate::simulator::scenario::clocks::Clocks;
 use crate::simulator::scenario::faults::{FaultSchedule, Faults, Kind};
 use crate::simulator::scenario::links::Links;
 
-/// A drill.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// In a sentence.
+    /// One sentence about it.
     pub about: String,
-    /// Who trains what.
     pub swarm: Swarm,
-    /// How messages travel.
     #[serde(default)]
     pub links: Links,
-    /// How far clocks lie apart.
     #[serde(default)]
     pub clocks: Clocks,
-    /// What goes wrong.
     #[serde(default)]
     pub faults: Vec<Faults>,
-    /// And what goes wrong in turn.
+    /// Faults in turn.
     pub fault_schedule: Option<FaultSchedule>,
-    /// One peer for each lies in this way.
+    /// Byzantine behaviours, of one peer each.
     #[serde(default)]
     pub byzantine: Vec<Byzantine>,
-    /// They begin to lie then: before, everybody finds a place.
+    /// Start of Byzantine behaviour, after all peers have a path.
     #[serde(default = "ten_seconds")]
     pub byzantine_from_ms: u64,
 }
@@ -48,60 +43,55 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swarm {
-    /// The grid's.
+    /// The levels of the grid.
     pub levels: Vec<Sharing>,
-    /// How many of the grid's paths are trained at a time, and for how long; all of them, if nothing is said.
+    /// How many paths are trained at a time, and for how long; all paths if absent.
     pub sample: Option<SampleConfig>,
     /// When owners make updates.
     #[serde(default = "synchronous")]
     pub mode: OuterMode,
-    /// Nesterov's.
     #[serde(default = "default_momentum")]
     pub momentum: f32,
-    /// How contributions travel.
+    /// Compression of contributions.
     #[serde(default = "four_bits")]
     pub codec: Codec,
-    /// What their sum is divided by.
     #[serde(default)]
     pub divide: Divide,
-    /// How their average is scaled.
     #[serde(default = "default_rescale")]
     pub rescale: Rescale,
-    /// Whether levels are brought in step one after the other.
+    /// Whether levels are synchronised one after the other.
     #[serde(default, deserialize_with = "read_streaming")]
     pub streaming: Option<Streaming>,
-    /// How many times as long as the running norm what is contributed may be and count in full; with 0, any. What is usual,
-    /// if nothing is said.
+    /// The norm cap as a multiple of the running norm; 0 for none; the default if absent.
     pub norm_cap: Option<f32>,
-    /// How many members count an update again, on average.
+    /// Expected number of members that audit an update.
     #[serde(default = "default_audit_share")]
     pub audit_share: f64,
-    /// Whether contributions of five paths or more are clipped around their centre.
+    /// Whether updates of five paths or more use centred clipping.
     #[serde(default)]
     pub centred_clipping: bool,
-    /// What the targets of all paths through a module have in common, from 0 to 1.
+    /// The common part of the targets of all paths through a module, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
-    /// The share of the way to its targets that a whole phase goes.
+    /// The share of the distance to its targets that a whole phase covers.
     #[serde(default = "half")]
     pub stride: f32,
-    /// Of each inner step's gradient: at the most so much, on a scale on which targets lie from -1 to 1.
+    /// Largest noise of each inner step's gradient, for targets between -1 and 1.
     #[serde(default)]
     pub noise: f32,
-    /// From when on the loss was at this or below is told at the end.
+    /// A loss; the time at which it is reached is reported.
     pub given_loss: Option<f64>,
-    /// The first creates the run, the others join it within seconds.
+    /// The first creates the run, the others join within seconds.
     pub peers: usize,
-    /// In place of that, each peer has its path and the run's first states already, as after a restart.
+    /// Instead, each peer starts with its path and the run's first states, as after a restart.
     #[serde(default)]
     pub placed: bool,
-    /// Outer steps.
     pub phases: u64,
-    /// In each module.
+    /// Values of each module.
     pub values: usize,
-    /// How long a path's phase takes to train on a machine of speed 1.
+    /// Duration of a path's phase on a machine of speed 1.
     pub phase_ms: Between,
-    /// So many times slower is each peer's machine: peer `i` has the `i`-th of these, again from the first.
+    /// Slowness of each peer's machine: peer `i` has the `i`-th factor, repeated from the first.
     #[serde(default = "all_equal")]
     pub slowness: Vec<u64>,
     /// Virtual time by which everything must be done.
@@ -110,7 +100,7 @@ pub struct Swarm {
 }
 
 impl Swarm {
-    /// What it trains by; the rest is usual.
+    /// The outer configuration; other values are defaults.
     pub fn outer(&self) -> OuterConfig {
         OuterConfig {
             mode: self.mode,
@@ -163,7 +153,6 @@ fn ten_minutes() -> u64 {
     600_000
 }
 
-/// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     #[error("{0}")]
@@ -181,17 +170,12 @@ const MOST_PEERS: usize = 100_000;
 
 impl Scenario {
     /// Reads and checks a drill.
-    ///
-    /// # Errors
-    /// Names the wrong key and its allowed values.
     pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text)?;
         scenario.check()?;
         Ok(scenario)
     }
 
-    /// # Errors
-    /// Names the wrong key and its allowed values.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let slots = self.slots()?;
         let share = |share: f64| (0.0..=1.0).contains(&share);
@@ -255,20 +239,20 @@ impl Scenario {
         can && streaming.fits(self.swarm.levels.len())
     }
 
-    /// Modules, and the paths that are trained. Every seed draws the same.
+    /// Modules, and the trained paths. Every seed draws the same.
     pub fn slots(&self) -> Result<WorkerSlots, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
         let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };
         Ok(sample.of(grid, 0)?)
     }
 
-    /// All peers, newcomers of join storms included.
+    /// Number of peers, with newcomers of join storms.
     pub fn all_peers(&self) -> usize {
         let storms = self.faults.iter().filter(|fault| fault.kind == Kind::JoinStorm);
         self.swarm.peers + storms.map(|fault| fault.times).sum::<usize>()
     }
 
-    /// So many times slower than others is this peer.
+    /// The slowness of this peer.
     pub fn slowness(&self, peer: usize) -> u64 {
         self.swarm.slowness[peer % self.swarm.slowness.len()]
     }

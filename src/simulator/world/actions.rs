@@ -1,5 +1,4 @@
-//! What each of a node's actions comes to here: the journal and the topics at once, the work of the aggregator after a
-//! while, as in a peer.
+//! Carries out a node's actions: journal and topics at once, the aggregator's work after a delay, as in a peer.
 
 use std::convert::Infallible;
 
@@ -73,7 +72,7 @@ impl World {
         Ok(())
     }
 
-    /// The aggregator's.
+    /// The aggregator's work.
     pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target, running } => {
@@ -185,7 +184,7 @@ impl World {
         }
     }
 
-    /// The sum that is open for a version, and what it was made of.
+    /// The open sum of a version, and its contributions.
     fn summed(
         &mut self,
         index: usize,
@@ -210,7 +209,7 @@ impl World {
             summands.push((values.to_vec(), weight));
             Ok(())
         });
-        // What is no longer to be combined may have been let go of.
+        // Blobs that are no longer needed may have been released.
         let all = matches!(added, Ok(Ok(())));
         Some((sum, if all { summands } else { Vec::new() }))
     }

@@ -1,4 +1,4 @@
-//! Whether everything is as promised: after every report, and at the end.
+//! Checks invariants after every report, and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::simulator::peer::Peer;
 use crate::simulator::peer::learner;
 use crate::simulator::world::World;
 
-/// After a cut, two owners may take so long to hear of each other.
+/// After a partition, two owners may coexist for this long.
 const PARTED_MS: u64 = 5_000;
 
-/// By then everybody has found a place.
+/// Time by which all peers have a path.
 const SETTLED_MS: u64 = 15_000;
 
 impl World {
-    /// The invariants, after whatever was reported: heads move with nothing else.
+    /// The invariants after a report: heads change with no other event.
     pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
         if self.byzantine.contains_key(&index) {
             return Ok(());
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Whoever is honest is not quarantined.
+    /// No honest peer may be quarantined.
     fn note_quarantined(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
         let named = self.index_of.get(&peer).copied().filter(|named| self.byzantine.contains_key(named));
         let Some(named) = named else {
@@ -105,7 +105,7 @@ impl World {
         within.map_err(|queue| self.failure("bounded queues", format!("peer {index}: {queue}")))
     }
 
-    /// What a peer that goes down owned, and others have.
+    /// The modules of a crashing owner that other peers have.
     pub(super) fn note_crash(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             let others = self.peers.iter().enumerate().filter(|(other, peer)| *other != index && peer.up);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Of a module that another has who is at work, for all that it can know.
+    /// An election in a module whose owner is up.
     fn note_claim(&mut self, index: usize, module: ModuleId) {
         let now_ms = self.now_ms;
         let works = |(other, peer): (usize, &Peer)| {
@@ -130,7 +130,7 @@ impl World {
         self.counts.owner_claims(now_ms, module, index);
     }
 
-    /// What a peer that leaves owns.
+    /// The modules of a leaving owner.
     pub(super) fn note_leave(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             self.counts.owner_leaves(self.now_ms, module);
@@ -141,7 +141,7 @@ impl World {
         self.index_of.get(&peer).is_some_and(|index| self.byzantine.contains_key(index))
     }
 
-    /// Those whose word counts and that are there to the end.
+    /// Honest peers that stay to the end.
     fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
         self.peers.iter().enumerate().filter(|(index, peer)| !peer.gone && !self.byzantine.contains_key(index))
     }
@@ -156,7 +156,7 @@ impl World {
         })
     }
 
-    /// The mean over all paths of ½‖θ − target‖² a value, by weight. Where each peer began with a path of its own, over those
+    /// The mean over all paths of ½‖θ − target‖² per value, by weight. If each peer began with its own path, over those
     /// of honest peers.
     pub(super) fn loss(&self) -> f64 {
         let values = self.scenario.swarm.values;
@@ -182,7 +182,7 @@ impl World {
         losses / weights
     }
 
-    /// Of everything that is in a chain that goes on.
+    /// Inner steps in the final chains.
     pub(super) fn accepted_steps(&self) -> u64 {
         let heads: BTreeMap<_, _> = self
             .staying()
@@ -193,14 +193,14 @@ impl World {
         counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(&blob)).sum()
     }
 
-    /// Of the updates that the chains which go on still tell.
+    /// Wrong updates in the final chains.
     pub(super) fn wrong_updates_left(&self) -> usize {
         let chains = self.staying().flat_map(|(_, peer)| peer.node.chains());
         let averages = chains.flat_map(|(_, chain)| chain.recent()).map(|signed| signed.update.average.hash);
         averages.filter(|average| self.wrong_averages.contains(average)).collect::<BTreeSet<_>>().len()
     }
 
-    /// Paths that nobody trains to their end.
+    /// Paths that no peer trains to their end.
     pub(super) fn unheld(&self) -> usize {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
         let trained: BTreeSet<_> =
@@ -208,7 +208,7 @@ impl World {
         self.plan.slots.count() as usize - trained.len()
     }
 
-    /// Whether everybody has found a place, and somebody else who stays has each module.
+    /// Whether all peers have a path, and another staying peer has each of its modules.
     pub(super) fn can_be_spared(&self, index: usize) -> bool {
         let others: BTreeSet<ModuleId> = self
             .staying()
@@ -230,7 +230,7 @@ impl World {
         Some(format!("module {module}: {hashes:?}"))
     }
 
-    /// What became of every contribution; at the end, when all agree.
+    /// The fate of every contribution; at the end, when all agree.
     pub(super) fn tally(&self) -> Result<Tally, Failure> {
         self.no_leaks()?;
         let heads: BTreeMap<_, _> = self
@@ -255,14 +255,14 @@ impl World {
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 
-    /// A disk holds what its node may need, what it still waits to let go of, and (the creator's) genesis.
+    /// A disk holds blobs that its node may need, blobs to be released, and (the creator's) genesis.
     fn no_leaks(&self) -> Result<(), Failure> {
         let genesis: BTreeSet<BlobHash> = self.plan.genesis.values().map(|blob| blob.hash).collect();
         for (index, peer) in self.staying() {
             let kept = peer.node.referenced_blobs();
             let leaked: Vec<BlobHash> =
                 peer.disk.names().filter(|blob| !kept.contains(blob) && !genesis.contains(blob)).collect();
-            // A phase may be in training still, or an average be made, for a module that others have finished.
+            // For a module that others have finished, a phase may still be trained, or an average computed.
             if leaked.len() > self.plan.slots.grid().levels() + 3 {
                 return Err(self.failure("disk", format!("peer {index} keeps {leaked:?} for nothing")));
             }

@@ -1,12 +1,11 @@
-//! What will happen, by time; of what happens at one time, what was put down first comes first.
+//! The event queue, by time. Events of the same time are in the order of insertion.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Things that will happen.
 #[derive(Debug)]
 pub struct EventQueue<T> {
-    /// Of each time, in the order in which they were put down. In a large swarm a thousand things happen in the same
-    /// millisecond: no time is looked for but once in a while.
+    /// The events of each time, in order. In a large swarm a thousand events share a millisecond, so searches by time
+    /// are rare.
     times: BTreeMap<u64, VecDeque<T>>,
 }
 
@@ -17,12 +16,11 @@ impl<T> Default for EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// Puts something down.
     pub fn put(&mut self, at_ms: u64, thing: T) {
         self.times.entry(at_ms).or_default().push_back(thing);
     }
 
-    /// What comes next, and when.
+    /// The next event and its time.
     pub fn take(&mut self) -> Option<(u64, T)> {
         let mut first = self.times.first_entry()?;
         let (at_ms, thing) = (*first.key(), first.get_mut().pop_front());
@@ -32,7 +30,7 @@ impl<T> EventQueue<T> {
         Some((at_ms, thing?))
     }
 
-    /// What comes next, as far as it comes at one time, in order.
+    /// The next events of the same time, in order.
     pub fn coming(&self) -> impl Iterator<Item = &T> {
         self.times.first_key_value().into_iter().flat_map(|(_, things)| things)
     }
