@@ -135,6 +135,7 @@ impl Neighbourhood {
                     sequence: self.sequence,
                     head: Some(head),
                     owner: None,
+                    claim: vec![],
                     leases: vec![Lease { path, phase, stage: Stage::Training, trainer: Some(head.state) }],
                     addresses: vec!["/ip4/203.0.113.7/udp/4001/quic-v1".to_owned()],
                     replicas: 0,

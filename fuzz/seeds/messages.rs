@@ -67,6 +67,7 @@ fn heartbeat() -> Heartbeat {
         sequence: 1,
         head: Some(Head { version: Version(1), update: UPDATE, state: BLOB, weight: 1 }),
         owner: Some((Term(1), PEER)),
+        claim: vec![6; 64],
         leases: stages.map(lease).to_vec(),
         addresses: vec!["/ip4/192.0.2.1/udp/4001/quic-v1".to_owned()],
         replicas: 1,
@@ -114,7 +115,7 @@ fn messages() -> Vec<Message> {
     let update = next(&chain_of(1));
     vec![
         Message::Heartbeat(heartbeat()),
-        Message::Heartbeat(Heartbeat { head: None, owner: None, leases: vec![], copied: vec![], ..heartbeat() }),
+        Message::Heartbeat(Heartbeat { head: None, owner: None, claim: vec![], leases: vec![], copied: vec![], ..heartbeat() }),
         Message::Offer(offer()),
         Message::Update(update.clone()),
         Message::Score(Score { path: PathId(1), phase: Phase(2), millibits_per_byte: 1_234 }),

@@ -39,6 +39,12 @@ pub const FAILED_OWNER_MS: u64 = 60_000;
 /// So often at the most.
 pub const MAX_DOUBLINGS: u32 = 6;
 
+/// An owner does not wait for a peer whose contribution it could not fetch for so long; each time in a row for twice as long.
+pub const UNFETCHABLE_MS: u64 = 20_000;
+
+/// Modules that are replicated for one other peer at most.
+pub const MAX_REPLICAS_FOR_ONE: usize = 4;
+
 /// A path's holder that has not contributed for so many deadlines is not believed to train it.
 pub const NOT_CONTRIBUTING_DEADLINES: u64 = 4;
 

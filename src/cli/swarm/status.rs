@@ -310,8 +310,8 @@ mod tests {
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);
         row(&["banned", "…01010101", "for"]);
         row(&["(ban", "2):", "it", "lied"]);
-        row(&["invited", "3", "peers", "known,", "1", "sent", "away"]);
-        row(&["outside", "the", "others", "do", "not", "let", "this", "peer", "in:", "it", "has", "ended"]);
+        row(&["invited", "3", "peers", "known,", "1", "revoked"]);
+        row(&["outside", "the", "other", "peers", "do", "not", "admit", "this", "peer:", "it", "has", "ended"]);
         row(&["copied", "two", "machines", "run", "with", "the", "identity", "of", "…cccccccc:", "here", "there"]);
         row(&["score", "path", "3", "at", "phase", "2:", "1.234", "bits", "per", "byte,", "says", "…cccccccc"]);
         row(&[

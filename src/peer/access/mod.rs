@@ -4,5 +4,6 @@ pub mod access_control;
 #[cfg(test)]
 mod access_control_tests;
 pub(super) mod blob_access;
+pub(super) mod claims;
 pub mod invitation_token;
 pub(super) mod signatures;

@@ -19,7 +19,7 @@ impl Driver {
             Action::Persist(record) => self.persist(record).await?,
             Action::Subscribe(module) => self.subscribe(module).await,
             Action::Unsubscribe(module) => self.unsubscribe(module).await,
-            Action::Publish { module, message } => self.publish(module, &message).await,
+            Action::Publish { module, message } => self.publish(module, message).await,
             Action::Learn { peer, addresses } => {
                 let addresses: Vec<Multiaddr> = addresses.iter().filter_map(|address| address.parse().ok()).collect();
                 self.remember(peer, &addresses).await;
@@ -121,8 +121,11 @@ impl Driver {
         }
     }
 
-    async fn publish(&mut self, module: ModuleId, message: &Message) {
-        let bytes = match encoding::encode(message) {
+    async fn publish(&mut self, module: ModuleId, mut message: Message) {
+        if let Message::Heartbeat(heartbeat) = &mut message {
+            self.claims.sign(&self.identity, module, heartbeat);
+        }
+        let bytes = match encoding::encode(&message) {
             Ok(bytes) => bytes,
             Err(error) => return tracing::error!(%module, %error, "a message is too large"),
         };

@@ -124,6 +124,7 @@ impl Driver {
                 let me = self.node.me();
                 // A forged notice could otherwise stop this peer.
                 heartbeat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
+                self.claims.check(module, &mut heartbeat);
                 self.events.push_back(Event::Heard {
                     module,
                     author,

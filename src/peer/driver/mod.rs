@@ -37,6 +37,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
+use crate::peer::access::claims::Claims;
 use crate::peer::aggregator::{Aggregator, Answer, Work};
 use crate::peer::driver::access::AccessState;
 use crate::peer::driver::blobs::Fetches;
@@ -90,6 +91,7 @@ pub(super) struct Driver {
     pub(super) manifest: Arc<Manifest>,
     pub(super) manifest_bytes: Arc<Vec<u8>>,
     pub(super) run: String,
+    pub(super) claims: Claims,
     pub(super) identity: Identity,
     pub(super) store: StoreHandle,
     pub(super) blobs: BlobStore,

@@ -14,6 +14,7 @@ use crate::names::{PathId, PeerKey};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::access_control::AccessControl;
 use crate::peer::access::blob_access::StoredBlobs;
+use crate::peer::access::claims::Claims;
 use crate::peer::aggregator::Aggregator;
 use crate::peer::checkpoint_index;
 use crate::peer::driver::access::AccessState;
@@ -114,6 +115,7 @@ impl Peer {
             manifest,
             manifest_bytes: Arc::new(plan.manifest),
             run: run.to_string(),
+            claims: Claims::new(run),
             identity: plan.identity,
             store,
             blobs,

@@ -28,6 +28,8 @@ pub struct Entry {
     pub from: PeerKey,
     /// Its integer weight, discounts included, before it is capped.
     pub weight: u32,
+    /// Whether the collection waits for it: its author holds the path, and could be fetched from lately.
+    pub awaited: bool,
     /// How long it is, once that is known.
     pub norm: u16,
     /// How far it has come.
@@ -211,7 +213,8 @@ impl Collection {
 
     /// A path's contributions to the version before the target.
     fn fresh(&self, path: PathId) -> impl Iterator<Item = Progress> {
-        self.of(path, Version(self.target.0.saturating_sub(1))).map(|entry| entry.progress)
+        let fresh = self.of(path, Version(self.target.0.saturating_sub(1)));
+        fresh.filter(|entry| entry.awaited || entry.progress == Progress::Counted).map(|entry| entry.progress)
     }
 
     /// A path's contributions to one version.
@@ -275,7 +278,7 @@ impl Collection {
         let waited_for = |entry: &Entry| match entry.progress {
             Progress::Counted => false,
             Progress::Adding => true,
-            Progress::Fetching => !quorum,
+            Progress::Fetching => entry.awaited && !quorum,
         };
         if self.counted() == 0 || self.entries.values().any(waited_for) {
             return Err(Open::Arriving);
@@ -311,7 +314,7 @@ mod tests {
             blob,
             sequence: 1,
         };
-        Entry { offer, from: PeerKey([0; 32]), weight: 10, norm: 0, progress }
+        Entry { offer, from: PeerKey([0; 32]), weight: 10, awaited: true, norm: 0, progress }
     }
 
     fn expecting(paths: &[u32]) -> BTreeMap<PathId, u32> {
@@ -351,6 +354,18 @@ mod tests {
         let fetching = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Fetching)]);
         assert_eq!(fetching.state(Millis(2_000), &expecting(&[1, 2])), Ok(()));
         assert_eq!(fetching.contributions(0, 0.0).len(), 1);
+    }
+
+    #[test]
+    fn a_contribution_that_nobody_vouches_for_is_not_waited_for_and_stands_for_none() {
+        let mut phantom = entry(2, 3, Progress::Fetching);
+        phantom.awaited = false;
+        let both = collection(vec![entry(1, 3, Progress::Counted), phantom.clone()]);
+        assert_eq!(both.state(Millis(100), &expecting(&[1])), Ok(()));
+        assert_eq!(both.state(Millis(100), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
+        phantom.progress = Progress::Counted;
+        let counted = collection(vec![entry(1, 3, Progress::Counted), phantom]);
+        assert_eq!(counted.state(Millis(100), &expecting(&[1, 2])), Ok(()));
     }
 
     #[test]

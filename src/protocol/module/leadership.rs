@@ -9,6 +9,8 @@ use crate::protocol::limits::MAX_TERMS_IN_VAIN;
 pub(in crate::protocol) struct Leadership {
     term: Term,
     owner: Option<PeerKey>,
+    /// The owner's signature over its claim of the term; empty if it was not heard.
+    claim: Vec<u8>,
     /// Since when the owner is this peer, in whatever terms.
     owner_since: Millis,
     /// The last term that the owner has claimed itself, and how many in a row since the head or the owner came.
@@ -49,6 +51,7 @@ impl Leadership {
     /// Another term begins, or the same one with another owner.
     pub(in crate::protocol) fn adopt(&mut self, now: Millis, term: Term, owner: PeerKey) {
         self.term = term;
+        self.claim.clear();
         if self.owner.replace(owner) != Some(owner) {
             (self.owner_since, self.claimed, self.terms_in_vain) = (now, Term(0), 0);
         }
@@ -59,11 +62,24 @@ impl Leadership {
     /// What the journal says: a term, and its owner if that is another peer.
     pub(in crate::protocol) fn restore(&mut self, term: Term, owner: Option<PeerKey>) {
         (self.term, self.owner) = (term, owner);
+        self.claim.clear();
     }
 
     /// The owner, which is this node, goes, and names nobody.
     pub(in crate::protocol) fn vacate(&mut self) {
         self.owner = None;
+    }
+
+    /// The owner's signature over its claim of the term; empty if it was not heard.
+    pub(in crate::protocol) fn claim(&self) -> &[u8] {
+        &self.claim
+    }
+
+    /// The owner's claim was heard, with its signature. Nothing of another claim is kept.
+    pub(in crate::protocol) fn note_claim(&mut self, term: Term, owner: PeerKey, claim: &[u8]) {
+        if (self.term, self.owner) == (term, Some(owner)) && self.claim.is_empty() {
+            self.claim = claim.to_vec();
+        }
     }
 
     /// The owner of the present term is none any more.
@@ -81,11 +97,11 @@ impl Leadership {
         self.stepped_down.is_some()
     }
 
-    /// The owner has claimed a term itself. Whether it has taken too many in a row without an update. A term that only
-    /// others have said it had is not in the row.
+    /// The owner has claimed a term itself. Whether it has claimed too many without an update. A first term, and one that
+    /// it claims again, do not count.
     pub(in crate::protocol) fn count_term(&mut self, term: Term) -> bool {
         let before = std::mem::replace(&mut self.claimed, term);
-        self.terms_in_vain += u32::from(term.0.checked_sub(1) == Some(before.0));
+        self.terms_in_vain += u32::from(before > Term(0) && term > before);
         self.terms_in_vain >= MAX_TERMS_IN_VAIN
     }
 
@@ -142,13 +158,24 @@ mod tests {
     }
 
     #[test]
-    fn terms_in_vain_are_counted_in_a_row_until_the_head_moves() {
+    fn terms_without_an_update_are_counted_until_the_head_moves_however_far_apart() {
         let mut leadership = Leadership::default();
-        let mut count = |mut terms: std::ops::Range<u64>| terms.any(|term| leadership.count_term(Term(term)));
-        assert!(!count(1..u64::from(MAX_TERMS_IN_VAIN)));
-        assert!(!count(100..101), "a gap");
+        let mut count = |terms: &[u64]| terms.iter().any(|term| leadership.count_term(Term(*term)));
+        assert!(!count(&[1, 3, 3, 100]), "two later ones");
         leadership.head_moved();
-        let mut in_vain = (200..).map(|term| leadership.count_term(Term(term)));
-        assert_eq!(in_vain.position(|it| it), Some(MAX_TERMS_IN_VAIN as usize));
+        let mut in_vain = (2..).map(|term| leadership.count_term(Term(100 * term)));
+        assert_eq!(in_vain.position(|too_many| too_many), Some(MAX_TERMS_IN_VAIN as usize - 1));
+    }
+
+    #[test]
+    fn a_claim_is_kept_for_the_term_and_owner_that_it_is_of() {
+        let mut leadership = Leadership::default();
+        leadership.adopt(Millis(0), Term(2), PEER);
+        leadership.note_claim(Term(1), PEER, &[1]);
+        assert!(leadership.claim().is_empty());
+        leadership.note_claim(Term(2), PEER, &[2]);
+        assert_eq!(leadership.claim(), [2]);
+        leadership.adopt(Millis(0), Term(3), PEER);
+        assert!(leadership.claim().is_empty());
     }
 }

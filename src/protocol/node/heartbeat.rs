@@ -37,6 +37,7 @@ impl Node {
             sequence: self.out.next_sequence(),
             head: state.head(),
             owner: state.leadership.owner().map(|owner| (state.leadership.term(), owner)),
+            claim: state.leadership.claim().to_vec(),
             leases,
             addresses: self.membership.addresses().to_vec(),
             replicas: self.replicas.held().len() as u32,
@@ -110,13 +111,13 @@ impl Node {
         // One that leaves does not take up again what it has handed over.
         let owner = heartbeat.owner.filter(|(_, owner)| !self.lifecycle.is_leaving() || *owner != self.me);
         if let Some((term, owner)) = owner {
-            self.hear_owner(module, author, term, owner);
+            self.hear_owner(module, author, (term, owner), &heartbeat.claim);
         }
         if self.membership.roster().member(author).is_some_and(|member| member.last_said(heartbeat.sequence)) {
             self.settle_leases(author, &heartbeat.leases);
             self.stand_by(author, &heartbeat.leases);
         }
-        self.hear_wanted(&heartbeat.wanted);
+        self.hear_wanted(author, &heartbeat.wanted);
         heard != Heard::Same
     }
 

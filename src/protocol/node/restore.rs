@@ -71,7 +71,7 @@ impl Node {
             }
             Record::Replica(module) => {
                 self.modules.entry(module).or_default();
-                self.replicas.hold(module);
+                self.replicas.hold(module, None);
             }
             Record::Lease { path, held, standby } => self.restore_lease(path, held, standby),
             Record::Finished(finished) => self.restore_finished(finished),

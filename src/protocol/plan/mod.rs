@@ -64,7 +64,7 @@ impl RunPlan {
         !self.reshard.is_empty() && usize::from(module.level) + 1 == self.slots.grid().levels()
     }
 
-    pub(super) fn offer_bytes(&self, module: ModuleId) -> u64 {
+    pub fn offer_bytes(&self, module: ModuleId) -> u64 {
         self.offer_bytes.get(usize::from(module.level)).copied().unwrap_or(0)
     }
 

@@ -9,11 +9,13 @@ pub mod norm_cap;
 mod not_contributing;
 mod owner_trust;
 pub mod score;
+mod unfetchable;
 
 use self::audit::Audits;
 use self::not_contributing::NotContributing;
 use self::owner_trust::OwnerTrust;
 use self::score::{Fault, PeerScores};
+use self::unfetchable::Unfetchable;
 use super::wire::message::ContributionKey;
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey, Version};
@@ -24,6 +26,7 @@ pub(super) struct Reputation {
     owners: OwnerTrust,
     scores: PeerScores,
     not_contributing: NotContributing,
+    unfetchable: Unfetchable,
     audits: Audits,
 }
 
@@ -111,7 +114,28 @@ impl Reputation {
         alive: impl Fn(PeerKey) -> bool,
     ) {
         self.not_contributing.overdue(holders);
+        self.unfetchable.retain(&alive);
         self.not_contributing.retain(|peer| self.owners.has(now, peer), alive);
+    }
+
+    /// A contribution of the peer could not be fetched.
+    pub(super) fn not_fetched(&mut self, now: Millis, peer: PeerKey) {
+        self.unfetchable.failed(now, peer);
+    }
+
+    /// A contribution of the peer was fetched.
+    pub(super) fn fetched(&mut self, peer: PeerKey) {
+        self.unfetchable.fetched(peer);
+    }
+
+    /// Whether owners do not wait for the peer's contributions, as they could not be fetched.
+    pub(super) fn is_unfetchable(&self, now: Millis, peer: PeerKey) -> bool {
+        self.unfetchable.has(now, peer)
+    }
+
+    /// How many peers could not be fetched from.
+    pub(super) fn unfetchable(&self) -> usize {
+        self.unfetchable.count()
     }
 
     /// How many entries there are of holders that do not contribute.

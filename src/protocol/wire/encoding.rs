@@ -10,7 +10,7 @@ use crate::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use crate::protocol::wire::message::{Message, Request, Response, Update, UpdateHash};
 
 /// Changes whenever the encoding or the meaning of a message does.
-pub const WIRE_VERSION: u16 = 4;
+pub const WIRE_VERSION: u16 = 5;
 
 const MAGIC: [u8; 4] = *b"PSW1";
 const HEADER_BYTES: usize = 8;
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_offer_has_these_bytes() {
-        let mut golden = b"PSW1\x04\x00\x01\x00".to_vec();
+        let mut golden = b"PSW1\x05\x00\x01\x00".to_vec();
         golden.extend(1u32.to_le_bytes());
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
@@ -199,6 +199,7 @@ mod tests {
             sequence: 9,
             head: None,
             owner: Some((Term(7), PeerKey([5; 32]))),
+            claim: vec![8; 64],
             leases: vec![Lease { path: PathId(3), phase: Phase(2), stage: Stage::Leaving, trainer: Some(trainer) }],
             addresses: vec!["at".to_owned()],
             replicas: 6,
@@ -209,12 +210,14 @@ mod tests {
         });
         let mut start = [1u64.to_le_bytes(), 2u64.to_le_bytes(), 64u64.to_le_bytes()].concat();
         start.extend([3; 64]);
-        let mut golden = b"PSW1\x04\x00\x01\x00\x00\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x05\x00\x01\x00\x00\x00\x00\x00".to_vec();
         golden.extend(&start);
         golden.extend(9u64.to_le_bytes());
         golden.extend([0, 1]);
         golden.extend(7u64.to_le_bytes());
         golden.extend([5; 32]);
+        golden.extend(64u64.to_le_bytes());
+        golden.extend([8; 64]);
         golden.extend(1u64.to_le_bytes());
         golden.extend(3u32.to_le_bytes());
         golden.extend(2u64.to_le_bytes());
@@ -239,7 +242,7 @@ mod tests {
     #[test]
     fn a_score_has_these_bytes() {
         let score = Message::Score(Score { path: PathId(3), phase: Phase(7), millibits_per_byte: 1_234 });
-        let mut golden = b"PSW1\x04\x00\x01\x00\x03\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x05\x00\x01\x00\x03\x00\x00\x00".to_vec();
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
         golden.extend(1_234u32.to_le_bytes());
@@ -271,6 +274,7 @@ mod tests {
             sequence: 1,
             head: None,
             owner: None,
+            claim: vec![],
             leases: vec![],
             addresses: vec![],
             replicas: 0,
@@ -309,6 +313,7 @@ mod tests {
             sequence: 1,
             head: Some(head),
             owner: Some((Term(1), PeerKey([1; 32]))),
+            claim: vec![0; SIGNATURE_BYTES],
             leases: vec![
                 Lease { path: PathId(1), phase: Phase(1), stage: Stage::Waiting, trainer: Some(blob) };
                 MAX_LEASES

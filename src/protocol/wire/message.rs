@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
 use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::query::{Query, QueryResult};
 
@@ -124,6 +124,10 @@ pub struct Heartbeat {
     pub head: Option<Head>,
     /// Whom the sender takes for the owner.
     pub owner: Option<(Term, PeerKey)>,
+    /// The owner's signature over [`claim_bytes`], so that other members can pass the claim on. Empty if the sender does not
+    /// have it.
+    #[serde(with = "serde_bytes")]
+    pub claim: Vec<u8>,
     /// The sender's paths.
     pub leases: Vec<Lease>,
     /// Where the sender can be reached.
@@ -138,6 +142,12 @@ pub struct Heartbeat {
     pub leaving: bool,
     /// Inner steps that each of the sender's paths makes in 1000 s; 0 if that has not been measured.
     pub pace: u32,
+}
+
+/// The bytes that the owner of a module signs when it claims a term.
+pub fn claim_bytes(run: RunId, module: ModuleId, term: Term, owner: PeerKey) -> Vec<u8> {
+    let (level, expert) = (module.level.to_le_bytes(), module.expert.to_le_bytes());
+    [b"pathswarm claim".as_slice(), &run.0, &level, &expert, &term.0.to_le_bytes(), &owner.0].concat()
 }
 
 /// Tells contributions to a module apart: the path, the version that it started from, and the bytes. Where a chain has

@@ -32,6 +32,12 @@ pub enum Byzantine {
     FalseProofs,
     /// Its updates have wrong weights, and its heads are too heavy.
     WrongWeights,
+    /// With every heartbeat it names an owner of a later term that does not exist.
+    Hearsay,
+    /// It offers contributions to the paths of others that no peer can fetch.
+    PhantomOffers,
+    /// It asks every peer in turn to replicate modules that it does not have.
+    FalseHelper,
 }
 
 impl Byzantine {
@@ -51,6 +57,9 @@ impl Byzantine {
             Self::FalseProofs => "byzantine: false proofs",
             Self::WrongHashes => "byzantine: wrong hashes",
             Self::WrongWeights => "byzantine: wrong weights",
+            Self::Hearsay => "byzantine: hearsay",
+            Self::PhantomOffers => "byzantine: phantom offers",
+            Self::FalseHelper => "byzantine: false helper",
         }
     }
 }

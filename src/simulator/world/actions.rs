@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use crate::names::{BlobHash, BlobRef, ModuleId, Version};
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, RunId, Term, Version};
 use crate::outer::Share;
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, each_counted, measured, recount};
@@ -10,7 +10,7 @@ use crate::outer::step;
 use crate::protocol::journal::record::Record;
 use crate::protocol::reputation::norm_cap::capped_weight;
 use crate::protocol::wire::encoding;
-use crate::protocol::wire::message::{Counted, SignedUpdate};
+use crate::protocol::wire::message::{Counted, SignedUpdate, claim_bytes};
 use crate::protocol::{Action, Event, Outer, Portion, Update};
 use crate::simulator::Failure;
 use crate::simulator::invariants::carried_on;
@@ -21,6 +21,11 @@ use crate::simulator::world::{Due, World};
 pub(super) fn sign(update: &Update) -> Vec<u8> {
     let bytes = encoding::encode(update).unwrap_or_default();
     blake3::keyed_hash(&update.owner.0, &bytes).as_bytes().to_vec()
+}
+
+/// The owner's signature over its claim of a term.
+pub(super) fn claim(module: ModuleId, (term, owner): (Term, PeerKey)) -> Vec<u8> {
+    blake3::keyed_hash(&owner.0, &claim_bytes(RunId([0; 32]), module, term, owner)).as_bytes().to_vec()
 }
 
 fn parts(contributions: &[Counted]) -> Vec<Part> {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use crate::compress::frame;
-use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Term};
+use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Term};
 use crate::outer::{Share, step};
 use crate::protocol::Message;
-use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES};
+use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES, MAX_WANTED};
 use crate::protocol::wire::encoding;
-use crate::protocol::wire::message::{Evidence, FraudProof, Heartbeat, Offer, SignedUpdate, Update};
+use crate::protocol::wire::message::{Evidence, FraudProof, Heartbeat, Offer, SignedUpdate, Update, Wanted};
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 use crate::simulator::world::actions::sign;
@@ -94,8 +94,45 @@ impl World {
                 heartbeat.head.iter_mut().for_each(|head| head.weight += 1_000_000);
                 vec![to_all(me, Message::Heartbeat(heartbeat))]
             }
+            (Byzantine::Hearsay, Message::Heartbeat(heartbeat)) => {
+                let nobody = PeerKey(*blake3::hash(&heartbeat.sequence.to_le_bytes()).as_bytes());
+                let term = heartbeat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
+                let claim = vec![0; 32];
+                vec![to_all(
+                    me,
+                    Message::Heartbeat(Heartbeat { owner: Some((term, nobody)), claim, ..heartbeat.clone() }),
+                )]
+            }
+            (Byzantine::PhantomOffers, Message::Heartbeat(heartbeat)) => {
+                let phantoms = self.phantoms(module, heartbeat);
+                honest().into_iter().chain(phantoms.into_iter().map(|it| to_all(me, Message::Offer(it)))).collect()
+            }
+            (Byzantine::FalseHelper, Message::Heartbeat(heartbeat)) => {
+                let helper = self.peers[self.rng.pick(self.peers.len())].key;
+                let modules = self.plan.genesis.keys().copied();
+                let wanted = modules.map(|module| Wanted { module, helper }).take(MAX_WANTED).collect();
+                vec![to_all(me, Message::Heartbeat(Heartbeat { wanted, ..heartbeat.clone() }))]
+            }
             _ => honest(),
         }
+    }
+
+    /// Offers to the next version of a module, in the name of each of its paths.
+    fn phantoms(&mut self, module: ModuleId, heartbeat: &Heartbeat) -> Vec<Offer> {
+        let Some(head) = heartbeat.head else { return Vec::new() };
+        let paths = self.plan.slots.through(module, Phase(head.version.0));
+        let phantom = |path: PathId| {
+            let hash = BlobHash::of(&[path.0.to_le_bytes(), (heartbeat.sequence as u32).to_le_bytes()].concat());
+            Offer {
+                path,
+                parent: head.version,
+                parent_update: head.update,
+                router: self.plan.router_at(head.version),
+                blob: BlobRef { hash, bytes: self.plan.offer_bytes(module) },
+                sequence: heartbeat.sequence,
+            }
+        };
+        paths.into_iter().map(phantom).collect()
     }
 
     fn garbled(&mut self, message: &Message) -> Option<Message> {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::protocol::wire::encoding;
-use crate::protocol::wire::message::{Evidence, FraudProof};
+use crate::protocol::wire::message::{Evidence, FraudProof, Heartbeat};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 use crate::simulator::Failure;
-use crate::simulator::world::actions::sign;
+use crate::simulator::world::actions::{claim, sign};
 use crate::simulator::world::byzantine::{Said, to_all};
 use crate::simulator::world::{Due, World};
 
@@ -44,6 +44,7 @@ impl World {
 
     fn gossip(&mut self, from: usize, module: ModuleId, said: Said) -> Result<(), Failure> {
         let Said { author, message, to_parity } = said;
+        let message = with_checked_claim(module, author, message);
         let bytes = match encoding::encode(&*message) {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.failure("gossip", error.to_string())),
@@ -147,4 +148,16 @@ impl World {
             None => self.event_at(index, 200, found(false)),
         }
     }
+}
+
+/// A heartbeat whose author signs its own claim. Receivers believe no other claim than a signed one.
+fn with_checked_claim(module: ModuleId, author: PeerKey, message: Arc<Message>) -> Arc<Message> {
+    let Message::Heartbeat(heartbeat) = &*message else { return message };
+    let valid = heartbeat.owner.map_or_else(Vec::new, |owner| claim(module, owner));
+    let own = heartbeat.owner.is_some_and(|(_, owner)| owner == author);
+    if heartbeat.claim == valid || (!own && heartbeat.claim.is_empty()) {
+        return message;
+    }
+    let claim = if own { valid } else { Vec::new() };
+    Arc::new(Message::Heartbeat(Heartbeat { claim, ..heartbeat.clone() }))
 }

@@ -161,7 +161,9 @@ mod tests {
         assert!(matches!(whom(None, Some("model")).choose(), Ok(Source::Local(_))));
         assert!(whom(None, None).choose().is_err() && whom(Some(ADDRESS), Some("model")).choose().is_err());
         assert!(whom(Some("example.org"), None).choose().is_err());
-        assert!(whom(Some("/tmp"), None).choose().is_err_and(|mistake| mistake.to_string().contains("on this disk")));
+        assert!(
+            whom(Some("/tmp"), None).choose().is_err_and(|mistake| mistake.to_string().contains("a folder or file"))
+        );
     }
 
     #[test]

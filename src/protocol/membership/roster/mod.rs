@@ -139,7 +139,8 @@ impl Roster {
         heartbeat: &Heartbeat,
     ) -> (Heard, Option<Copy>) {
         let room = self.members.len() < MAX_MEMBERS || self.members.get(author).is_some();
-        let starts = starts_well_formed(&heartbeat.start, &heartbeat.copied);
+        let starts =
+            starts_well_formed(&heartbeat.start, &heartbeat.copied) && heartbeat.claim.len() <= SIGNATURE_BYTES;
         let wants = heartbeat.wanted.len() <= MAX_WANTED;
         if !well_formed(&heartbeat.leases, &heartbeat.addresses) || !starts || !wants || !room {
             return (Heard::Ignored, None);
@@ -293,6 +294,7 @@ mod tests {
             sequence,
             head: None,
             owner: None,
+            claim: vec![],
             leases: vec![],
             addresses: vec![],
             replicas: 0,

@@ -1,6 +1,6 @@
 //! The owner's part: from offers to a signed update.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
@@ -15,6 +15,11 @@ use crate::protocol::reputation::score::Fault;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::{Lease, Message, Offer, SignedUpdate, Stage, Update};
 use crate::protocol::{Node, Replica, phase_from};
+
+/// How many different contributions of a path to one version are taken in. One place is for whoever holds the path.
+fn most_rivals(holds: bool) -> usize {
+    if holds { MAX_RIVALS } else { MAX_RIVALS - 1 }
+}
 
 impl Node {
     /// Begins to gather for the version after the head, unless the module is done.
@@ -73,6 +78,7 @@ impl Node {
             return;
         }
         self.reputation.contributes(module, offer.path, author);
+        let holds = self.may_offer(author, offer.path);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = state.history.chain() else { return };
         let head = chain.head().version;
@@ -85,7 +91,7 @@ impl Node {
             return self.blobs.another_holder(offer.blob, author);
         }
         let rivals = state.offers.times(offer.path, offer.parent) + chain.times_counted(offer.path, offer.parent);
-        if rivals < MAX_RIVALS {
+        if rivals < most_rivals(holds) {
             state.offers.add(head, offer, author);
         }
     }
@@ -131,6 +137,11 @@ impl Node {
 
     /// Fetches every offer that may be counted in the open collection: the oldest first, so that none waits for ever.
     fn begin_offers(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get(&module) else { return };
+        let authors: BTreeSet<(PathId, PeerKey)> =
+            state.offers.all().map(|(offer, author)| (offer.path, *author)).collect();
+        let holders: BTreeSet<(PathId, PeerKey)> =
+            authors.into_iter().filter(|(path, author)| self.may_offer(*author, *path)).collect();
         let plan = &self.plan;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection_mut()) else {
@@ -149,11 +160,14 @@ impl Node {
             }
             // Another chain may have counted others than this one did when they were offered.
             let rivals = chain.times_counted(offer.path, offer.parent) + collection.times(offer.path, offer.parent);
-            if rivals >= MAX_RIVALS {
+            let holds = holders.contains(&(offer.path, *from));
+            if rivals >= most_rivals(holds) {
                 continue;
             }
             let weight = plan.weight(offer.path, (offer.parent, module), collection.target().0 - 1 - offer.parent.0);
-            let entry = Entry { offer: offer.clone(), from: *from, weight, norm: 0, progress: Progress::Fetching };
+            let awaited = holds && !self.reputation.is_unfetchable(self.now, *from);
+            let progress = Progress::Fetching;
+            let entry = Entry { offer: offer.clone(), from: *from, weight, awaited, norm: 0, progress };
             collection.begin(entry);
             begun.push((offer.blob, *from));
         }
@@ -180,6 +194,7 @@ impl Node {
         for (peer, member) in self.membership.roster().living(self.now, module) {
             let trains = |lease: &&Lease| {
                 let fails = self.is_not_contributing(lease.path, peer)
+                    || self.reputation.is_unfetchable(self.now, peer)
                     || self.reputation.scores().has_failed(peer, lease.path, head.version);
                 Self::is_waited_for(lease.stage) && !fails && !is_past(lease.phase)
             };
@@ -197,6 +212,7 @@ impl Node {
 
     pub(in crate::protocol) fn contribution_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
         if !found {
+            self.note_not_fetched(module, blob);
             return self.drop_contribution(module, blob, Progress::Fetching);
         }
         let Some(collection) = self.modules.get_mut(&module).and_then(|state| state.aggregation.collection_mut())
@@ -230,7 +246,10 @@ impl Node {
             return;
         }
         match norm {
-            Some(norm) => collection.count(self.now, blob, norm),
+            Some(norm) => {
+                collection.in_hand(blob, Progress::Adding).for_each(|entry| self.reputation.fetched(entry.from));
+                collection.count(self.now, blob, norm);
+            }
             None => {
                 let broken = collection.in_hand(blob, Progress::Adding);
                 let broken: Vec<_> = broken.map(|entry| (entry.from, entry.offer.clone())).collect();
@@ -240,6 +259,21 @@ impl Node {
                 self.drop_contribution(module, blob, Progress::Adding);
             }
         }
+    }
+
+    /// The authors of a contribution that could not be fetched are not waited for any more.
+    fn note_not_fetched(&mut self, module: ModuleId, blob: BlobHash) {
+        let Some(state) = self.modules.get(&module) else { return };
+        let entries = state.aggregation.collection().into_iter().flat_map(|it| it.in_hand(blob, Progress::Fetching));
+        for author in entries.map(|entry| entry.from).filter(|author| *author != self.me) {
+            self.reputation.not_fetched(self.now, author);
+        }
+    }
+
+    /// Whether a peer's offers for a path are its own: it holds the path, or is this node.
+    fn may_offer(&self, author: PeerKey, path: PathId) -> bool {
+        let holds = |lease: &Lease| lease.path == path && lease.stage != Stage::Standby;
+        author == self.me || self.membership.roster().member(author).is_some_and(|it| it.leases.iter().any(holds))
     }
 
     /// It can be offered again.

@@ -42,12 +42,31 @@ impl Node {
         self.modules.get(&module).is_some_and(|state| state.leadership.is_owner(self.me))
     }
 
-    /// A member says whom it takes for the owner. Its own claim counts; of others it is believed only a later term.
-    pub(in crate::protocol) fn hear_owner(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
+    /// A member says who is the owner. The owner's own word counts. Another member's counts for a later term, if it has the
+    /// owner's signature over it.
+    pub(in crate::protocol) fn hear_owner(
+        &mut self,
+        module: ModuleId,
+        author: PeerKey,
+        (term, owner): (Term, PeerKey),
+        claim: &[u8],
+    ) {
         let Some(state) = self.modules.get(&module) else { return };
         if author != owner && term == state.leadership.term() && state.leadership.is_owner(author) {
             return self.owner_steps_down(module);
         }
+        if author != owner && claim.is_empty() {
+            return;
+        }
+        self.hear_claim(module, author, term, owner);
+        // Its own claims are signed anew each time.
+        if let Some(state) = self.modules.get_mut(&module).filter(|_| owner != self.me) {
+            state.leadership.note_claim(term, owner, claim);
+        }
+    }
+
+    fn hear_claim(&mut self, module: ModuleId, author: PeerKey, term: Term, owner: PeerKey) {
+        let Some(state) = self.modules.get(&module) else { return };
         let later = term > state.leadership.term();
         if !self.is_believed(owner) {
             return;
@@ -81,8 +100,7 @@ impl Node {
         }
     }
 
-    /// The owner has claimed a term itself. One that takes term after term and makes no update would outbid whoever claims
-    /// the module next. A term that others have said it had is not in the row: it has to claim a later one then.
+    /// The owner has claimed a term itself. One that takes term after term and makes no update would outbid every other.
     fn count_term(&mut self, module: ModuleId, term: Term) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         if state.leadership.count_term(term) {

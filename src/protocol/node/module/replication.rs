@@ -12,7 +12,8 @@ use crate::protocol::Node;
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
-    MAX_REPLICAS, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_RELEASE_MS, REPLICA_TIMEOUT_MS, STATES_KEPT, VERSIONS_KEPT,
+    MAX_REPLICAS, MAX_REPLICAS_FOR_ONE, MAX_WANTED, REPLICA_ANSWER_MS, REPLICA_RELEASE_MS, REPLICA_TIMEOUT_MS,
+    STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::node::module::election::rank;
 use crate::protocol::wire::message::Wanted;
@@ -20,8 +21,8 @@ use crate::protocol::wire::message::Wanted;
 /// What this node replicates, and what it wants replicated.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Replicas {
-    /// Modules held for others' sake: no path here goes through them.
-    held: BTreeSet<ModuleId>,
+    /// Modules held for others: no path here goes through them. Whose request that was, if it was one since this start.
+    held: BTreeMap<ModuleId, Option<PeerKey>>,
     /// Since when others do without a replica here.
     spare_since: BTreeMap<ModuleId, Millis>,
     /// Since when nobody else has a module.
@@ -33,15 +34,20 @@ pub(in crate::protocol) struct Replicas {
 
 impl Replicas {
     pub(in crate::protocol) fn held(&self) -> impl ExactSizeIterator<Item = ModuleId> {
-        self.held.iter().copied()
+        self.held.keys().copied()
+    }
+
+    /// How many are held at the request of one peer.
+    fn held_for(&self, peer: PeerKey) -> usize {
+        self.held.values().filter(|by| **by == Some(peer)).count()
     }
 
     pub(in crate::protocol) fn holds(&self, module: ModuleId) -> bool {
-        self.held.contains(&module)
+        self.held.contains_key(&module)
     }
 
-    pub(in crate::protocol) fn hold(&mut self, module: ModuleId) {
-        self.held.insert(module);
+    pub(in crate::protocol) fn hold(&mut self, module: ModuleId, by: Option<PeerKey>) {
+        self.held.insert(module, by);
     }
 
     pub(in crate::protocol) fn release(&mut self, module: ModuleId) {
@@ -154,11 +160,15 @@ impl Node {
     }
 
     /// Joins what this node is asked to replicate, as far as there is room.
-    pub(in crate::protocol) fn hear_wanted(&mut self, wanted: &[Wanted]) {
+    pub(in crate::protocol) fn hear_wanted(&mut self, author: PeerKey, wanted: &[Wanted]) {
         for Wanted { module, helper } in wanted {
+            // One peer may not fill this node's disk.
+            if self.replicas.held_for(author) >= MAX_REPLICAS_FOR_ONE {
+                return;
+            }
             let exists = self.plan.genesis.contains_key(module);
             if *helper == self.me && exists && !self.modules.contains_key(module) && self.has_room_for(*module) {
-                self.hold_replica(*module);
+                self.hold_replica(*module, Some(author));
                 self.enter(*module);
                 self.send_heartbeat(*module);
             }
@@ -172,13 +182,13 @@ impl Node {
             STATES_KEPT as u64 * state_bytes + VERSIONS_KEPT * self.plan.average_bytes(*module)
         };
         let Replicas { held, room_bytes, .. } = &self.replicas;
-        let fits = |room_bytes: u64| held.iter().map(bytes).sum::<u64>() + bytes(&module) <= room_bytes;
+        let fits = |room_bytes: u64| held.keys().map(bytes).sum::<u64>() + bytes(&module) <= room_bytes;
         held.len() < MAX_REPLICAS && room_bytes.is_none_or(fits)
     }
 
-    fn hold_replica(&mut self, module: ModuleId) {
+    fn hold_replica(&mut self, module: ModuleId, by: Option<PeerKey>) {
         self.act(Action::Persist(Record::Replica(module)));
-        self.replicas.held.insert(module);
+        self.replicas.hold(module, by);
     }
 
     /// Whether a module that no path here goes through stays, as a replica. It does until two others have had it for a
@@ -186,7 +196,7 @@ impl Node {
     pub(in crate::protocol) fn stays_as_replica(&mut self, module: ModuleId) -> bool {
         let now = self.now;
         let has_state = self.modules.get(&module).is_some_and(|state| state.history.chain().is_some());
-        let is_held = self.replicas.held.contains(&module);
+        let is_held = self.replicas.holds(module);
         let others = self.staying_holders(module);
         let had = self.membership.roster().heads(now, module).next().is_some();
         let of_use = has_state || (is_held && had);
@@ -194,9 +204,9 @@ impl Node {
         if !spare {
             self.replicas.spare_since.remove(&module);
             if !is_held && self.replicas.held.len() < MAX_REPLICAS {
-                self.hold_replica(module);
+                self.hold_replica(module, None);
             }
-            return self.replicas.held.contains(&module);
+            return self.replicas.holds(module);
         }
         let since = *self.replicas.spare_since.entry(module).or_insert(now);
         is_held && now.since(since) < REPLICA_RELEASE_MS
@@ -218,7 +228,7 @@ impl Node {
     pub(in crate::protocol) fn prune_replicas(&mut self, needed: &BTreeSet<ModuleId>) {
         let modules = &self.modules;
         let Replicas { held, spare_since, .. } = &mut self.replicas;
-        held.retain(|module| modules.contains_key(module) && !needed.contains(module));
+        held.retain(|module, _| modules.contains_key(module) && !needed.contains(module));
         spare_since.retain(|module, _| modules.contains_key(module) && !needed.contains(module));
     }
 }

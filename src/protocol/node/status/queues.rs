@@ -14,7 +14,7 @@ const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 
 impl Node {
     /// How long each queue is now.
-    pub fn queues(&self) -> [Queue; 22] {
+    pub fn queues(&self) -> [Queue; 23] {
         let [audits, proven, invalidated] = self.reputation.audits().counts();
         let longest = |length: fn(&Replica) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
@@ -40,6 +40,7 @@ impl Node {
             queue("proofs told of", proven, MAX_AUDITS),
             queue("updates invalidated", invalidated, MAX_INVALIDATED),
             queue("idle holders", self.reputation.not_contributing(), 4 * MAX_MEMBERS),
+            queue("peers not fetched from", self.reputation.unfetchable(), MAX_MEMBERS),
             queue("modules replicated", self.replicas.held().len(), MAX_REPLICAS),
             queue("scores kept", self.evaluations.scores().len(), MAX_SCORES),
             queue("contributions reproposed", self.contributions.reproposed(), MAX_REPROPOSED),

@@ -9,6 +9,7 @@ fn my_heartbeat(sequence: u64, stage: Stage, leaving: bool) -> Action {
         sequence,
         head: Some(genesis()),
         owner: Some((Term(1), OTHER)),
+        claim: vec![],
         leases: vec![lease(0, 0, stage)],
         addresses: vec![],
         replicas: 0,

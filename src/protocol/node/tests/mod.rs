@@ -133,6 +133,8 @@ fn heartbeat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -
         sequence,
         head,
         owner: owner.map(|(term, owner)| (Term(term), owner)),
+        // As if the owner had signed it.
+        claim: owner.map_or_else(Vec::new, |_| vec![7; 64]),
         leases: vec![],
         addresses: vec!["somewhere".to_owned()],
         replicas: 0,
@@ -155,7 +157,13 @@ fn learn(peer: PeerKey) -> Action {
     Action::Learn { peer, addresses: vec!["somewhere".to_owned()] }
 }
 
-fn publish(message: Message) -> Action {
+/// `ME` publishes this; whoever carries that out signs a claim of its own.
+fn publish(mut message: Message) -> Action {
+    if let Message::Heartbeat(heartbeat) = &mut message
+        && heartbeat.owner.is_some_and(|(_, owner)| owner == ME)
+    {
+        heartbeat.claim.clear();
+    }
     Action::Publish { module: MODULE, message }
 }
 

@@ -309,3 +309,43 @@ fn an_owner_that_knows_of_a_better_head_closes_nothing_until_it_has_it() {
     let actions = take_in(&mut node, THIRD, offer(0, genesis()));
     assert!(!actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. }))), "{actions:?}");
 }
+
+#[test]
+fn phantom_offers_neither_shut_out_the_holder_nor_hold_up_the_round() {
+    let mut node = owner();
+    let phantom = |number: u64| {
+        let blob = BlobRef::of(format!("phantom {number}").as_bytes());
+        heard(THIRD, Message::Offer(Offer { blob, sequence: number, ..offer(1, genesis()) }))
+    };
+    (1..10).for_each(|number| drop(node.handle(Millis(2_000), phantom(number))));
+    assert_eq!(node.modules[&MODULE].offers.times(PathId(1), Version(0)), MAX_RIVALS - 1);
+    let actions = node.handle(Millis(2_000), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    assert!(actions.contains(&fetch(gradient(1, 0), OTHER)), "{actions:?}");
+    node.handle(Millis(2_100), fetched(gradient(1, 0), true));
+    node.handle(Millis(2_200), accumulated(gradient(1, 0), true));
+    node.handle(Millis(2_300), Event::Trained(trained(0, genesis())));
+    node.handle(Millis(2_400), fetched(gradient(0, 0), true));
+    let closes = node.handle(Millis(2_500), accumulated(gradient(0, 0), true));
+    assert!(closes.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. }))), "{closes:?}");
+}
+
+#[test]
+fn a_peer_that_cannot_be_fetched_from_is_not_waited_for_until_it_can() {
+    let mut node = owner();
+    assert!(node.expected(MODULE).contains_key(&PathId(1)));
+    node.handle(Millis(2_000), heard(OTHER, Message::Offer(offer(1, genesis()))));
+    let mut now = 2_000;
+    while node.expected(MODULE).contains_key(&PathId(1)) {
+        node.handle(Millis(now), fetched(gradient(1, 0), false));
+        now += 250;
+        let heartbeat =
+            Heartbeat { leases: vec![lease(1, 0, Stage::Waiting)], ..heartbeat(now, Some(genesis()), Some((1, ME))) };
+        node.handle(Millis(now), heard_heartbeat(OTHER, heartbeat));
+        node.handle(Millis(now), Event::Tick);
+        assert!(now < 10_000, "it is waited for");
+    }
+    node.handle(Millis(now), heard(OTHER, Message::Offer(Offer { sequence: 2, ..offer(1, genesis()) })));
+    node.handle(Millis(now), fetched(gradient(1, 0), true));
+    node.handle(Millis(now), accumulated(gradient(1, 0), true));
+    assert!(node.expected(MODULE).contains_key(&PathId(1)));
+}

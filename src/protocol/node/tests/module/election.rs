@@ -345,3 +345,22 @@ fn an_update_of_one_that_is_not_believed_raises_the_term_all_the_same() {
     node.hear_later_term(MODULE, Term(5), OTHER);
     assert!(node.handle(Millis(250), Event::Tick).contains(&term(6, ME)), "what it signs follows that update");
 }
+
+#[test]
+fn a_later_term_of_another_is_believed_only_with_the_claim_that_its_owner_signed() {
+    let mut node = member_with_owner(&[]);
+    let named = |sequence: u64, claim: Vec<u8>| {
+        heard_heartbeat(OTHER, Heartbeat { claim, ..heartbeat(sequence, Some(genesis()), Some((2, THIRD))) })
+    };
+    let unsigned = node.handle(Millis(100), named(2, vec![]));
+    assert!(!unsigned.contains(&term(2, THIRD)), "{unsigned:?}");
+    let signed = node.handle(Millis(200), named(3, vec![9; 64]));
+    assert!(signed.contains(&term(2, THIRD)), "{signed:?}");
+    node.handle(Millis(250), Event::Tick);
+    let passed_on = node.handle(Millis(1_250), Event::Tick);
+    let carries = |action: &Action| {
+        let Action::Publish { message: Message::Heartbeat(heartbeat), .. } = action else { return false };
+        heartbeat.owner == Some((Term(2), THIRD)) && heartbeat.claim == [9; 64]
+    };
+    assert!(passed_on.iter().any(carries), "{passed_on:?}");
+}

@@ -1,8 +1,8 @@
 //! A second holder for every module.
 
 use crate::protocol::limits::{
-    HEARTBEAT_MS, MAX_REPLICAS, MAX_WANTED, MEMBER_LEASE_MS, REPLICA_ANSWER_MS, REPLICA_RELEASE_MS, REPLICA_TIMEOUT_MS,
-    STATES_KEPT, VERSIONS_KEPT,
+    HEARTBEAT_MS, MAX_REPLICAS, MAX_REPLICAS_FOR_ONE, MAX_WANTED, MEMBER_LEASE_MS, REPLICA_ANSWER_MS,
+    REPLICA_RELEASE_MS, REPLICA_TIMEOUT_MS, STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::node::tests::*;
 use crate::protocol::wire::message::Wanted;
@@ -177,15 +177,19 @@ fn what_others_are_asked_is_no_concern_of_ours_nor_is_what_is_not_in_the_grid() 
 #[test]
 fn nobody_is_made_to_hold_more_replicas_than_the_bound_or_to_read_a_longer_list() {
     let mut node = holder_of(40);
-    for (sequence, expert) in (1..40).enumerate() {
+    let mut ask = |author: PeerKey, expert: u32| {
         let wanted = vec![Wanted { module: own(expert), helper: ME }];
-        let heartbeat = Heartbeat { wanted, ..heartbeat(sequence as u64 + 1, Some(genesis()), None) };
+        let heartbeat = Heartbeat { wanted, ..heartbeat(u64::from(expert), Some(genesis()), None) };
         node.handle(
             Millis(100),
-            Event::Heard { module: COMMON, author: OTHER, message: Message::Heartbeat(heartbeat).into() },
+            Event::Heard { module: COMMON, author, message: Message::Heartbeat(heartbeat).into() },
         );
-    }
-    assert_eq!(node.status().modules.len(), 2 + MAX_REPLICAS);
+        node.status().modules.len()
+    };
+    let of_one = (1..40).map(|expert| ask(OTHER, expert)).last();
+    assert_eq!(of_one, Some(2 + MAX_REPLICAS_FOR_ONE));
+    let of_many = (1..40).map(|expert| ask(PeerKey([expert as u8 + 10; 32]), expert)).last();
+    assert_eq!(of_many, Some(2 + MAX_REPLICAS));
     let mut node = holder_of(40);
     let many: Vec<ModuleId> = (1..=MAX_WANTED as u32 + 1).map(own).collect();
     node.handle(Millis(100), asked_for(&many, ME));
