@@ -99,7 +99,7 @@ pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), S
             && update.state.bytes == genesis.state.bytes
             && update.module == oldest.update.module;
         if !plausible {
-            return Err(format!("version {} of its chain is impossible", update.version));
+            return Err(format!("version {} of its chain cannot be", update.version));
         }
     }
     let mut seen = Chain::genesis(genesis.state);

@@ -30,13 +30,16 @@ impl Node {
             return self.refuse(module, owner, reason);
         }
         if term < state.leadership.term() {
-            let reason =
-                format!("version {} has term {term}, the current one is {}", update.version, state.leadership.term());
+            let reason = format!(
+                "version {} comes from term {term}, the current one is {}",
+                update.version,
+                state.leadership.term()
+            );
             return self.refuse(module, owner, reason);
         }
         if term.0.saturating_sub(state.leadership.term().0) > MAX_TERM_JUMP {
             let reason =
-                format!("version {} has term {term}, too far from {}", update.version, state.leadership.term());
+                format!("version {} comes from term {term}, too far from {}", update.version, state.leadership.term());
             return self.refuse(module, owner, reason);
         }
         if let Err(reason) = check_update(&self.plan, chain, update) {

@@ -28,7 +28,7 @@ fn a_lower_term_is_refused() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(50), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((2, THIRD)))));
     let actions = says(&mut node, update(genesis(), 1, OTHER));
-    assert_eq!(actions, vec![refused("version 1 has term 1, the current one is 2")]);
+    assert_eq!(actions, vec![refused("version 1 comes from term 1, the current one is 2")]);
 }
 
 #[test]
