@@ -1,7 +1,8 @@
-//! Whom a member of a run by invitation listens to: whose credential holds, and who was sent away.
+//! The access list of a run by invitation: which credentials are valid, and which peers were revoked.
 //!
-//! Every credential proves itself, and a revocation counts whatever else is known, so members that have heard the same revocations
-//! and read the same time agree, in whatever order they heard them. Time and signatures are the caller's.
+//! Every credential proves itself, and a revocation applies whatever else is known. So members that have heard the same
+//! revocations and read the same time agree, in whatever order they heard them. The caller supplies time and
+//! signatures.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use crate::access::limits::{
 };
 use crate::names::{PeerKey, RunId};
 
-/// Whether a peer signed these bytes so.
+/// Whether a peer has signed these bytes with this signature.
 pub type Verify = fn(PeerKey, &[u8], &[u8]) -> bool;
 
-/// Why a credential is not taken. For people.
+/// Why a credential is refused, for users.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("this run is by invitation, and this peer has shown none")]
@@ -41,26 +42,26 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether no honest peer shows such a thing: it was made up, or is somebody else's.
+    /// Whether no honest peer presents such a credential, because it is forged or belongs to another peer.
     pub fn is_forged(&self) -> bool {
         matches!(self, Self::NotYours(_) | Self::NoRight(_) | Self::Circle | Self::NotSigned(_))
     }
 }
 
-/// What is known of who may take part.
+/// What is known about access.
 #[derive(Clone, Debug)]
 pub struct Admission {
     run: RunId,
     creator: PeerKey,
     verify: Verify,
-    /// Checked, but for time and revocations, which are looked at again each time.
+    /// Valid but for time and revocations, which are checked again each time.
     credentials: BTreeMap<PeerKey, Credential>,
-    /// By who signed and whom it names: the latest.
+    /// The latest revocation by each signer of each peer.
     revocations: BTreeMap<(PeerKey, PeerKey), Revocation>,
 }
 
 impl Admission {
-    /// Of a run whose invitations name `run`, and begin with this creator's.
+    /// The access list of a run whose invitations name `run` and begin with this creator.
     pub fn new(run: RunId, creator: PeerKey, verify: Verify) -> Self {
         Self { run, creator, verify, credentials: BTreeMap::new(), revocations: BTreeMap::new() }
     }
@@ -70,17 +71,17 @@ impl Admission {
         self.run
     }
 
-    /// Who invited first.
+    /// The creator, whose invitations come first.
     pub fn creator(&self) -> PeerKey {
         self.creator
     }
 
-    /// How many credentials are kept.
+    /// Number of stored credentials.
     pub fn known(&self) -> usize {
         self.credentials.len()
     }
 
-    /// As what a peer is known: nothing if it is not invited.
+    /// The rank of a peer; nothing if it is not invited.
     pub fn rank(&self, peer: PeerKey, now_s: u64) -> Option<u8> {
         if peer == self.creator {
             return Some(CREATOR_RANK);
@@ -89,15 +90,15 @@ impl Admission {
         self.still_good(credential, now_s).is_ok().then(|| credential.rank())
     }
 
-    /// The credential that a peer has shown.
+    /// The credential that a peer has presented.
     pub fn credential(&self, peer: PeerKey) -> Option<&Credential> {
         self.credentials.get(&peer)
     }
 
-    /// Takes a peer's credential if it holds; whether it is another than was known.
+    /// Adds a peer's credential if it is valid. Returns whether it differs from the known one.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for refusal.
     pub fn present(&mut self, peer: PeerKey, credential: Credential, now_s: u64) -> Result<bool, Refusal> {
         if peer == self.creator {
             return Ok(false);
@@ -118,17 +119,17 @@ impl Admission {
         Ok(true)
     }
 
-    /// Whether a credential holds now, whoever shows it.
+    /// Checks whether a credential is valid now, whichever peer presents it.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for refusal.
     pub fn check(&self, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
         self.shape(credential)?;
         self.still_good(credential, now_s)?;
         self.signed(credential)
     }
 
-    /// Ranks fall, and nobody stands in it twice: cheap, and first.
+    /// Checks that ranks decrease and no peer occurs twice. This is cheap and comes first.
     fn shape(&self, credential: &Credential) -> Result<(), Refusal> {
         let (mut by, mut rank) = (self.creator, CREATOR_RANK);
         for (at, invitation) in credential.0.iter().enumerate() {
@@ -177,8 +178,8 @@ impl Admission {
         revocation.is_some_and(|revocation| invitation.issued_s <= revocation.at_s)
     }
 
-    /// Nobody's guests keep another's out. What nobody is let in by any more goes first, but is looked for only where there is
-    /// no room: credentials come quickly where somebody means harm.
+    /// Limits keep the guests of one peer from displacing those of others. Invalid credentials are removed first, but
+    /// only searched for when there is no space, because a Byzantine peer may present many credentials.
     fn make_room(&mut self, peer: PeerKey, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
         let known = self.credentials.remove(&peer);
         if self.has_no_room_for(credential).is_some() {
@@ -218,7 +219,7 @@ impl Admission {
         if too_many { Some(Refusal::TooMany(by)) } else { full }
     }
 
-    /// The first to end goes, if there are as many as one peer may have.
+    /// If the peer has its maximum of visitors, removes the one that expires first.
     fn make_room_for_visitor(&mut self, by: PeerKey) {
         let of_the_same = |other: &Credential| other.rank() == VISITOR && inviter(other, self.creator) == by;
         let visitors: Vec<(u64, PeerKey)> = self
@@ -232,10 +233,10 @@ impl Admission {
         }
     }
 
-    /// Takes a revocation if whoever signed it could; whether it was news.
+    /// Adds a revocation if its signer has the right. Returns whether it is new.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for refusal.
     pub fn revoke(&mut self, revocation: Revocation) -> Result<bool, Refusal> {
         let by = revocation.credential.holder(self.creator);
         let name = (by, revocation.of);
@@ -257,8 +258,8 @@ impl Admission {
         Ok(true)
     }
 
-    /// What was taken back stays so: there is no making room here. The creator has its own, and so has each whom it invited,
-    /// with all below.
+    /// Whether there is space for a revocation. Revocations are never removed. The creator has its own quota, and so
+    /// has each peer that it invited, together with all peers below.
     fn has_room_for(&self, credential: &Credential) -> bool {
         let first = |credential: &Credential| credential.0.first().map(|first| first.to);
         let (by_creator, others): (Vec<_>, Vec<_>) =
@@ -272,13 +273,13 @@ impl Admission {
         }
     }
 
-    /// All that is known of who was sent away.
+    /// All known revocations.
     pub fn revocations(&self) -> impl Iterator<Item = &Revocation> {
         self.revocations.values()
     }
 }
 
-/// Who invited the holder.
+/// The peer that invited the holder.
 fn inviter(credential: &Credential, creator: PeerKey) -> PeerKey {
     credential.0.iter().rev().nth(1).map_or(creator, |before| before.to)
 }
