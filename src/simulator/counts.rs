@@ -1,4 +1,4 @@
-//! What a drill has seen: how much went wrong, and how long the swarm took to mend it.
+//! The measurements of a drill: how many faults occurred, and how long the swarm took to recover.
 
 use std::collections::BTreeMap;
 
@@ -6,93 +6,93 @@ use crate::names::ModuleId;
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::scenario::faults::Kind;
 
-/// One seed's, or several seeds' together.
+/// The counts of one seed, or of several seeds together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Handled by nodes.
+    /// Events handled by nodes.
     pub events: u64,
-    /// That came to pass, by their names.
+    /// Faults that occurred, by name.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Bytes of gossip that peers have said.
+    /// Bytes of gossip that peers have published.
     pub said_bytes: u64,
-    /// Bytes of gossip that peers were sent, lost or not.
+    /// Bytes of gossip that were sent to peers, lost or not.
     pub heard_bytes: u64,
-    /// Bytes of questions and answers.
+    /// Bytes of requests and responses.
     pub asked_bytes: u64,
-    /// How many phases of peers these are: peers times phases.
+    /// Number of peers times number of phases.
     pub peer_phases: u64,
-    /// How long a phase took, from one update to the next, on average over a seed.
+    /// The mean duration of a phase in each seed, from one update to the next.
     pub phases_ms: Vec<u64>,
-    /// Changes of ownership that peers saw.
+    /// Changes of ownership that peers observed.
     pub ownership_changes: u64,
-    /// Chains given up for heavier ones, or for ones too far ahead to replay.
+    /// Chains abandoned for heavier ones, or for ones too far ahead to replay.
     pub switches: u64,
-    /// Chains that ended before an update that was proven wrong.
+    /// Rollbacks of chains.
     pub went_back: u64,
-    /// Updates that were not what their contributions make, and how many of them are left in the chains that go on.
+    /// Wrong updates, and how many of them remain in the surviving chains.
     pub wrong_updates: (u64, u64),
-    /// Byzantine peers that an honest peer has quarantined, by their lies.
+    /// Byzantine peers that an honest peer has quarantined, by their behaviour.
     pub quarantined: BTreeMap<&'static str, u64>,
-    /// From each crash of an owner to the claim of another.
+    /// The time from each crash of an owner to the claim of another peer.
     pub takeovers_ms: Vec<u64>,
-    /// From the moment in which an owner that leaves hands over its module to that in which another has it.
+    /// The time from an owner's hand-off of its module to its adoption by another peer.
     pub hand_offs_ms: Vec<u64>,
-    /// Claims by others of what an owner had that was up, not frozen and not cut off.
+    /// Elections to replace an owner that was up, not frozen and not cut off.
     pub needless: u64,
-    /// From each crash of an owner to the next update that anybody applied.
+    /// The time from each crash of an owner to the next update that any peer applied.
     pub recoveries_ms: Vec<u64>,
-    /// Contributions counted a version or more late.
+    /// Contributions counted at least one version late.
     pub late: u64,
-    /// Paths that nobody held at the end.
+    /// Paths without a holder at the end.
     pub unheld: u64,
-    /// Modules whose owner is down, since when.
+    /// Modules whose owner is down, and since when.
     vacant: BTreeMap<ModuleId, (u64, usize)>,
     left: BTreeMap<ModuleId, u64>,
     stalled: BTreeMap<ModuleId, u64>,
-    /// Of how much time the peers have spent in phases, and of how much altogether from their first to their last.
+    /// The time that the peers have spent in phases, and the total time from their first to their last phase.
     pub trained_ms: (u64, u64),
-    /// Of each peer: in phases, since when, and until when.
+    /// For each peer: the time in phases, and when they began and ended.
     in_phases: BTreeMap<usize, (u64, u64, u64)>,
-    /// When anybody first and last had a new head.
+    /// When a peer first and last had a new head.
     advances_ms: Option<(u64, u64)>,
 }
 
 impl Counts {
-    /// Something went wrong.
+    /// Counts a fault.
     pub fn fault(&mut self, kind: Kind) {
         *self.faults.entry(kind.name()).or_default() += 1;
     }
 
-    /// Somebody lies.
+    /// Counts a Byzantine peer.
     pub fn byzantine(&mut self, behaviour: Byzantine) {
         *self.faults.entry(behaviour.name()).or_default() += 1;
     }
 
-    /// A Byzantine peer is quarantined, for the first time.
+    /// Counts a Byzantine peer that is quarantined for the first time.
     pub fn names(&mut self, behaviour: Byzantine) {
         *self.quarantined.entry(behaviour.name()).or_default() += 1;
     }
 
-    /// A module's owner has crashed, and others are there who have it.
+    /// The owner of a module has crashed, and other peers have the module.
     pub fn owner_crashed(&mut self, now_ms: u64, module: ModuleId, owner: usize) {
         self.vacant.entry(module).or_insert((now_ms, owner));
         self.stalled.entry(module).or_insert(now_ms);
     }
 
-    /// A module's owner leaves in order.
+    /// The owner of a module leaves in order.
     pub fn owner_leaves(&mut self, now_ms: u64, module: ModuleId) {
         self.left.insert(module, now_ms);
     }
 
-    /// A peer says that it owns a module now.
+    /// A peer claims a module.
     pub fn owner_claims(&mut self, now_ms: u64, module: ModuleId, owner: usize) {
         self.hand_offs_ms.extend(self.left.remove(&module).map(|since_ms| now_ms - since_ms));
-        // One that is back before anybody has missed it goes on.
+        // An owner that returns before anyone has missed it stays the owner.
         let crashed = self.vacant.remove(&module).filter(|(_, before)| *before != owner);
         self.takeovers_ms.extend(crashed.map(|(since_ms, _)| now_ms - since_ms));
     }
 
-    /// A module has a new head somewhere.
+    /// A module has a new head at some peer.
     pub fn advanced(&mut self, now_ms: u64, module: ModuleId) {
         self.recoveries_ms.extend(self.stalled.remove(&module).map(|since_ms| now_ms - since_ms));
         let (first_ms, _) = self.advances_ms.unwrap_or((now_ms, now_ms));
@@ -105,12 +105,12 @@ impl Counts {
         (*spent_ms, *last_ms) = (*spent_ms + until_ms - since_ms, until_ms);
     }
 
-    /// The part of their time that peers have spent in phases, in percent.
+    /// The percentage of their time that peers have spent in phases.
     pub fn trained_percent(&self) -> f64 {
         100.0 * self.trained_ms.0 as f64 / self.trained_ms.1.max(1) as f64
     }
 
-    /// The swarm has come to its end.
+    /// The run of a seed has ended.
     pub fn ended(&mut self, peers: usize, phases: u64) {
         self.peer_phases += peers as u64 * phases;
         for (spent_ms, first_ms, last_ms) in std::mem::take(&mut self.in_phases).into_values() {
@@ -121,12 +121,12 @@ impl Counts {
         self.phases_ms.extend(took.map(|(first_ms, last_ms)| (last_ms - first_ms) / (phases - 1)));
     }
 
-    /// What a peer says, hears, asks and answers in a phase, without the blobs.
+    /// The control bytes that a peer sends and receives per phase, without blobs.
     pub fn control_bytes_per_phase(&self) -> u64 {
         (self.said_bytes + self.heard_bytes + self.asked_bytes) / self.peer_phases.max(1)
     }
 
-    /// Takes in another seed's.
+    /// Adds the counts of another seed.
     pub fn add(&mut self, other: &Self) {
         self.events += other.events;
         for (name, times) in &other.faults {
@@ -156,7 +156,7 @@ impl Counts {
     }
 }
 
-/// The middle one; nothing of nothing.
+/// The median (the upper one of an even number); nothing for no numbers.
 pub fn median(numbers: &[u64]) -> Option<u64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();

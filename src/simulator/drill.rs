@@ -1,4 +1,4 @@
-//! Many seeds of a scenario, on all cores.
+//! Runs many seeds of a scenario on all cores.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use crate::simulator::invariants::none_lost::Tally;
 use crate::simulator::trace::{Trace, hash_of_seeds};
 use crate::simulator::{Failure, Outcome, Scenario, run, run_traced};
 
-/// What all seeds of a drill came to.
+/// The result of all seeds of a drill.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Seeds that ran without a violation.
     pub seeds: u64,
-    /// What was seen in all of them.
+    /// The counts over all seeds.
     pub counts: Counts,
-    /// What became of all contributions.
+    /// The fate of all contributions.
     pub tally: Tally,
-    /// Inner steps that the chains which go on have counted, summed over their contributions.
+    /// Inner steps that the surviving chains have counted, summed over their contributions.
     pub accepted_steps: u64,
     /// Virtual time until every path was done.
     pub took_ms: u64,
-    /// The longest of one seed.
+    /// The longest time of one seed.
     pub slowest_ms: u64,
     /// The loss at the end, summed over the seeds.
     pub losses: f64,
-    /// From when on the loss was at the given one or below, of each seed that came there.
+    /// For each seed that reached the given loss: since when the loss was at or below it.
     pub reached_ms: Vec<u64>,
 }
 
@@ -51,13 +51,13 @@ impl Summary {
         1_000.0 * self.accepted_steps as f64 / self.took_ms.max(1) as f64
     }
 
-    /// The mean over the seeds.
+    /// The mean loss over the seeds.
     pub fn loss(&self) -> f64 {
         self.losses / self.seeds.max(1) as f64
     }
 }
 
-/// Runs the seeds. `done` is told after each how many have run.
+/// Runs the seeds. After each one, `done` receives how many have run.
 ///
 /// # Errors
 /// The failure of the lowest seed that fails, for any number of cores.
@@ -71,8 +71,8 @@ pub fn drill(scenario: &Arc<Scenario>, seeds: Range<u64>, done: impl Fn(u64) + S
     Ok(outcomes.iter().fold(Summary::default(), Summary::with))
 }
 
-/// Runs the seeds and hashes their traces: one hash for all of them, in their order. It stays the same while a change leaves
-/// behaviour as it is. `done` is told after each how many have run.
+/// Runs the seeds and hashes their traces into one hash, in order. The hash does not change as long as behaviour does
+/// not. After each seed, `done` receives how many have run.
 ///
 /// # Errors
 /// The failure of the lowest seed that fails.
@@ -90,7 +90,7 @@ pub fn trace_hash(
     Ok(hash_of_seeds(&hashes.into_iter().flatten().collect::<Vec<_>>()))
 }
 
-/// What came of each seed, in their order; or of the lowest that failed, after which none is begun.
+/// The result of each seed in order, or the error of the lowest seed that failed, after which no seed is begun.
 fn up_to_the_first_failure<T: Send, E: Send>(
     seeds: Range<u64>,
     one: impl Fn(u64) -> Result<T, E> + Sync,
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_seed_that_fails_is_told_of_on_however_many_cores() {
+    fn the_lowest_seed_that_fails_is_reported_on_any_number_of_cores() {
         let fails = |seed| if [41, 70, 199].contains(&seed) { Err(seed) } else { Ok(seed) };
         for threads in [1, 2, 7] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

@@ -1,7 +1,7 @@
-//! A swarm in one thread and in virtual time: the real protocol core, outer arithmetic and compression; everything else is
-//! simulated from a seed. A failure repeats with the same seed.
+//! Simulates a swarm in one thread and in virtual time. The protocol core, the outer arithmetic and the compression are
+//! real. Everything else is simulated from a seed, so a failure repeats with the same seed.
 //!
-//! In the order of a drill:
+//! The parts in the order of a drill:
 //!
 //! 1. [`scenario`] is the file: the swarm, its links and clocks, faults and Byzantine peers.
 //! 2. [`rng`] draws from the seed; the fault schedule of a seed is drawn first.
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use scenario::{Scenario, ScenarioError};
 pub use trace::Trace;
 
-/// What went wrong, with all that is needed to see it again.
+/// A failed seed, with all that is needed to repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {invariant} at {at_ms} ms: {detail}")]
 pub struct Failure {
@@ -34,24 +34,24 @@ pub struct Failure {
     pub detail: String,
 }
 
-/// What a seed came to.
+/// The result of a seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Virtual time at which every path was done.
     pub finished_ms: u64,
     /// BLAKE3 over all events and actions, if they were hashed: equal for equal seeds.
     pub trace: Option<crate::names::BlobHash>,
-    /// What was seen.
+    /// The measurements.
     pub counts: counts::Counts,
-    /// The mean over all paths of ½‖θ − target‖² a value, by weight, at the end.
+    /// The final loss: the weighted mean over all paths of ½‖θ − target‖² per value.
     pub loss: f64,
-    /// From when on the loss was at the scenario's `given_loss` or below; nothing if it is not, or none is given.
+    /// Since when the loss was at or below the scenario's `given_loss`; nothing if it is not, or none is given.
     pub reached_ms: Option<u64>,
     /// The most versions that a contribution was late.
     pub staleness_most: u64,
-    /// Inner steps that the chains which go on have counted, summed over their contributions.
+    /// Inner steps that the surviving chains have counted, summed over their contributions.
     pub accepted_steps: u64,
-    /// What became of all contributions.
+    /// The fate of all contributions.
     pub tally: invariants::none_lost::Tally,
 }
 
@@ -60,7 +60,7 @@ pub fn run(scenario: &Arc<Scenario>, seed: u64) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).run()
 }
 
-/// The same, written down.
+/// Runs one seed of a scenario with a trace.
 pub fn run_traced(scenario: &Arc<Scenario>, seed: u64, trace: Trace) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).traced(trace).run()
 }

@@ -1,4 +1,4 @@
-//! Chance, all of it from a drill's seed.
+//! Random numbers, all derived from a drill's seed.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::seed::Seed;
 
-/// A whole number drawn anew each time: `[least, most]` in a scenario's file, both of them possible.
+/// An integer drawn anew each time from `[least, most]` in a scenario's file, both inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "[u64; 2]")]
 pub struct Between {
@@ -30,33 +30,33 @@ impl From<RangeInclusive<u64>> for Between {
     }
 }
 
-/// One stream of chance.
+/// A stream of random numbers.
 #[derive(Debug)]
 pub struct SeededRng(ChaCha8Rng);
 
 impl SeededRng {
-    /// The stream of this name.
+    /// The stream for this purpose.
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self(Seed::root(seed).child(purpose).generator())
     }
 
-    /// A number of a range.
+    /// An integer of a range.
     pub fn draw(&mut self, between: Between) -> u64 {
         let width = between.most.saturating_sub(between.least).saturating_add(1);
         between.least + self.0.next_u64() % width
     }
 
-    /// One of so many, counted from zero; zero if there are none.
+    /// An index below this count; zero if the count is zero.
     pub fn pick(&mut self, of: usize) -> usize {
         (self.0.next_u64() % of.max(1) as u64) as usize
     }
 
-    /// Between zero and one, one excluded.
+    /// A number from zero up to, but not including, one.
     pub fn share(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether something of this probability happens.
+    /// Whether an event of this probability happens.
     pub fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.share() < probability
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_stay_within_and_reach_both_ends() {
+    fn draws_stay_in_the_range_and_reach_both_ends() {
         let mut rng = SeededRng::new(1, "test");
         let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| rng.draw([3, 6].into())).collect();
         assert_eq!(drawn, [3, 4, 5, 6].into());

@@ -1,4 +1,4 @@
-//! Everything that happened, for those who look into one seed: printed, or hashed to compare two runs.
+//! The trace of one seed: printed for reading, or hashed to compare two runs.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,16 +9,16 @@ use crate::names::BlobHash;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Action, Event};
 
-/// Where events and actions are written to.
+/// Where events and actions are written.
 #[derive(Default)]
 pub enum Trace {
-    /// Nowhere: as in most drills, which are thousands.
+    /// Nowhere, as in most drills, which have thousands of seeds.
     #[default]
     Off,
-    /// Into a hash: equal for equal seeds. What is hashed are the values of events and actions, not the names of their types
-    /// and fields, so that a program in which these are called otherwise comes to the same hash.
+    /// Into a hash, equal for equal seeds. It covers the values of events and actions but not the names of types and
+    /// fields, so that renaming these does not change the hash.
     Hashed(Box<blake3::Hasher>),
-    /// To whoever reads along.
+    /// As text.
     Written(Box<dyn Write + Send>),
 }
 
@@ -27,7 +27,7 @@ impl Trace {
         Self::Hashed(Box::default())
     }
 
-    /// A node is given an event.
+    /// A node receives an event.
     pub(super) fn event(&mut self, now_ms: u64, peer: usize, event: &Event) {
         match self {
             Self::Off => {}
@@ -36,7 +36,7 @@ impl Trace {
         }
     }
 
-    /// A node's action is carried out.
+    /// An action of a node is carried out.
     pub(super) fn action(&mut self, action: &Action) {
         match self {
             Self::Off => {}
@@ -45,7 +45,7 @@ impl Trace {
         }
     }
 
-    /// Something goes wrong with a peer; the words are for people.
+    /// A fault occurs at a peer. The text is for readers.
     pub(super) fn fault(&mut self, now_ms: u64, peer: usize, words: std::fmt::Arguments<'_>) {
         match self {
             Self::Off => {}
@@ -54,7 +54,7 @@ impl Trace {
         }
     }
 
-    /// The hash, if there is one.
+    /// The hash, if the trace is hashed.
     pub fn hash(&self) -> Option<BlobHash> {
         match self {
             Self::Hashed(hasher) => Some(BlobHash(*hasher.finalize().as_bytes())),
@@ -67,16 +67,16 @@ fn hash_values(hasher: &mut blake3::Hasher, values: &impl Serialize) {
     hasher.update(&encoding::encode_plain(values));
 }
 
-/// Who reads along may stop doing so.
+/// A reader may close the output.
 fn written(out: &mut dyn Write, line: std::fmt::Arguments<'_>) {
     drop(writeln!(out, "{line}"));
 }
 
-/// The hashes of many seeds as one, in their order.
+/// Combines the hashes of many seeds, in order.
 pub fn hash_of_seeds(hashes: &[BlobHash]) -> BlobHash {
     let mut text = String::new();
     for hash in hashes {
-        // A string takes all that is written.
+        // Writing to a string does not fail.
         let _ = writeln!(text, "{hash}");
     }
     BlobHash::of(text.as_bytes())

@@ -1,9 +1,9 @@
-//! Whatever happens, nothing that a node keeps grows beyond its named limit.
+//! Invariant: no table of a node exceeds its limit.
 
 use crate::protocol::Node;
 
 /// # Errors
-/// Names the queue that is too long.
+/// Names the table that is too long.
 pub fn look(node: &Node) -> Result<(), String> {
     match node.queues().into_iter().find(|queue| queue.length > queue.limit) {
         Some(queue) => Err(format!("{}: {} of at most {}", queue.name, queue.length, queue.limit)),

@@ -1,10 +1,10 @@
-//! A path goes on with what it has left: the residual of a phase goes into the next, so that what compression takes
-//! from one outer gradient comes with a later one.
+//! Invariant: a path continues with the trainer state of its last phase. The residual of a phase enters the next one,
+//! so that what compression removes from one outer gradient is added to a later one.
 
 use crate::names::{BlobRef, PathId};
 use crate::protocol::journal::record::Record;
 
-/// What a path's trainer has come to, by the journal of the peer that holds it.
+/// The state of a path's trainer according to the journal of its holder.
 fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
     let (mut holds, mut left) = (false, None);
     for record in journal {
@@ -22,7 +22,7 @@ fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
 }
 
 /// # Errors
-/// If the phase starts from other state.
+/// If the phase starts from another trainer state.
 pub fn look(journal: &[Record], path: PathId, trainer: Option<BlobRef>) -> Result<(), String> {
     let left = left(journal, path);
     if trainer == left {
@@ -39,7 +39,7 @@ mod tests {
     use crate::protocol::journal::record::Finished;
 
     #[test]
-    fn a_phase_that_begins_with_less_than_was_left_is_found() {
+    fn a_phase_that_begins_without_its_trainer_state_is_found() {
         let path = PathId(3);
         let [first, second] = [&b"first"[..], b"second"].map(BlobRef::of);
         let lease = |held| Record::Lease { path, held, standby: false };
@@ -53,7 +53,7 @@ mod tests {
         for wrong in [None, Some(first)] {
             assert!(look(&journal, path, wrong).is_err_and(|wrong| wrong.starts_with("path 3 goes on with")));
         }
-        // With the path goes what it had left.
+        // The trainer state goes with the path.
         journal.extend([lease(false), finished, lease(true)]);
         assert_eq!(look(&journal, path, None), Ok(()));
     }

@@ -1,4 +1,4 @@
-//! Along a chain, no contribution is counted twice.
+//! Invariant: along a chain, no contribution is counted twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,17 @@ use crate::names::{ModuleId, Version};
 use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::wire::message::{ContributionKey, GENESIS, SignedUpdate, UpdateHash};
 
-/// What each place of each chain has counted since genesis.
+/// The contributions counted by each update of each chain since genesis.
 #[derive(Debug, Default)]
 pub struct CountedOnce {
     places: BTreeMap<(ModuleId, UpdateHash), Place>,
-    /// The heads that each peer has had of each module.
+    /// The heads of each module that each peer has had.
     heads: BTreeMap<(usize, ModuleId), BTreeSet<UpdateHash>>,
-    /// Contributions that came a version or more late, on whatever chain.
+    /// Contributions that came at least one version late, on any chain.
     pub late: u64,
 }
 
-/// What one update counts, and which it follows.
+/// The contributions and the parent of one update.
 #[derive(Debug)]
 struct Place {
     parent: UpdateHash,
@@ -26,7 +26,7 @@ struct Place {
 
 impl CountedOnce {
     /// # Errors
-    /// If the update counts a contribution that its chain has counted before. Updates with an unchecked parent are
+    /// If the update counts a contribution that its chain has counted before. Updates whose parent was not checked are
     /// skipped.
     pub fn look(&mut self, hash: UpdateHash, signed: &SignedUpdate) -> Result<(), String> {
         let update = &signed.update;
@@ -51,18 +51,18 @@ impl CountedOnce {
         Ok(())
     }
 
-    /// A peer has this head.
+    /// Notes a head of a peer.
     pub fn note_head(&mut self, peer: usize, module: ModuleId, head: UpdateHash) {
         self.heads.entry((peer, module)).or_default().insert(head);
     }
 
-    /// A place and those before it, back to genesis.
+    /// An update and those before it, back to genesis.
     fn back_from(&self, module: ModuleId, place: UpdateHash) -> impl Iterator<Item = &Place> {
         let at = move |place: UpdateHash| self.places.get(&(module, place));
         std::iter::successors(at(place), move |after| at(after.parent))
     }
 
-    /// Whether a peer has had a chain that had counted a contribution so long ago that the peer no longer had to keep it.
+    /// Whether a peer has had a chain that counted a contribution so long ago that the peer no longer had to keep it.
     pub fn had_counted_long_ago(&self, peer: usize, module: ModuleId, contribution: ContributionKey) -> bool {
         let (_, parent, _) = contribution;
         let heads = self.heads.get(&(peer, module)).into_iter().flatten();
@@ -72,13 +72,13 @@ impl CountedOnce {
         })
     }
 
-    /// Whether any chain, given up since or not, has counted a contribution.
+    /// Whether any chain, abandoned or not, has counted a contribution.
     pub fn has_ever_counted(&self, module: ModuleId, contribution: ContributionKey) -> bool {
         let of_module = self.places.iter().filter(|((of, _), _)| *of == module);
         of_module.map(|(_, place)| place).any(|place| place.counts.contains(&contribution))
     }
 
-    /// Everything that a place's chain has counted since genesis; nothing at genesis.
+    /// All contributions that an update's chain has counted since genesis; none at genesis.
     pub fn counted(&self, module: ModuleId, place: UpdateHash) -> BTreeSet<ContributionKey> {
         self.back_from(module, place).flat_map(|place| &place.counts).copied().collect()
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_twice_is_found_and_on_another_branch_it_is_not_twice() {
+    fn a_contribution_counted_twice_on_one_branch_is_found() {
         let (first, second, other) = (BlobHash([1; 32]), BlobHash([2; 32]), BlobHash([3; 32]));
         let mut invariant = CountedOnce::default();
         assert!(invariant.look(first, &update(GENESIS, 1, (0, 0))).is_ok());
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contribution_may_be_let_go_by_a_peer_whose_chain_counted_it_long_ago() {
+    fn a_peer_may_drop_a_contribution_that_its_chain_counted_long_ago() {
         let place = |version: u64| if version == 0 { GENESIS } else { BlobHash([version as u8; 32]) };
         let mut invariant = CountedOnce::default();
         for version in 1..=VERSIONS_KEPT + 1 {
@@ -133,7 +133,7 @@ mod tests {
         invariant.note_head(0, module, place(VERSIONS_KEPT));
         invariant.note_head(1, module, place(VERSIONS_KEPT - 1));
         let may = |peer, parent| invariant.had_counted_long_ago(peer, module, of(parent));
-        assert!(may(0, 0) && !may(0, 1), "as old as what is not countable any more");
-        assert!(!may(1, 0) && !may(2, 0), "another's head is not its own");
+        assert!(may(0, 0) && !may(0, 1), "old enough not to be countable any more");
+        assert!(!may(1, 0) && !may(2, 0), "the head of another peer does not count");
     }
 }

@@ -1,9 +1,9 @@
-//! Receivers fence: what an owner says that has been replaced, as far as the hearer knows, is not taken.
+//! Invariant: members refuse an update of an owner that, as far as they know, was replaced.
 
 use crate::protocol::wire::message::Update;
 use crate::protocol::{Event, Message, Node};
 
-/// The update that is being heard, if its term is over and nothing else has brought it here before.
+/// The received update, if its term is over and it is not already the next one here.
 pub fn outdated(node: &Node, event: &Event) -> Option<Update> {
     let Event::Heard { module, message, .. } = event else { return None };
     let Message::Update(signed) = message.as_ref() else { return None };

@@ -1,4 +1,4 @@
-//! What must hold at every moment, or at the end, one promise a file.
+//! Invariants that must hold at every moment or at the end, one per file.
 
 pub mod bounded_queues;
 pub mod carried_on;
@@ -9,12 +9,12 @@ pub mod one_state;
 pub mod one_sum;
 pub mod one_writer;
 
-/// What they have seen of one swarm.
+/// The observations of one run.
 #[derive(Debug, Default)]
 pub struct Invariants {
     /// The same update makes the same state.
     pub one_state: one_state::OneState,
-    /// Along a chain, nothing is counted twice.
+    /// Along a chain, no contribution is counted twice.
     pub counted_once: counted_once::CountedOnce,
     /// Each version has one writer.
     pub one_writer: one_writer::OneWriter,

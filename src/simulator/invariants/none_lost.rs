@@ -1,7 +1,8 @@
-//! No contribution is lost silently: at the end each is counted, or another's work on the path from the same update is, or it
-//! was told of as too old, or is shown as uncounted where it is kept, or went with the only peer that had it; or it was counted in a
-//! chain that was given up, so long before that whoever had trained it did not have to keep it any more. One limit is known: who leaves a module after its contribution was
-//! counted keeps it no longer, and if that chain is given up later and its owner is gone as well, so is the contribution.
+//! Invariant: no contribution is lost silently. At the end each contribution is in one of these cases. It is counted,
+//! or a rival from the same base update is. It was reported as too old, or is shown as uncounted where it is kept. It
+//! was lost with the only peer that had it. Or it was counted in an abandoned chain so long ago that its trainer no
+//! longer had to keep it. There is one known limit. A peer that leaves a module after its contribution was counted no
+//! longer keeps it. If that chain is abandoned later and its owner is gone too, the contribution is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,32 +17,32 @@ pub struct NoneLost {
     left: BTreeSet<(usize, ModuleId, ContributionKey)>,
 }
 
-/// Who has trained one, and from which update.
+/// The peers that have trained a contribution, and its base update.
 #[derive(Debug, Default)]
 struct Trained {
     peers: BTreeSet<usize>,
     from: Option<UpdateHash>,
 }
 
-/// What became of them.
+/// The fate of contributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// In a chain that goes on.
+    /// In a surviving chain.
     pub counted: usize,
-    /// In no chain, as one has what another trained for the path from the same update.
+    /// In no chain, because a rival of the same path from the same update is.
     pub twice: usize,
-    /// Kept and shown as uncounted: the module was done before they came.
+    /// Kept and shown as uncounted, because the module was done before they came.
     pub uncounted: usize,
-    /// Told of as too old.
+    /// Reported as too old.
     pub told: usize,
-    /// Counted in a chain that was given up, so long ago that whoever had trained it did not keep it any more.
+    /// Counted in an abandoned chain so long ago that the trainer no longer kept them.
     pub given_up: usize,
-    /// Gone with their peer; or in a chain that was given up after the peer had left the module.
+    /// Lost with their peer, or in a chain that was abandoned after the peer had left the module.
     pub gone: usize,
 }
 
 impl Tally {
-    /// Takes in another swarm's.
+    /// Adds the tally of another run.
     pub fn add(&mut self, other: &Self) {
         self.counted += other.counted;
         self.twice += other.twice;
@@ -53,20 +54,20 @@ impl Tally {
 }
 
 impl NoneLost {
-    /// A peer has finished training this, and its journal says so; from an update, if of what is trained from one only the
-    /// first is to be counted.
+    /// A peer has finished training a contribution and recorded it in its journal. `from` is its base update if only
+    /// the first contribution from an update counts.
     pub fn trained(&mut self, peer: usize, module: ModuleId, contribution: ContributionKey, from: Option<UpdateHash>) {
         let trained = self.trained.entry((module, contribution)).or_default();
         trained.peers.insert(peer);
         trained.from = from;
     }
 
-    /// A peer says that this has become too old.
+    /// A peer reports that a contribution has become too old.
     pub fn told(&mut self, peer: usize, module: ModuleId, path: PathId, parent: Version) {
         self.told.entry((module, path, parent)).or_default().insert(peer);
     }
 
-    /// A peer leaves a module, and no longer keeps what it trained for it.
+    /// A peer leaves a module and no longer keeps its contributions to it.
     pub fn left(&mut self, peer: usize, module: ModuleId) {
         let by_it = |trained: &Trained| trained.peers.contains(&peer);
         let of_module = self.trained.iter().filter(|((of, _), trained)| *of == module && by_it(trained));
@@ -74,7 +75,7 @@ impl NoneLost {
     }
 
     /// # Errors
-    /// The first contribution that no peer knows.
+    /// The first contribution that no peer accounts for.
     pub fn settle(
         &self,
         counted: impl Fn(ModuleId, ContributionKey) -> bool,
@@ -91,7 +92,7 @@ impl NoneLost {
             let may_be_gone = |peer: &usize| {
                 self.left.contains(&(*peer, *module, *contribution)) && ever_counted(*module, *contribution)
             };
-            // Whoever had combined it may have offered it for whoever trained it.
+            // The peer that aggregated the contribution may have re-proposed it for the one that trained it.
             let told = self.told.get(&(*module, path, parent));
             let is_told = told.is_some_and(|told| !told.is_disjoint(peers) || ever_counted(*module, *contribution));
             if counted(*module, *contribution) {
@@ -122,7 +123,7 @@ mod tests {
     use crate::names::BlobHash;
 
     #[test]
-    fn what_nobody_counts_keeps_or_tells_of_is_found() {
+    fn a_contribution_that_is_not_counted_kept_or_reported_is_found() {
         let module = ModuleId { level: 0, expert: 0 };
         let contribution = |path| (PathId(path), Version(3), BlobHash([path as u8; 32]));
         let mut ledger = NoneLost::default();
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_have_trained_from_the_same_update_is_in_a_chain_once() {
+    fn of_two_contributions_of_a_path_from_the_same_update_one_is_in_a_chain() {
         let module = ModuleId { level: 0, expert: 0 };
         let contribution = |byte| (PathId(1), Version(3), BlobHash([byte; 32]));
         let mut ledger = NoneLost::default();
@@ -152,6 +153,6 @@ mod tests {
         let settled =
             |first| ledger.settle(|_, key| key == contribution(first), &shown, |_, _| false, |_, _, _| false, |_| true);
         assert_eq!(settled(1), Ok(Tally { counted: 1, twice: 1, uncounted: 1, ..Tally::default() }));
-        assert!(settled(2).is_err(), "the other side's is no reason to lose it");
+        assert!(settled(2).is_err(), "a contribution from another update is no reason to lose it");
     }
 }

@@ -1,4 +1,4 @@
-//! The same update has made the same state wherever it was applied.
+//! Invariant: the same update makes the same state at every peer.
 
 use std::collections::BTreeMap;
 

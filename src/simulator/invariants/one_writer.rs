@@ -1,6 +1,6 @@
-//! Each version of a module has one writer on the chain that survives: along a chain terms never fall, since members
-//! refuse those that were replaced, and no owner signs two updates that follow the same one in the same term, restarts
-//! included.
+//! Invariant: each version of a module has one writer on the surviving chain. Along a chain terms never decrease,
+//! because members refuse owners that were replaced. No owner signs two updates with the same parent in the same term,
+//! even after restarts.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! What a peer has after a crash: blobs that were written whole, and journal records that were synced.
+//! The disk of a simulated peer after a crash: blobs that were written completely, and synced journal records.
 //!
-//! What was not synced is as it comes: a blob that was removed may be there again, and of a record that was being
-//! written nothing counts.
+//! The effect of unsynced operations is random. A removed blob may be there again. A record that was being written is
+//! lost.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use crate::protocol::journal::record::Record;
 use crate::sampling::WorkerSlots;
 use crate::simulator::rng::SeededRng;
 
-/// Removals that may come undone.
+/// The last removals, which may be undone by a crash.
 const UNSYNCED_REMOVALS: usize = 8;
 
-/// A journal of more records, and of twice as many as when it was last rewritten, is rewritten, as a peer does.
+/// A journal with more records than this, and with twice as many as after its last compaction, is compacted.
 const JOURNAL_RECORDS: usize = 128;
 
 /// A peer's disk.
@@ -21,13 +21,13 @@ const JOURNAL_RECORDS: usize = 128;
 pub struct Disk {
     blobs: BTreeMap<BlobHash, Vec<u8>>,
     removed: Vec<(BlobHash, Vec<u8>)>,
-    /// In order.
+    /// The records in order.
     pub journal: Vec<Record>,
     rewritten: usize,
 }
 
 impl Disk {
-    /// With these blobs on it.
+    /// A disk with these blobs.
     pub fn with<'a>(blobs: impl IntoIterator<Item = &'a Vec<u8>>) -> Self {
         let mut disk = Self::default();
         for bytes in blobs {
@@ -36,7 +36,7 @@ impl Disk {
         disk
     }
 
-    /// Of a peer that was there when the run began, and holds a path.
+    /// The disk of a peer that was present when the run began and holds a path.
     pub fn placed(slots: &WorkerSlots, path: PathId, genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
         let modules = slots.modules(path, Phase(0));
         let mut disk = Self::default();
@@ -48,19 +48,19 @@ impl Disk {
         disk
     }
 
-    /// Keeps a blob.
+    /// Stores a blob.
     pub fn put(&mut self, bytes: Vec<u8>) -> BlobRef {
         let blob = BlobRef::of(&bytes);
         self.blobs.insert(blob.hash, bytes);
         blob
     }
 
-    /// A blob's bytes.
+    /// The bytes of a blob.
     pub fn get(&self, blob: BlobHash) -> Option<&Vec<u8>> {
         self.blobs.get(&blob)
     }
 
-    /// Makes room, once everything has been written that goes with these records.
+    /// Compacts the journal if it is long. Everything that belongs to these records has been written.
     pub fn rewrite_if_long(&mut self, records: impl FnOnce() -> Vec<Record>) {
         if self.journal.len() > JOURNAL_RECORDS.max(2 * self.rewritten) {
             self.journal = records();
@@ -68,7 +68,7 @@ impl Disk {
         }
     }
 
-    /// Drops a blob.
+    /// Removes a blob.
     pub fn remove(&mut self, blob: BlobHash) {
         let Some(bytes) = self.blobs.remove(&blob) else { return };
         if self.removed.len() >= UNSYNCED_REMOVALS {
@@ -77,18 +77,18 @@ impl Disk {
         self.removed.push((blob, bytes));
     }
 
-    /// The machine goes down: some of what was removed last is there again.
+    /// The machine crashes: some of the last removed blobs are there again.
     pub fn crash(&mut self, rng: &mut SeededRng) {
         let returned = std::mem::take(&mut self.removed).into_iter().filter(|_| rng.chance(0.5));
         self.blobs.extend(returned);
     }
 
-    /// Drops all others.
+    /// Removes all other blobs.
     pub fn remove_all_but(&mut self, keeps: impl Fn(BlobHash) -> bool) {
         self.blobs.retain(|blob, _| keeps(*blob));
     }
 
-    /// Every blob that is there.
+    /// All stored blobs.
     pub fn names(&self) -> impl Iterator<Item = BlobHash> {
         self.blobs.keys().copied()
     }

@@ -1,4 +1,4 @@
-//! One peer of the swarm: its node, its disk, its workers and its clock, and whether it is up.
+//! One simulated peer: its node, its disk, its workers and its clock, and whether it is up.
 
 pub(super) mod carried_state;
 pub mod disk;
@@ -23,23 +23,23 @@ pub(super) struct Peer {
     pub(super) key: PeerKey,
     pub(super) node: Node,
     pub(super) disk: Disk,
-    /// Open sums, and the running norm by which what comes into them is capped.
+    /// The open sums, each with the running norm that caps its contributions.
     pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
     pub(super) trainer: Trainer,
-    /// When its aggregator has done what it was asked so far.
+    /// When its aggregator has finished the requested work.
     pub(super) aggregator_free_ms: u64,
     pub(super) up: bool,
-    /// For good.
+    /// The peer is gone for good.
     pub(super) gone: bool,
-    /// It crashes after so many more actions.
+    /// The peer crashes after this many actions.
     pub(super) dies_after: Option<u64>,
-    /// Until when it stands still.
+    /// Until when the peer is suspended.
     pub(super) frozen_until_ms: u64,
-    /// Until when its disk takes nothing.
+    /// Until when its disk accepts no writes.
     pub(super) full_until_ms: u64,
-    /// What its node wants done, and the disk does not let it.
+    /// The actions that wait for space on the disk.
     pub(super) stalled: VecDeque<Action>,
-    /// For when its next tick stands in the event queue.
+    /// The time of its next tick in the event queue.
     pub(super) tick_ms: Option<u64>,
     pub(super) clock: OwnClock,
 }
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// Nothing of it is left but its disk.
+    /// The peer goes down. Only its disk remains.
     pub(super) fn go_down(&mut self) {
         self.dies_after = None;
         self.up = false;

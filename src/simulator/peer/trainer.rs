@@ -1,6 +1,6 @@
-//! The trainer of a simulated peer: a phase in hand, and how its steps are made. It can stand still, hang and die.
+//! The trainer of a simulated peer: the current phase, and how its steps are made. It can be suspended, hang and die.
 //!
-//! The [`learner`](super::learner) makes the steps one by one, so a phase that was interrupted and resumed comes to the same
+//! The [`learner`](super::learner) makes the steps one by one, so a phase that was interrupted and resumed has the same
 //! bytes as one that was not.
 
 use crate::names::{BlobRef, PathId, Phase};
@@ -9,50 +9,50 @@ use crate::protocol::{Action, Part};
 use crate::simulator::peer::carried_state::CarriedState;
 use crate::simulator::peer::learner::{Descent, INNER_STEPS};
 
-/// It says where it stands, and stores it, so often, as a peer's does.
+/// The interval at which it reports and stores a checkpoint, as a peer's does.
 const STRIDE_MS: u64 = 5_000;
 
-/// But no less often than this in a phase, however short.
+/// But at least this many strides per phase, however short.
 const LEAST_STRIDES: u64 = 3;
 
-/// One peer's.
+/// The trainer of one peer.
 #[derive(Debug, Default)]
 pub(in crate::simulator) struct Trainer {
-    /// What it will do next; all that was to be done before is not done any more, as by a thread that was left behind.
+    /// The number of its next task. Earlier tasks are void, like those of an abandoned thread.
     pub next: u64,
-    /// What it was asked for and has not begun.
+    /// A requested phase that has not begun.
     pub asked: Option<Action>,
     pub in_hand: Option<InHand>,
-    /// It stops after the step in hand.
+    /// It pauses after the current step.
     pub pauses: bool,
-    /// So it does, and contributes what it has made.
+    /// It ends the phase after the current step and contributes the result.
     pub ends: bool,
-    /// It will say nothing more, once it has said that it has made a step, or scored a batch.
+    /// It goes silent once it has reported a step or a scored batch.
     pub hangs: bool,
-    /// The checkpoint that it hangs over.
+    /// The checkpoint over which it hangs.
     pub scoring: Option<(PathId, Phase)>,
 }
 
-/// A phase in the middle.
+/// A phase in progress.
 #[derive(Debug)]
 pub(in crate::simulator) struct InHand {
     pub path: PathId,
     pub phase: Phase,
     pub part: Part,
     pub start: Vec<(BaseVersion, BlobRef)>,
-    /// Of each module before the phase.
+    /// The parameters of each module before the phase.
     pub before: Vec<Vec<f32>>,
     pub descents: Vec<Descent>,
-    /// After the last stride.
+    /// The state after the last stride.
     pub carried: CarriedState,
-    /// With how many steps it began.
+    /// The steps with which it began.
     pub first: u64,
-    /// When it was begun with.
+    /// When it was begun.
     pub taken_ms: u64,
-    /// A stride is under way: since when, and when it ends.
+    /// When the current stride began, and when it ends.
     pub began_ms: u64,
     pub until_ms: u64,
-    /// Of all steps of a whole phase.
+    /// The duration of all steps of a whole phase.
     pub phase_ms: u64,
 }
 
@@ -70,7 +70,7 @@ impl InHand {
         (self.began_ms, self.until_ms) = (now_ms, now_ms + self.took_ms(steps));
     }
 
-    /// The steps that were made in this stride by now.
+    /// Makes the steps of this stride that are due by now.
     pub fn make(&mut self, now_ms: u64) {
         let whole = self.stride().min(self.part.last - self.carried.steps);
         let made = match now_ms >= self.until_ms {
@@ -87,7 +87,7 @@ impl InHand {
 }
 
 impl Trainer {
-    /// The machine stands still: so does this.
+    /// The machine is suspended, and so is the trainer.
     pub fn stand_still(&mut self, for_ms: u64) {
         if let Some(in_hand) = &mut self.in_hand {
             in_hand.began_ms += for_ms;
@@ -95,12 +95,12 @@ impl Trainer {
         }
     }
 
-    /// It will say nothing more, until it is started anew.
+    /// It goes silent until it is restarted.
     pub fn hang(&mut self) {
         self.hangs = true;
     }
 
-    /// Another thread, which has nothing in hand.
+    /// Starts another thread, without any work.
     pub fn restart(&mut self) {
         *self = Self { next: self.next + 1, ..Self::default() };
     }

@@ -2,40 +2,40 @@
 
 use serde::Deserialize;
 
-/// How one lies.
+/// A kind of Byzantine behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Byzantine {
-    /// Bytes of what it says are changed at random; what still decodes is heard.
+    /// Random bits of its messages are flipped. Messages that still decode are delivered.
     Garbage,
-    /// It says more than fits: leases, addresses, sizes.
+    /// Its messages exceed the bounds of leases, addresses and sizes.
     Oversize,
-    /// It repeats what others said long ago, in their names.
+    /// It repeats old messages of other peers in their names.
     Replayed,
-    /// As owner it signs two updates, and tells each to one half.
+    /// As owner it signs two updates and sends each one to half of the peers.
     Equivocating,
-    /// It claims every module with every heartbeat.
+    /// It claims every module in every heartbeat.
     FalseOwnership,
-    /// Its updates attest states that they do not make, its offers name blobs that there are not.
+    /// Its updates attest wrong states, and its offers name blobs that do not exist.
     WrongHashes,
-    /// It contributes ten times what it has trained, the other way.
+    /// It contributes minus ten times its outer gradient.
     SignFlipped,
-    /// It contributes what is no number.
+    /// It contributes values that are not finite.
     NotFinite,
-    /// It trains once, and contributes that again and again.
+    /// It trains once and contributes the result again and again.
     Stale,
-    /// It contributes what a neighbour has.
+    /// It contributes the outer gradient of another path.
     Copied,
-    /// As owner it publishes the reverse of what was contributed.
+    /// As owner it publishes the negative average.
     WrongAverage,
-    /// It says of every update that it is wrong.
+    /// It publishes a fraud proof against every update.
     Accusing,
-    /// Its updates count with weights that are not so, its heads are heavier than they are.
+    /// Its updates count false weights, and its heads claim too much weight.
     WrongWeights,
 }
 
 impl Byzantine {
-    /// As a scenario's file names it.
+    /// The name in a scenario's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Garbage => "byzantine: garbage",

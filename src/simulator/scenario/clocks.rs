@@ -1,17 +1,17 @@
-//! Peers' own clocks: begun at different times, and not equally fast.
+//! The clocks of peers, which start at different times and drift.
 
 use serde::Deserialize;
 
 use crate::clock::Millis;
 use crate::simulator::rng::SeededRng;
 
-/// How far clocks may lie apart.
+/// How far clocks may differ.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clocks {
-    /// At the start, at the most.
+    /// The largest difference at the start.
     pub skew_ms: u64,
-    /// How much too fast or too slow, at the most, in millionths.
+    /// The largest drift, in millionths.
     pub drift_ppm: u64,
 }
 
@@ -21,30 +21,30 @@ impl Default for Clocks {
     }
 }
 
-/// One peer's.
+/// The clock of one peer.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnClock {
     skew_ms: u64,
-    /// Millionths of a second that go by in a second.
+    /// Microseconds that it advances per second.
     rate_ppm: u64,
 }
 
 const MILLION: u64 = 1_000_000;
 
 impl OwnClock {
-    /// As drawn.
+    /// Draws a clock.
     pub fn new(clocks: &Clocks, rng: &mut SeededRng) -> Self {
         let drift_ppm = clocks.drift_ppm.min(MILLION / 2);
         let rate_ppm = rng.draw([MILLION - drift_ppm, MILLION + drift_ppm].into());
         Self { skew_ms: rng.draw([0, clocks.skew_ms].into()), rate_ppm }
     }
 
-    /// What it shows at this time of the world's.
+    /// The time that it shows at this time of the world.
     pub fn shows(&self, world_ms: u64) -> Millis {
         Millis(self.skew_ms + world_ms * self.rate_ppm / MILLION)
     }
 
-    /// The first time of the world's at which it shows this.
+    /// The first time of the world at which it shows this time.
     pub fn when_it_shows(&self, own: Millis) -> u64 {
         (own.0.saturating_sub(self.skew_ms) * MILLION).div_ceil(self.rate_ppm)
     }

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: drawn for each seed from what a scenario asks for.
+//! The faults of a seed and their times, drawn according to the scenario.
 
 use std::ops::Range;
 
@@ -6,38 +6,38 @@ use serde::Deserialize;
 
 use crate::simulator::rng::{Between, SeededRng};
 
-/// What can go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A peer loses everything that is not on its disk, in the middle of whatever it does, and comes back.
+    /// A peer crashes in the middle of its actions, loses everything that is not on its disk, and restarts.
     Crash,
-    /// A peer crashes and never comes back. One that alone has some module stays.
+    /// A peer crashes and never restarts. The only holder of a module is spared.
     Gone,
-    /// A peer leaves in order. One that alone has some module stays.
+    /// A peer leaves in order. The only holder of a module is spared.
     Leave,
-    /// A peer crashes and comes back, again and again.
+    /// A peer crashes and restarts again and again.
     Flap,
-    /// A peer stands still, and goes on as if nothing had been.
+    /// A peer is suspended, and continues as if nothing had happened.
     Freeze,
-    /// A peer's disk takes nothing: it stands still at its next record, and goes on when there is room.
+    /// A peer's disk accepts no writes. The peer stops at its next record and continues when there is space.
     FullDisk,
-    /// A peer's trainer says nothing more, once it has made a step, until it is started anew.
+    /// A peer's trainer goes silent after its next step, until it is restarted.
     Hang,
     /// The thread of a peer's trainer dies.
     TrainerDies,
-    /// The network falls into two parts.
+    /// A network partition into two parts.
     Split,
-    /// The network falls into three parts.
+    /// A network partition into three parts.
     SplitInThree,
-    /// Some peers are heard and hear nothing.
+    /// Some peers are heard but hear nothing.
     OneWay,
-    /// This many newcomers, all at once.
+    /// This many newcomers join at once.
     JoinStorm,
 }
 
 impl Kind {
-    /// As a scenario's file names it.
+    /// The name in a scenario's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -56,40 +56,40 @@ impl Kind {
     }
 }
 
-/// How much of one kind.
+/// The faults of one kind.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
     pub kind: Kind,
-    /// How often; for a join storm, how many newcomers.
+    /// How many faults or, for a join storm, how many newcomers.
     #[serde(default = "once")]
     pub times: usize,
-    /// How long each lasts.
+    /// The duration of each.
     #[serde(default)]
     pub for_ms: Between,
-    /// None begins before: by then everybody has had the time to join.
+    /// No fault begins earlier. By then every peer has had time to join.
     #[serde(default = "from_ms")]
     pub from_ms: u64,
-    /// None begins after.
+    /// No fault begins later.
     #[serde(default = "until_ms")]
     pub until_ms: u64,
-    /// One every so often, beginning with `from_ms`, in place of `times`.
+    /// If given, one fault per interval from `from_ms` on, in place of `times`.
     pub every_ms: Option<u64>,
 }
 
-/// One after the other, in turn, each at a time of its own.
+/// Faults of several kinds in turn, at regular intervals.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSchedule {
-    /// One of these, then the next, and again from the first.
+    /// The kinds, repeated in this order.
     pub kinds: Vec<Kind>,
-    /// From one to the next.
+    /// The interval.
     pub every_ms: u64,
-    /// How long each lasts.
+    /// The duration of each.
     pub for_ms: u64,
-    /// The first.
+    /// When the first begins.
     pub from_ms: u64,
-    /// None begins at or after.
+    /// No fault begins at or after this time.
     pub until_ms: u64,
 }
 
@@ -105,43 +105,43 @@ fn until_ms() -> u64 {
     60_000
 }
 
-/// Peers that do not hear others.
+/// A network partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The part of each peer; those of one part hear each other.
+    /// The part of each peer. Peers in the same part hear each other.
     pub parts: Vec<u8>,
-    /// Only what is sent to part 1 is lost.
+    /// Only messages to part 1 are lost.
     pub one_way: bool,
 }
 
 impl Cut {
-    /// Whether nothing gets from one peer to the other.
+    /// Whether messages from one peer to the other are lost.
     pub fn between(&self, from: usize, to: usize) -> bool {
         let part = |peer: usize| self.parts.get(peer).copied().unwrap_or(0);
         part(from) != part(to) && (!self.one_way || part(to) == 1)
     }
 }
 
-/// One thing that goes wrong.
+/// The target of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     Peer(usize),
-    /// Between peers.
+    /// A partition between peers.
     Cut(Cut),
 }
 
-/// And when.
+/// A planned fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub kind: Kind,
-    /// To whom.
+    /// Its target.
     pub what: What,
-    /// From when to when.
+    /// When it begins and ends.
     pub when_ms: Range<u64>,
 }
 
-/// Everything that goes wrong in one seed. `settled` peers are there from the beginning; newcomers have the numbers
-/// after them.
+/// Plans all faults of one seed. `settled` is the number of peers that are present from the beginning. Newcomers have
+/// the numbers after them.
 pub fn plan(
     faults: &[Faults],
     fault_schedule: Option<&FaultSchedule>,
@@ -184,7 +184,7 @@ fn times(fault: &Faults, rng: &mut SeededRng) -> Vec<u64> {
 fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, rng: &mut SeededRng, planned: &mut Vec<Planned>) {
     let mut parts = |parts: u64, one_way: bool| {
         let mut of: Vec<u8> = (0..peers).map(|_| rng.draw([0, parts - 1].into()) as u8).collect();
-        // Somebody is apart from the first.
+        // At least one peer is cut off from the first.
         if of.iter().all(|part| *part == of[0]) {
             of[peers - 1] = (of[0] + 1) % parts as u8;
         }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_cuts_between_its_parts_and_one_way_only_towards_one() {
+    fn a_partition_separates_its_parts_and_a_one_way_one_only_in_one_direction() {
         let cut = Cut { parts: vec![0, 0, 1], one_way: false };
         assert!(cut.between(0, 2) && cut.between(2, 1) && !cut.between(0, 1));
         let one_way = Cut { one_way: true, ..cut };
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_drawn_as_often_as_it_is_asked_for_and_somebody_is_cut_off() {
+    fn every_kind_is_drawn_as_often_as_requested_and_a_partition_cuts_off_a_peer() {
         for seed in 0..50 {
             let mut rng = SeededRng::new(seed, "test");
             let asked = [faults(Kind::Crash, 3), faults(Kind::SplitInThree, 2), faults(Kind::JoinStorm, 4)];
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn one_every_so_often_comes_on_time() {
+    fn a_regular_fault_occurs_at_its_times() {
         let often = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
         let planned = plan(&[often], None, 3, &mut SeededRng::new(1, "test"));
         assert_eq!(planned.iter().map(|one| one.when_ms.start).collect::<Vec<_>>(), [10_000, 30_000, 50_000]);

@@ -1,4 +1,4 @@
-//! A scenario: a swarm, its network, its clocks and its faults, as a file in `configs/drills` describes them.
+//! A scenario: a swarm, its network, its clocks and its faults, as described in a file of `configs/drills`.
 
 pub mod byzantine;
 pub mod clocks;
@@ -17,29 +17,29 @@ use crate::simulator::scenario::clocks::Clocks;
 use crate::simulator::scenario::faults::{FaultSchedule, Faults, Kind};
 use crate::simulator::scenario::links::Links;
 
-/// A drill.
+/// A scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// In a sentence.
+    /// A description in one sentence.
     pub about: String,
-    /// Who trains what.
+    /// The swarm and its run.
     pub swarm: Swarm,
-    /// How messages travel.
+    /// The links between peers.
     #[serde(default)]
     pub links: Links,
-    /// How far clocks lie apart.
+    /// The clocks of peers.
     #[serde(default)]
     pub clocks: Clocks,
-    /// What goes wrong.
+    /// The faults.
     #[serde(default)]
     pub faults: Vec<Faults>,
-    /// And what goes wrong in turn.
+    /// The faults in turn.
     pub fault_schedule: Option<FaultSchedule>,
-    /// One peer for each lies in this way.
+    /// One Byzantine peer for each entry.
     #[serde(default)]
     pub byzantine: Vec<Byzantine>,
-    /// They begin to lie then: before, everybody finds a place.
+    /// When the Byzantine behaviour begins. Before that, every peer finds a path.
     #[serde(default = "ten_seconds")]
     pub byzantine_from_ms: u64,
 }
@@ -48,60 +48,60 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swarm {
-    /// The grid's.
+    /// The levels of the grid.
     pub levels: Vec<Sharing>,
-    /// How many of the grid's paths are trained at a time, and for how long; all of them, if nothing is said.
+    /// How many paths of the grid are trained at a time, and for how long; by default all.
     pub sample: Option<SampleConfig>,
-    /// When owners make updates.
+    /// Synchronous or asynchronous outer updates.
     #[serde(default = "synchronous")]
     pub mode: OuterMode,
-    /// Nesterov's.
+    /// Nesterov momentum.
     #[serde(default = "default_momentum")]
     pub momentum: f32,
-    /// How contributions travel.
+    /// The compression of contributions.
     #[serde(default = "four_bits")]
     pub codec: Codec,
-    /// What their sum is divided by.
+    /// The divisor of their sum.
     #[serde(default)]
     pub divide: Divide,
-    /// How their average is scaled.
+    /// The scaling of their average.
     #[serde(default = "default_rescale")]
     pub rescale: Rescale,
-    /// Whether levels are brought in step one after the other.
+    /// Streaming mode: levels synchronize one after the other.
     #[serde(default, deserialize_with = "read_streaming")]
     pub streaming: Option<Streaming>,
-    /// How many times as long as the running norm what is contributed may be and count in full; with 0, any. What is usual,
-    /// if nothing is said.
+    /// A contribution whose norm is at most this many times the running norm counts in full. 0 disables the cap. If
+    /// absent, the default applies.
     pub norm_cap: Option<f32>,
-    /// How many members count an update again, on average.
+    /// How many members audit an update, on average.
     #[serde(default = "default_audit_share")]
     pub audit_share: f64,
-    /// Whether contributions of five paths or more are clipped around their centre.
+    /// Whether the contributions of five or more paths are clipped around their centre.
     #[serde(default)]
     pub centred_clipping: bool,
     /// What the targets of all paths through a module have in common, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
-    /// The share of the way to its targets that a whole phase goes.
+    /// The share of the way to its target that a whole phase covers.
     #[serde(default = "half")]
     pub stride: f32,
-    /// Of each inner step's gradient: at the most so much, on a scale on which targets lie from -1 to 1.
+    /// The largest noise in the gradient of an inner step, where targets lie from -1 to 1.
     #[serde(default)]
     pub noise: f32,
-    /// From when on the loss was at this or below is told at the end.
+    /// The outcome tells since when the loss was at or below this value.
     pub given_loss: Option<f64>,
-    /// The first creates the run, the others join it within seconds.
+    /// Number of peers. The first creates the run, and the others join it within seconds.
     pub peers: usize,
-    /// In place of that, each peer has its path and the run's first states already, as after a restart.
+    /// Instead, each peer starts with its own path and the genesis states, as after a restart.
     #[serde(default)]
     pub placed: bool,
     /// Outer steps.
     pub phases: u64,
-    /// In each module.
+    /// Values per module.
     pub values: usize,
-    /// How long a path's phase takes to train on a machine of speed 1.
+    /// Duration of a path's phase on a machine of speed 1.
     pub phase_ms: Between,
-    /// So many times slower is each peer's machine: peer `i` has the `i`-th of these, again from the first.
+    /// The slowdown of each peer's machine. Peer `i` has the `i`-th entry, and the list repeats.
     #[serde(default = "all_equal")]
     pub slowness: Vec<u64>,
     /// Virtual time by which everything must be done.
@@ -110,7 +110,7 @@ pub struct Swarm {
 }
 
 impl Swarm {
-    /// What it trains by; the rest is usual.
+    /// The configuration of the outer optimizer. Everything else is at its default.
     pub fn outer(&self) -> OuterConfig {
         OuterConfig {
             mode: self.mode,
@@ -176,11 +176,11 @@ pub enum ScenarioError {
     Range { key: &'static str, expected: &'static str },
 }
 
-/// The most peers of a drill.
+/// The most peers in a scenario.
 const MOST_PEERS: usize = 100_000;
 
 impl Scenario {
-    /// Reads and checks a drill.
+    /// Reads and checks a scenario.
     ///
     /// # Errors
     /// Names the wrong key and its allowed values.
@@ -255,20 +255,20 @@ impl Scenario {
         can && streaming.fits(self.swarm.levels.len())
     }
 
-    /// Modules, and the paths that are trained. Every seed draws the same.
+    /// The modules, and the paths that are trained. The sample is the same for every seed.
     pub fn slots(&self) -> Result<WorkerSlots, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
         let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };
         Ok(sample.of(grid, 0)?)
     }
 
-    /// All peers, newcomers of join storms included.
+    /// Number of peers, including the newcomers of join storms.
     pub fn all_peers(&self) -> usize {
         let storms = self.faults.iter().filter(|fault| fault.kind == Kind::JoinStorm);
         self.swarm.peers + storms.map(|fault| fault.times).sum::<usize>()
     }
 
-    /// So many times slower than others is this peer.
+    /// How many times slower this peer's machine is.
     pub fn slowness(&self, peer: usize) -> u64 {
         self.swarm.slowness[peer % self.swarm.slowness.len()]
     }
@@ -295,7 +295,7 @@ mod tests {
     "#;
 
     #[test]
-    fn a_file_says_what_goes_wrong() {
+    fn a_file_describes_the_faults() {
         let scenario = Scenario::from_toml(SMALL).unwrap();
         assert_eq!(scenario.slots().unwrap().count(), 2);
         assert_eq!(scenario.all_peers(), 5);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_in_words() {
+    fn an_invalid_scenario_is_refused_with_a_message() {
         let refused = |from: &str, to: &str| Scenario::from_toml(&SMALL.replace(from, to)).unwrap_err().to_string();
         assert!(refused("peers = 3", "peers = 0").starts_with("swarm.peers: 1 to"));
         assert!(refused("join-storm", "earthquake").contains("unknown variant"));

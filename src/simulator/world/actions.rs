@@ -1,5 +1,5 @@
-//! What each of a node's actions comes to here: the journal and the topics at once, the work of the aggregator after a
-//! while, as in a peer.
+//! Carries out the actions of nodes. The journal and the topics act at once, the aggregator after a delay, as in a
+//! peer.
 
 use std::convert::Infallible;
 
@@ -54,7 +54,7 @@ impl World {
                 self.ask_trainer(index, action);
             }
             Action::Evaluate { path, phase, .. } => self.score(index, path, phase),
-            // In order, one after the other.
+            // The aggregator works in order.
             Action::Outer(work) => {
                 let takes_ms = self.rng.draw([1, 60].into());
                 let free_ms = self.peers[index].aggregator_free_ms.max(self.now_ms) + takes_ms;
@@ -73,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// The aggregator's.
+    /// The work of the aggregator.
     pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target, running } => {
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// The sum that is open for a version, and what it was made of.
+    /// The open sum for a version, and its contributions.
     fn summed(
         &mut self,
         index: usize,
@@ -210,7 +210,7 @@ impl World {
             summands.push((values.to_vec(), weight));
             Ok(())
         });
-        // What is no longer to be combined may have been let go of.
+        // A contribution that is no longer needed may have been released.
         let all = matches!(added, Ok(Ok(())));
         Some((sum, if all { summands } else { Vec::new() }))
     }

@@ -1,4 +1,4 @@
-//! Peers that lie. A Byzantine peer runs an honest node, whose words are changed on their way out.
+//! Byzantine peers. Each one runs an honest node whose outgoing messages are changed.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 use crate::simulator::world::actions::sign;
 
-/// What reaches others in the place of one message.
+/// A message that others receive in place of the original.
 pub(super) struct Said {
     pub(super) author: PeerKey,
     pub(super) message: Arc<Message>,
-    /// Only those with even, or with odd, numbers hear it.
+    /// If given, only peers with an index of this parity receive it.
     pub(super) to_parity: Option<usize>,
 }
 
@@ -26,13 +26,13 @@ pub(super) fn to_all(author: PeerKey, message: impl Into<Arc<Message>>) -> Said 
 }
 
 impl World {
-    /// Whether a peer lies by now.
+    /// The behaviour of a peer, if it is Byzantine by now.
     pub(super) fn behaviour(&self, index: usize) -> Option<Byzantine> {
         let behaviour = self.byzantine.get(&index)?;
         (self.now_ms >= self.byzantine_from_ms).then_some(*behaviour)
     }
 
-    /// What others hear when a Byzantine peer says this.
+    /// The messages that others receive when a Byzantine peer publishes this one.
     pub(super) fn told(
         &mut self,
         index: usize,
@@ -107,7 +107,7 @@ impl World {
         encoding::decode(&bytes).ok()
     }
 
-    /// Another update in the place of this one: all is as it should be, but it goes half as far.
+    /// Another valid update in place of this one, whose average is half as large.
     fn halved(&mut self, index: usize, update: &Update) -> Option<SignedUpdate> {
         let (values, outer) = (self.scenario.swarm.values, self.outer.clone());
         let disk = &mut self.peers[index].disk;

@@ -1,4 +1,4 @@
-//! Whether everything is as promised: after every report, and at the end.
+//! Checks the invariants after every report and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::simulator::peer::Peer;
 use crate::simulator::peer::learner;
 use crate::simulator::world::World;
 
-/// After a cut, two owners may take so long to hear of each other.
+/// After a partition, two owners may take this long to hear of each other.
 const PARTED_MS: u64 = 5_000;
 
-/// By then everybody has found a place.
+/// By then every peer has a path.
 const SETTLED_MS: u64 = 15_000;
 
 impl World {
-    /// The invariants, after whatever was reported: heads move with nothing else.
+    /// Checks the invariants after a report. Heads change only with a report.
     pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
         if self.byzantine.contains_key(&index) {
             return Ok(());
@@ -57,7 +57,7 @@ impl World {
         self.look_at_chains(index, only)
     }
 
-    /// All of a peer's chains, or that of one module.
+    /// Checks all of a peer's chains, or that of one module.
     fn look_at_chains(&mut self, index: usize, only: Option<ModuleId>) -> Result<(), Failure> {
         let invariants = &mut self.invariants;
         let mut broken = None;
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Whoever is honest is not quarantined.
+    /// An honest peer must not be quarantined.
     fn note_quarantined(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
         let named = self.index_of.get(&peer).copied().filter(|named| self.byzantine.contains_key(named));
         let Some(named) = named else {
@@ -93,19 +93,19 @@ impl World {
         Ok(())
     }
 
-    /// Once more, at the end: a first state comes without a report.
+    /// Checks all chains at the end, because a peer's first state comes without a report.
     pub(super) fn look_at_all_chains(&mut self) -> Result<(), Failure> {
         let staying: Vec<usize> = self.staying().map(|(index, _)| index).collect();
         staying.into_iter().try_for_each(|index| self.look_at_chains(index, None))
     }
 
-    /// After every event.
+    /// Checks the tables of a node after an event.
     pub(super) fn look_at_queues(&self, index: usize) -> Result<(), Failure> {
         let within = bounded_queues::look(&self.peers[index].node);
         within.map_err(|queue| self.failure("bounded queues", format!("peer {index}: {queue}")))
     }
 
-    /// What a peer that goes down owned, and others have.
+    /// Notes the modules that a crashing peer owned and others have.
     pub(super) fn note_crash(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             let others = self.peers.iter().enumerate().filter(|(other, peer)| *other != index && peer.up);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Of a module that another has who is at work, for all that it can know.
+    /// Notes a claim. It is needless if another owner of the module is working and could be heard.
     fn note_claim(&mut self, index: usize, module: ModuleId) {
         let now_ms = self.now_ms;
         let works = |(other, peer): (usize, &Peer)| {
@@ -130,7 +130,7 @@ impl World {
         self.counts.owner_claims(now_ms, module, index);
     }
 
-    /// What a peer that leaves owns.
+    /// Notes the modules that a leaving peer owns.
     pub(super) fn note_leave(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             self.counts.owner_leaves(self.now_ms, module);
@@ -141,7 +141,7 @@ impl World {
         self.index_of.get(&peer).is_some_and(|index| self.byzantine.contains_key(index))
     }
 
-    /// Those whose word counts and that are there to the end.
+    /// The honest peers that stay to the end.
     fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
         self.peers.iter().enumerate().filter(|(index, peer)| !peer.gone && !self.byzantine.contains_key(index))
     }
@@ -156,8 +156,8 @@ impl World {
         })
     }
 
-    /// The mean over all paths of ½‖θ − target‖² a value, by weight. Where each peer began with a path of its own, over those
-    /// of honest peers.
+    /// The weighted mean over all paths of ½‖θ − target‖² per value. If each peer began with a path of its own, only
+    /// over the paths of honest peers.
     pub(super) fn loss(&self) -> f64 {
         let values = self.scenario.swarm.values;
         let mut states: BTreeMap<ModuleId, Vec<f32>> = BTreeMap::new();
@@ -182,7 +182,7 @@ impl World {
         losses / weights
     }
 
-    /// Of everything that is in a chain that goes on.
+    /// Inner steps of all contributions in the surviving chains.
     pub(super) fn accepted_steps(&self) -> u64 {
         let heads: BTreeMap<_, _> = self
             .staying()
@@ -193,14 +193,14 @@ impl World {
         counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(&blob)).sum()
     }
 
-    /// Of the updates that the chains which go on still tell.
+    /// The wrong updates that are still in the surviving chains.
     pub(super) fn wrong_updates_left(&self) -> usize {
         let chains = self.staying().flat_map(|(_, peer)| peer.node.chains());
         let averages = chains.flat_map(|(_, chain)| chain.recent()).map(|signed| signed.update.average.hash);
         averages.filter(|average| self.wrong_averages.contains(average)).collect::<BTreeSet<_>>().len()
     }
 
-    /// Paths that nobody trains to their end.
+    /// Paths that no peer trains to their end.
     pub(super) fn unheld(&self) -> usize {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
         let trained: BTreeSet<_> =
@@ -208,7 +208,7 @@ impl World {
         self.plan.slots.count() as usize - trained.len()
     }
 
-    /// Whether everybody has found a place, and somebody else who stays has each module.
+    /// Whether every peer has a path, and another peer that stays has each module.
     pub(super) fn can_be_spared(&self, index: usize) -> bool {
         let others: BTreeSet<ModuleId> = self
             .staying()
@@ -230,7 +230,7 @@ impl World {
         Some(format!("module {module}: {hashes:?}"))
     }
 
-    /// What became of every contribution; at the end, when all agree.
+    /// The fate of every contribution. Called at the end, when all peers agree.
     pub(super) fn tally(&self) -> Result<Tally, Failure> {
         self.no_leaks()?;
         let heads: BTreeMap<_, _> = self
@@ -255,14 +255,14 @@ impl World {
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 
-    /// A disk holds what its node may need, what it still waits to let go of, and (the creator's) genesis.
+    /// A disk holds the blobs that its node may need, a few that are about to be released, and genesis states.
     fn no_leaks(&self) -> Result<(), Failure> {
         let genesis: BTreeSet<BlobHash> = self.plan.genesis.values().map(|blob| blob.hash).collect();
         for (index, peer) in self.staying() {
             let kept = peer.node.referenced_blobs();
             let leaked: Vec<BlobHash> =
                 peer.disk.names().filter(|blob| !kept.contains(blob) && !genesis.contains(blob)).collect();
-            // A phase may be in training still, or an average be made, for a module that others have finished.
+            // A phase may still be in training, or an average being computed, for a module that others have finished.
             if leaked.len() > self.plan.slots.grid().levels() + 3 {
                 return Err(self.failure("disk", format!("peer {index} keeps {leaked:?} for nothing")));
             }

@@ -1,12 +1,12 @@
-//! What will happen, by time; of what happens at one time, what was put down first comes first.
+//! The event queue: events by time and, at the same time, in order of insertion.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// Things that will happen.
+/// A queue of future events.
 #[derive(Debug)]
 pub struct EventQueue<T> {
-    /// Of each time, in the order in which they were put down. In a large swarm a thousand things happen in the same
-    /// millisecond: no time is looked for but once in a while.
+    /// The events of each time in order of insertion. In a large swarm a thousand events happen in the same
+    /// millisecond, so a lookup of a time is rare.
     times: BTreeMap<u64, VecDeque<T>>,
 }
 
@@ -17,12 +17,12 @@ impl<T> Default for EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// Puts something down.
+    /// Inserts an event.
     pub fn put(&mut self, at_ms: u64, thing: T) {
         self.times.entry(at_ms).or_default().push_back(thing);
     }
 
-    /// What comes next, and when.
+    /// Removes and returns the next event and its time.
     pub fn take(&mut self) -> Option<(u64, T)> {
         let mut first = self.times.first_entry()?;
         let (at_ms, thing) = (*first.key(), first.get_mut().pop_front());
@@ -32,7 +32,7 @@ impl<T> EventQueue<T> {
         Some((at_ms, thing?))
     }
 
-    /// What comes next, as far as it comes at one time, in order.
+    /// The next events that share one time, in order.
     pub fn coming(&self) -> impl Iterator<Item = &T> {
         self.times.first_key_value().into_iter().flat_map(|(_, things)| things)
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_time_and_then_in_the_order_in_which_it_was_put_down() {
+    fn events_come_by_time_and_then_in_order_of_insertion() {
         let mut queue = EventQueue::default();
         for (at_ms, thing) in [(5, 'c'), (1, 'a'), (5, 'd'), (3, 'b')] {
             queue.put(at_ms, thing);

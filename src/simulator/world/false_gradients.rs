@@ -1,4 +1,4 @@
-//! Peers that lie in what they contribute: their messages are as they should be, and what these name is not.
+//! Byzantine peers with false contributions. Their messages are valid, but the contributions are not.
 
 use crate::config::Codec;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId};
@@ -7,11 +7,11 @@ use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 
-/// How many times as long as its own is what one contributes that pulls back.
+/// The factor of a sign-flipped contribution.
 const TIMES: f32 = 10.0;
 
 impl World {
-    /// What compression is given in place of an outer gradient.
+    /// The outer gradient that is compressed and contributed.
     pub(super) fn bent(&self, index: usize, mut gradient: Vec<f32>) -> Vec<f32> {
         if self.behaviour(index) == Some(Byzantine::SignFlipped) {
             gradient.iter_mut().for_each(|value| *value *= -TIMES);
@@ -19,7 +19,7 @@ impl World {
         gradient
     }
 
-    /// What a peer stores and offers in the place of a frame that it has made.
+    /// The frame that a peer stores and offers in place of its own.
     pub(super) fn offered_instead(
         &mut self,
         index: usize,
@@ -36,13 +36,13 @@ impl World {
         }
     }
 
-    /// One that copies waits until there is something to copy, in every module.
+    /// A peer that copies waits until there is something to copy in every module.
     pub(super) fn waits_for_a_copy(&self, index: usize, path: PathId, start: &[(BaseVersion, BlobRef)]) -> bool {
         self.behaviour(index) == Some(Byzantine::Copied)
             && start.iter().any(|(from, _)| self.neighbours_frame(path, from).is_none())
     }
 
-    /// What another path has offered for the same version.
+    /// The frame of another path for the same version.
     fn neighbours_frame(&self, path: PathId, from: &BaseVersion) -> Option<Vec<u8>> {
         let offers = self.overheard.iter().rev().filter_map(|(module, author, message)| match message {
             Message::Offer(offer) if *module == from.module && offer.parent == from.version && offer.path != path => {
@@ -57,7 +57,7 @@ impl World {
         frames.next()
     }
 
-    /// A frame of which all is in order but one value.
+    /// A valid frame except for one value that is not finite.
     fn not_finite(&self) -> Vec<u8> {
         let count = self.scenario.swarm.values;
         let (codec, payload) = match self.outer.codec {
@@ -79,7 +79,7 @@ impl World {
         [header, checksum.as_bytes()[..8].to_vec(), rest].concat()
     }
 
-    /// The average that an owner publishes in the place of the right one, if it lies so.
+    /// The average that an owner publishes, which is wrong if it behaves so.
     pub(super) fn wrong_average(&mut self, index: usize, average: Vec<u8>) -> Vec<u8> {
         if self.behaviour(index) != Some(Byzantine::WrongAverage) {
             return average;
@@ -94,7 +94,7 @@ impl World {
         wrong
     }
 
-    /// The newest update of a module, which a Byzantine peer says is wrong.
+    /// The newest update of a module, which a Byzantine peer claims is wrong.
     pub(super) fn head_update(&self, index: usize, module: ModuleId) -> Option<crate::protocol::SignedUpdate> {
         let chain = self.peers[index].node.chains().find(|(of, _)| *of == module)?.1;
         chain.recent().next_back().cloned()
@@ -110,7 +110,7 @@ mod tests {
     use crate::simulator::Scenario;
 
     #[test]
-    fn what_is_not_finite_is_refused_for_that_and_for_nothing_else() {
+    fn a_frame_that_is_not_finite_is_refused_for_that_reason() {
         let text =
             "about = \"-\"\n[swarm]\nlevels = [\"shared\"]\npeers = 1\nphases = 1\nvalues = 200\nphase_ms = [1, 1]\n";
         for codec in [Codec::Fp32, Codec::Int4] {

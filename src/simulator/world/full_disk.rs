@@ -1,6 +1,6 @@
-//! A peer whose disk takes nothing, as in `peer/shortage.rs`: its node stands still at the first record that cannot be
-//! written, and goes on where it stood when there is room. Meanwhile it serves what it has, and answers from what it
-//! knew.
+//! A peer whose disk accepts no writes, as in `peer/driver/disk_pressure.rs`. Its node stops at the first record that
+//! cannot be written, and continues there when there is space. Meanwhile the peer serves its blobs and responds with
+//! its old knowledge.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::simulator::Failure;
 use crate::simulator::world::{Due, World};
 
 impl World {
-    /// What others could do without goes first.
+    /// Stops the node. Averages that are kept only for others are removed first.
     pub(super) fn stall(&mut self, index: usize, actions: VecDeque<Action>) {
         let now_ms = self.now_ms;
         self.trace.fault(now_ms, index, format_args!("has no room on its disk"));
@@ -20,7 +20,7 @@ impl World {
         }
     }
 
-    /// Nothing reaches the node; who asks is answered all the same.
+    /// Delays an event for the node. Requests get a response all the same.
     pub(super) fn defer_until_space(&mut self, index: usize, due_ms: u64, due: Due) -> Result<(), Failure> {
         if let Due::Event(event) = &due
             && let Event::Asked { token, request, .. } = &**event
@@ -34,7 +34,7 @@ impl World {
         Ok(())
     }
 
-    /// The journal is written anew as a whole, and what waited is done.
+    /// Compacts the journal and carries out the waiting actions.
     pub(super) fn resume_with_space(&mut self, index: usize) -> Result<(), Failure> {
         let now_ms = self.now_ms;
         let peer = &mut self.peers[index];

@@ -1,4 +1,4 @@
-//! The swarm itself: peers, time, and what happens next.
+//! The simulated world: peers, time, and the next events.
 
 mod actions;
 mod byzantine;
@@ -34,39 +34,39 @@ use crate::simulator::trace::Trace;
 use crate::simulator::world::event_queue::EventQueue;
 use crate::simulator::{Failure, Outcome, Scenario};
 
-/// How often it is looked whether everything is done.
+/// How often it is checked whether everything is done.
 const LOOK_MS: u64 = 100;
 
-/// And whether the loss is at the given one.
+/// How often the loss is checked against the given one.
 const LOSS_MS: u64 = 1_000;
 
-/// In a swarm of more peers, queues are not looked at after every word that is heard, but several times a second.
+/// In a larger swarm, tables are not checked after every received message, but several times a second.
 const LOOKED_AT_ALWAYS: usize = 256;
 
-/// Something that will happen.
+/// A future event.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// To a node.
+    /// An event for a node.
     Event(Box<Event>),
-    /// Gossip, of which each hearer has a copy.
+    /// A gossip message, shared by all receivers.
     Heard { module: ModuleId, author: PeerKey, message: Arc<Message> },
-    /// A node's own deadline, if it still stands.
+    /// A node's deadline, if it is still current.
     Tick,
-    /// The aggregator gets to what its node has asked for.
+    /// The aggregator begins a piece of work.
     Work(Box<Outer>),
-    /// The trainer begins, or has made a few steps, if that is what it is still to do.
+    /// The trainer begins or has made a few steps, if this task is still current.
     Trainer(u64),
-    /// A blob has come over the network.
+    /// A blob has arrived over the network.
     Arrived(Vec<u8>),
-    /// Something goes wrong: which of the planned ones.
+    /// The planned fault with this index.
     Fault(usize),
-    /// A peer that was down comes back.
+    /// A crashed peer restarts.
     Back,
-    /// A disk has room again.
+    /// A disk has space again.
     Space,
 }
 
-/// Everything.
+/// The whole simulation.
 pub struct World {
     pub(super) scenario: Arc<Scenario>,
     pub(super) seed: u64,
@@ -74,33 +74,33 @@ pub struct World {
     pub(super) outer: OuterConfig,
     pub(super) rng: SeededRng,
     pub(super) now_ms: u64,
-    /// Which peer, in which of its incarnations, and what.
+    /// The future events, each for one peer in one of its incarnations.
     pub(super) due: EventQueue<(usize, u64, Due)>,
-    /// So many of these have been looked at.
+    /// How many of the next events were prefetched.
     pub(super) seen_ahead: usize,
     pub(super) planned: Vec<Planned>,
-    /// When the last fault is over, and everybody is there that will be.
+    /// When the last fault is over and every peer has joined.
     calm_ms: u64,
     pub(super) peers: Vec<Peer>,
-    /// How often each was restarted: what one incarnation caused does not reach the next. Gossip asks for nothing else of those
-    /// who hear it, so it lies in one place.
+    /// How often each peer was restarted. Events caused by one incarnation do not reach the next. This is stored apart
+    /// from the peers, because gossip needs nothing else of its receivers.
     pub(super) incarnations: Vec<u64>,
     pub(super) index_of: BTreeMap<PeerKey, usize>,
-    /// Who hears which topic.
+    /// The subscribers of each topic.
     pub(super) hearers: BTreeMap<ModuleId, BTreeSet<usize>>,
-    /// Who is cut off from whom now.
+    /// The current partitions.
     pub(super) cuts: Vec<(u64, Cut)>,
-    /// Who asked what: a reply finds its way back.
+    /// The sender of each request, for the response.
     pub(super) asked: BTreeMap<ReplyToken, (usize, u64, RequestId)>,
     pub(super) next_token: u64,
-    /// What gossip has carried, and when.
+    /// The messages that gossip has carried, and when.
     pub(super) gossiped: BTreeMap<BlobHash, u64>,
-    /// Who lies, and how.
+    /// The Byzantine peers and their behaviour.
     pub(super) byzantine: BTreeMap<usize, Byzantine>,
     pub(super) byzantine_from_ms: u64,
-    /// The first that a peer has contributed to a module since it lies.
+    /// The first frame that a peer contributed to a module since it behaves so.
     pub(super) first_frames: BTreeMap<(usize, ModuleId), Vec<u8>>,
-    /// Averages that Byzantine peers have published, which are not those of what was contributed.
+    /// Wrong averages that Byzantine peers have published.
     pub(super) wrong_averages: BTreeSet<BlobHash>,
     /// Byzantine peers that an honest peer has quarantined.
     pub(super) quarantined: BTreeSet<usize>,
@@ -109,9 +109,9 @@ pub struct World {
     pub(super) counts: Counts,
     pub(super) trace: Trace,
     pub(super) staleness_most: u64,
-    /// Inner steps in each contribution that was ever made.
+    /// Inner steps of each contribution ever made.
     pub(super) steps_of: BTreeMap<BlobHash, u64>,
-    /// When the loss was last looked at, and last seen above the given one.
+    /// When the loss was last checked, and when it was last above the given one.
     loss_ms: u64,
     above_ms: u64,
 }
@@ -193,7 +193,7 @@ impl World {
         world
     }
 
-    /// Writes down what happens.
+    /// Records a trace.
     #[must_use]
     pub fn traced(mut self, trace: Trace) -> Self {
         self.trace = trace;
@@ -245,7 +245,7 @@ impl World {
         self.due.put(at_ms, (peer, incarnation, due));
     }
 
-    /// To a peer, if it is still in the incarnation in which this was caused.
+    /// Schedules an event for a peer in its current incarnation.
     pub(super) fn later(&mut self, peer: usize, after_ms: u64, due: Due) {
         let incarnation = self.incarnations[peer];
         self.schedule(self.now_ms + after_ms, (peer, incarnation), due);
@@ -267,7 +267,8 @@ impl World {
                 }
             }
             if self.now_ms > self.scenario.swarm.deadline_ms {
-                // Two halves may each have made the last version; then the lighter one has to give way in time.
+                // Both sides of a partition may have made the last version. Then the lighter chain has to give way in
+                // time.
                 return Err(match self.disagreement().filter(|_| self.all_done()) {
                     Some(detail) => self.failure("agreement", detail),
                     None => self.failure("progress", self.why_stuck()),
@@ -307,7 +308,7 @@ impl World {
         })
     }
 
-    /// The next thing that is due.
+    /// Handles the next event.
     fn next(&mut self) -> Result<(), Failure> {
         self.look_ahead();
         let Some((due_ms, (index, incarnation, due))) = self.due.take() else {
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// Until a peer that stands still goes on.
+    /// Postpones an event until a suspended peer continues.
     pub(super) fn postpone(&mut self, index: usize, (due_ms, until_ms): (u64, u64), due: Due) {
         let peer = &mut self.peers[index];
         if matches!(due, Due::Tick) {
@@ -386,7 +387,7 @@ impl World {
             return Err(self.failure("fenced", detail));
         }
         self.carry_out_all(index, actions.into())?;
-        // Of thousands of peers most of the time would go by with this.
+        // With thousands of peers this check would take most of the time.
         if !only_heard || self.peers.len() <= LOOKED_AT_ALWAYS {
             self.look_at_queues(index)?;
         }
@@ -394,7 +395,7 @@ impl World {
         Ok(())
     }
 
-    /// In order, unless the peer crashes in the middle, or its disk takes nothing.
+    /// Carries out actions in order, unless the peer crashes in between or its disk accepts no writes.
     pub(super) fn carry_out_all(&mut self, index: usize, mut actions: VecDeque<Action>) -> Result<(), Failure> {
         while let Some(action) = actions.pop_front() {
             let peer = &mut self.peers[index];
@@ -416,7 +417,7 @@ impl World {
         Ok(())
     }
 
-    /// Its next deadline stands in the event queue once.
+    /// Puts the peer's next deadline into the event queue, once.
     pub(super) fn set_tick(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         let Some(deadline) = peer.node.next_deadline() else { return };

@@ -1,4 +1,5 @@
-//! What peers send each other: gossip, questions and answers, blobs; each late, twice or lost as the links will have it.
+//! The network between peers: gossip, requests and responses, and blobs. Messages are delayed, duplicated or lost
+//! according to the links.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use crate::simulator::world::{Due, World};
 /// Gossip carries the same bytes on the same topic once in this time.
 const SAME_BYTES_MS: u64 = 60_000;
 
-/// What Byzantine peers remember.
+/// How many messages Byzantine peers remember.
 const OVERHEARD: usize = 1_000;
 
 impl World {
-    /// When something from one peer reaches another; nothing if it does not.
+    /// How long a message from one peer to another takes; nothing if it is lost.
     fn travel_ms(&mut self, from: usize, to: usize, bytes: u64) -> Option<u64> {
         let travel = self.scenario.links.travel_ms(from, to, bytes, &mut self.rng);
         let now_ms = self.now_ms;
@@ -33,7 +34,7 @@ impl World {
             None => self.gossip(from, module, to_all(author, message.clone()))?,
             Some(behaviour) => {
                 for said in self.told(from, behaviour, module, &message) {
-                    // What a Byzantine peer says need not be possible.
+                    // A message of a Byzantine peer may be impossible to encode.
                     let _ = self.gossip(from, module, said);
                 }
             }
@@ -73,7 +74,7 @@ impl World {
         Ok(())
     }
 
-    /// For those that repeat it later.
+    /// Remembers a message for Byzantine peers.
     fn overhear(&mut self, module: ModuleId, author: PeerKey, message: &Message) {
         if self.byzantine.is_empty() || self.rng.chance(0.5) {
             return;
@@ -84,7 +85,7 @@ impl World {
         self.overheard.push_back((module, author, message.clone()));
     }
 
-    /// Heartbeats are numbered: no two are the same.
+    /// Whether gossip suppresses these bytes. Heartbeats are numbered, so no two are the same.
     fn carries_already(&mut self, module: ModuleId, message: &Message, bytes: &[u8]) -> bool {
         if matches!(message, Message::Heartbeat(_)) {
             return false;
@@ -121,7 +122,7 @@ impl World {
         self.schedule(self.now_ms + event.0, (peer, incarnation), Due::Event(Box::new(event.1)));
     }
 
-    /// Each of those that have the blob gives an equal part; it is whole with the last.
+    /// Fetches a blob. Each donor that has it sends an equal part, and the blob is complete with the last one.
     pub(super) fn fetch(&mut self, index: usize, blob: BlobRef, from: &[PeerKey]) {
         let found = |found| Event::Fetched { blob: blob.hash, found };
         if self.peers[index].disk.get(blob.hash).is_some() {

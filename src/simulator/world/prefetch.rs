@@ -1,19 +1,19 @@
-//! Thousands of peers fit in no processor's cache, and gossip goes to one after the other: most of the time would go by
-//! waiting for memory, one read after the other. So what the next few events will read is read for all of them at once,
-//! while it does not matter in which order it comes. Nothing follows from it.
+//! Prefetching for large swarms. Thousands of peers fit in no processor's cache, and gossip goes to one after the
+//! other, so most of the time would be spent waiting for memory, one read after another. So the memory for the next few
+//! events is read for all of them at once, when the order does not matter. It has no effect on the simulation.
 
 use std::hint::black_box;
 
 use crate::simulator::world::{Due, World};
 
-/// So many events.
+/// How many events are prefetched at once.
 const AHEAD: usize = 12;
 
-/// With fewer peers, all is in the cache anyhow.
+/// With fewer peers, everything fits in the cache.
 const FEW_PEERS: usize = 256;
 
 impl World {
-    /// Before every event.
+    /// Prefetches the next events. Called before every event.
     pub(super) fn look_ahead(&mut self) {
         if self.peers.len() <= FEW_PEERS {
             return;
