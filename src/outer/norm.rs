@@ -1,11 +1,11 @@
-//! How long an outer gradient is, as an update tells it of each contribution: in 16 bits, the same on every machine.
+//! The norm of an outer gradient, as an update states it for each contribution: 16 bits, identical on every machine.
 
 use super::exact_sum::length;
 
-/// The length of these values as a bfloat16's bits: the upper half of its f32, cut off. Larger bits are a larger length.
-/// What a frame decodes to is finite and at most 65536, so this is finite, too.
+/// The norm of these values as the bits of a bfloat16: the upper half of its f32, truncated. Larger bits mean a larger
+/// norm. The values of a decoded frame are finite and at most 65536, so the norm is finite too.
 pub fn norm(values: &[f32]) -> u16 {
-    // A sum of nothing is −0.
+    // An empty sum is −0.
     let length = length(values).abs().min(f64::from(f32::MAX)) as f32;
     (length.to_bits() >> 16) as u16
 }
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_norm_is_the_length_to_a_part_in_256() {
+    fn a_norm_is_exact_to_a_part_in_128() {
         assert_eq!(norm(&[]), 0);
         assert_eq!(norm(&[3.0, -4.0]), (5.0f32.to_bits() >> 16) as u16);
         let long: Vec<f32> = (0..200_000).map(|i| (i as f32).sin()).collect();

@@ -1,5 +1,5 @@
-//! The sum of what an update names, from the bytes: for an owner that could not add contributions as they came, and for
-//! whoever checks what another has made of them.
+//! Recomputes the sum of an update's contributions from their bytes. It is used by owners that could not add
+//! contributions as they arrived, and by auditors.
 
 use super::centred_clipping::CentredClipping;
 use super::exact_sum::{ExactSum, SumError};
@@ -13,26 +13,26 @@ use crate::names::{BlobRef, ModuleId};
 /// A contribution as an update counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Its bytes.
+    /// The blob of the contribution.
     pub blob: BlobRef,
     pub weight: u32,
-    /// How long it is said to be, as [`norm`] tells it.
+    /// Its claimed [`norm`].
     pub norm: u16,
 }
 
-/// What contributions are to make an update of.
+/// What the contributions update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Onto {
     pub module: ModuleId,
-    /// How many values it has.
+    /// Number of values.
     pub count: usize,
-    /// Its state before the update; needed only where contributions are [clipped](OuterConfig::clips).
+    /// The state before the update; needed only if contributions are [clipped](OuterConfig::clips).
     pub from: Option<BlobRef>,
-    /// The paths for which the average is rescaled.
+    /// Number of paths for which the average is rescaled.
     pub paths: usize,
 }
 
-/// Why contributions are not what an update says of them.
+/// Why contributions do not match an update.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum NotSo {
     #[error("{} is missing", .0.hash)]
@@ -49,14 +49,14 @@ pub enum NotSo {
     Average,
 }
 
-/// The values of a contribution, and how long it is.
+/// The values of a contribution and its norm.
 pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<(Vec<f32>, u16), FrameError> {
     let values = frame::decode_as(outer.codec, frame, count)?;
     let norm = norm(&values);
     Ok((values, norm))
 }
 
-/// The sum of contributions, whose bytes are fetched one after the other; twice, where they are clipped.
+/// The sum of contributions. Their bytes are fetched one after the other, twice if they are clipped.
 pub fn recount<E>(
     parts: &[Part],
     onto: &Onto,
@@ -68,7 +68,7 @@ pub fn recount<E>(
     Ok(added.map(|()| sum))
 }
 
-/// Each contribution's values as they are added, and its weight.
+/// Visits the values of each contribution, as they are added, with its weight.
 pub fn each_counted<E>(
     parts: &[Part],
     onto: &Onto,
@@ -104,7 +104,7 @@ pub fn each_counted<E>(
     Ok(Ok(()))
 }
 
-/// Of one contribution, if it is what is said of it.
+/// The values of a contribution, if its norm is as claimed.
 fn values<E>(
     part: &Part,
     count: usize,
@@ -121,7 +121,8 @@ fn values<E>(
     Ok(so)
 }
 
-/// Whether an average is that of a sum: in its values, since what packs their bytes may differ from machine to machine.
+/// Whether an average is that of a sum. Compares values, because the bytes of a compressed frame may differ between
+/// machines.
 pub fn check_average(sum: &ExactSum, average: &[u8], paths: usize, outer: &OuterConfig) -> Result<(), NotSo> {
     let codec = outer.average_codec();
     let values = |frame: &[u8]| frame::decode_as(codec, frame, sum.count()).ok();
@@ -146,7 +147,7 @@ mod tests {
     const COUNT: usize = 300;
     const ONTO: Onto = Onto { module: ModuleId { level: 0, expert: 0 }, count: COUNT, from: None, paths: 3 };
 
-    /// Three contributions, and what they are to an update.
+    /// Three contributions, as an update lists them.
     fn made() -> (BTreeMap<BlobHash, Vec<u8>>, Vec<Part>) {
         let outer = OuterConfig::default();
         let frame = |number: usize| {
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn of_five_paths_none_is_further_than_the_middle_one_and_of_four_all_are_as_they_are() {
+    fn the_contributions_of_five_paths_are_clipped_and_those_of_four_are_not() {
         let outer = OuterConfig {
             centred_clipping: true,
             codec: Codec::Fp32,
@@ -198,13 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn whoever_counts_again_finds_the_same_and_whatever_is_not_so() {
+    fn a_recount_confirms_a_correct_update_and_finds_a_wrong_one() {
         let (blobs, parts) = made();
         let outer = OuterConfig::default();
         let sum = counted(&parts, &blobs).unwrap();
         let average = step::combine(&sum, 3, &outer).unwrap();
         assert_eq!(check_average(&sum, &average, 3, &outer), Ok(()));
-        assert_eq!(check_average(&sum, &average, 2, &outer), Err(NotSo::Average), "rescaled for others");
+        assert_eq!(
+            check_average(&sum, &average, 2, &outer),
+            Err(NotSo::Average),
+            "rescaled for another number of paths"
+        );
         assert_eq!(check_average(&sum, b"no frame", 3, &outer), Err(NotSo::Average));
 
         let mut heavier = parts.clone();

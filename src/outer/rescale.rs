@@ -1,12 +1,13 @@
-//! How the average of outer gradients is scaled before it is applied.
+//! The rescaling of averages before they are applied.
 
 use super::exact_sum::{ExactSum, length};
 use crate::config::Rescale;
 
 /// √P for the P distinct paths in an update (DiPaCo, section 2.3), or 1.
 ///
-/// Averaging P gradients that point in different directions shrinks them by about √P; this undoes it, so that modules
-/// which many paths share learn as fast as those which few do. 1 for no paths at all, and where lengths decide.
+/// An average of P gradients in different directions is smaller by about √P. This factor compensates for it, so that
+/// modules shared by many paths learn as fast as those shared by few. It is 1 for no paths, and without rescaling by
+/// √P.
 pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     match rescale {
         // A grid has at most 2^20 paths, which f32 holds exactly; its square root is correctly rounded everywhere.
@@ -15,12 +16,12 @@ pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     }
 }
 
-/// The largest magnitude of a rescaled average: 8, where the exact sum stops, times √P of the most paths that a grid
-/// may have. Where parts nearly cancel, a radial average would go beyond it.
+/// The largest magnitude of a rescaled average: 8, the limit of the exact sum, times √P of the most paths that a grid
+/// may have. Where contributions nearly cancel, a radial average would exceed it.
 const MOST: f32 = 8.0 * 1024.0;
 
-/// The average of a sum as a run wants it. Radial: the direction of the mean, with the mean length of what was added;
-/// zeros stay zeros.
+/// The average of a sum as the run rescales it. A radial average has the direction of the mean and the mean norm of the
+/// contributions. Zeros stay zeros.
 pub fn rescaled(sum: &ExactSum, rescale: Rescale, distinct_paths: usize) -> Vec<f32> {
     let mut average = sum.average(rescale_factor(rescale, distinct_paths));
     if rescale == Rescale::Radial {
@@ -38,19 +39,19 @@ mod tests {
     use crate::config::OuterConfig;
 
     #[test]
-    fn a_radial_average_is_as_long_as_its_parts() {
+    fn a_radial_average_has_the_mean_norm_of_its_contributions() {
         let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
         let mut sum = ExactSum::of_run(2, &outer);
         assert_eq!(rescaled(&sum, Rescale::Radial, 2), [0.0, 0.0]);
         sum.add(&[1.0, 0.0], 1).unwrap();
         sum.add(&[0.0, 3.0], 1).unwrap();
-        // The mean is (0.5, 1.5), the mean length 2.
+        // The mean is (0.5, 1.5), the mean norm 2.
         let [x, y] = rescaled(&sum, Rescale::Radial, 2)[..] else { panic!("two values") };
         assert!((x.hypot(y) - 2.0).abs() < 1.0e-6 && (y / x - 3.0).abs() < 1.0e-6);
     }
 
     #[test]
-    fn only_distinct_paths_count_and_only_if_asked() {
+    fn only_distinct_paths_count_and_only_if_configured() {
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 16), 4.0);
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 2), std::f32::consts::SQRT_2);
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 0), 1.0);

@@ -1,6 +1,6 @@
 //! The replicated state of a module: everything its next update depends on, in one canonical encoding.
 //!
-//! The BLAKE3 of that encoding is what an update attests, and also the name under which the state is stored and
+//! An update attests the BLAKE3 hash of that encoding, which is also the name under which the state is stored and
 //! fetched as a blob. Two members with the same hash hold the same bits.
 
 use std::io::{self, Write};
@@ -14,30 +14,30 @@ use crate::config::OuterMode;
 use crate::names::{BlobHash, ModuleId, Version};
 
 const MAGIC: [u8; 4] = *b"pswm";
-/// Parameters and momentum.
+/// Format with parameters and momentum.
 const FORMAT_SYNCHRONOUS: u16 = 1;
-/// And what is gathered for the momentum.
+/// Format that also has the gathered contributions of the current round.
 const FORMAT_ASYNCHRONOUS: u16 = 2;
 const HEADER_BYTES: usize = 28;
 
-/// Values turned into bytes at a time, when writing.
+/// Number of values that are converted to bytes at a time.
 const WRITTEN_VALUES: usize = 1 << 16;
 
-/// The largest magnitude of an average that is applied. The exact sum stops at 8, and √P is at most √2²⁰ = 1024; this
-/// leaves room for the codec's rounding, and keeps parameters finite for longer than any run.
+/// The largest magnitude of an average that is applied. The exact sum is limited to 8, and √P is at most √2²⁰ = 1024.
+/// The rest leaves room for the rounding of the codec, and keeps parameters finite for longer than any run.
 const MAX_AVERAGE: f32 = 16384.0;
 
-/// A module's parameters and the state of its outer optimiser, at one version.
+/// A module's parameters and the state of its outer optimizer, at one version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleState {
     pub module: ModuleId,
-    /// How many updates it has had.
+    /// Number of updates.
     pub version: Version,
-    /// Its parameters, flat.
+    /// The parameters, flat.
     pub parameters: Vec<f32>,
-    /// Nesterov's momentum, as many values.
+    /// The Nesterov momentum, one value per parameter.
     pub momentum: Vec<f32>,
-    /// In the asynchronous mode, what is on its way into the momentum.
+    /// In the asynchronous mode, the contributions that have not entered the momentum yet.
     pub gathered: Option<Gathered>,
 }
 
@@ -59,7 +59,7 @@ pub enum StateError {
 }
 
 impl ModuleState {
-    /// Version 0: these parameters, momentum at rest.
+    /// Version 0: these parameters, with zero momentum.
     pub fn initial(module: ModuleId, parameters: Vec<f32>, mode: OuterMode) -> Self {
         let momentum = vec![0.0; parameters.len()];
         let gathered = match mode {
@@ -69,8 +69,8 @@ impl ModuleState {
         Self { module, version: Version(0), parameters, momentum, gathered }
     }
 
-    /// Applies an update: one Nesterov step, and the next version. What share of a round it is matters to the delayed
-    /// momentum of the asynchronous mode alone.
+    /// Applies an update: one Nesterov step, and the next version. The share of a round matters only to the delayed
+    /// momentum of the asynchronous mode.
     pub fn apply(
         &mut self,
         average: &[f32],
@@ -118,7 +118,7 @@ impl ModuleState {
         bytes
     }
 
-    /// Writes the canonical encoding, without a second copy of it in memory.
+    /// Writes the canonical encoding without a second copy of it in memory.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut header = Vec::with_capacity(HEADER_BYTES + size_of::<u64>());
         header.extend(MAGIC);
@@ -150,7 +150,7 @@ impl ModuleState {
         BlobHash(*hasher.finalize().as_bytes())
     }
 
-    /// The state in these bytes, if it is of the module `expected`, which has `count` parameters.
+    /// Decodes the state of the module `expected` with `count` parameters.
     pub fn decode(bytes: &[u8], expected: ModuleId, count: usize) -> Result<Self, StateError> {
         let (header, values) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(StateError::NotAState)?;
         let (magic, fields) = header.split_at(MAGIC.len());
@@ -192,7 +192,7 @@ impl ModuleState {
     }
 }
 
-/// `N` bytes of the header at `at`; both are constants that lie within it.
+/// `N` bytes of the header at `at`. Both are constants within its bounds.
 fn field<const N: usize>(fields: &[u8], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&fields[at..at + N]);
@@ -203,7 +203,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.par_iter().with_min_len(CHUNK_VALUES).map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// False if any value is beyond the bound or not finite.
+/// Whether all values are finite and within the bound.
 fn all_within(values: &[f32], bound: f32) -> bool {
     let largest = |values: &[f32]| values.iter().fold(0, |most: u32, value| most.max(value.abs().to_bits()));
     values.par_chunks(CHUNK_VALUES).all(|values| largest(values) <= bound.to_bits())
@@ -222,7 +222,7 @@ mod tests {
         ModuleState { module, version: Version(258), parameters, momentum, gathered: None }
     }
 
-    /// The same in the asynchronous mode.
+    /// The same state in the asynchronous mode.
     fn asynchronous(count: usize) -> ModuleState {
         let state = state(count);
         let sum = state.parameters.iter().map(|value| value * 0.25).collect();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_is_what_the_document_says() {
+    fn the_encoding_is_as_documented() {
         let state = ModuleState { parameters: vec![1.0, -0.0], momentum: vec![0.5, 2.0], ..state(0) };
         let expected = [
             &b"pswm"[..],
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_and_blob_name_are_one() {
+    fn the_hash_is_the_blob_name() {
         for count in [0, 1, WRITTEN_VALUES - 1, WRITTEN_VALUES, 2 * WRITTEN_VALUES + 5] {
             for state in [state(count), asynchronous(count)] {
                 let bytes = state.encode();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_a_state_changes_its_hash() {
+    fn every_field_of_a_state_changes_its_hash() {
         let original = state(3);
         let mut others = vec![original.clone(); 5];
         others[0].version = Version(259);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_cannot_be_right_changes_nothing() {
+    fn an_invalid_average_changes_nothing() {
         for good in [state(3), asynchronous(3)] {
             let mut state = good.clone();
             for average in [&[0.1, 0.1][..], &[0.1, f32::NAN, 0.1], &[0.1, 0.1, 20_000.0]] {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_gathers_full_rounds_is_as_one_that_does_not() {
+    fn full_rounds_give_the_same_state_in_both_modes() {
         let module = ModuleId { level: 0, expert: 1 };
         let initial = |mode| ModuleState::initial(module, vec![0.5, -2.0, 0.0], mode);
         let (mut plain, mut delayed) = (initial(OuterMode::Synchronous), initial(OuterMode::Asynchronous));

@@ -1,5 +1,5 @@
-//! An outer step, on the bytes that are stored and sent: what an owner makes of a sum, and what every member makes of
-//! that. The peer and the simulator both call just this.
+//! The outer step on the bytes that are stored and sent: the average that an owner makes of a sum, and the state that
+//! every member makes of the average. The peer and the simulator both call these functions.
 
 use super::delayed::Share;
 use super::exact_sum::ExactSum;
@@ -23,7 +23,8 @@ pub fn combine(sum: &ExactSum, paths: usize, outer: &OuterConfig) -> Result<Vec<
     frame::encode(outer.average_codec(), &rescaled(sum, outer.rescale, paths))
 }
 
-/// The encoded state that a compressed average, this share of a round, makes of an encoded state of `count` values.
+/// Applies a compressed average, which is this share of a round, to an encoded state of `count` values. Returns the
+/// encoded new state.
 pub fn apply(
     state: &[u8],
     module: ModuleId,
@@ -49,9 +50,9 @@ mod tests {
     const COUNT: usize = 300;
 
     proptest! {
-        /// No contribution that is taken keeps an owner from making an update that everybody can apply.
+        /// No accepted contribution prevents an owner from making an update that every member can apply.
         #[test]
-        fn whatever_is_contributed_makes_an_update(
+        fn accepted_contributions_always_make_an_applicable_update(
             codec in prop::sample::select(vec![Codec::Fp32, Codec::Int4, Codec::Int2, Codec::Sparse, Codec::TopK(40)]),
             rescale in prop::sample::select(vec![Rescale::None, Rescale::SqrtPaths, Rescale::Radial]),
             divide in prop::sample::select(vec![Divide::All, Divide::Senders]),
