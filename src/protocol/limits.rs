@@ -39,10 +39,10 @@ pub const STEADY_MS: u64 = 30_000;
 /// A peer that failed as an owner is not accepted as one for this long. The time doubles with each failure.
 pub const FAILED_OWNER_MS: u64 = 60_000;
 
-/// The time doubles at most so often.
+/// The time doubles at most this many times.
 pub const MAX_DOUBLINGS: u32 = 6;
 
-/// A path's holder that has not contributed for so many deadlines is not contributing.
+/// A holder whose contribution has not arrived after this many deadlines is not contributing.
 pub const NOT_CONTRIBUTING_DEADLINES: u64 = 4;
 
 /// A holder whose path no update has counted for so many versions is not training it. A holder that is slow or cut off

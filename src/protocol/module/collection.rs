@@ -30,23 +30,18 @@ pub struct Entry {
     pub weight: u32,
     /// Its norm, once known.
     pub norm: u16,
-    /// Its progress.
     pub progress: Progress,
 }
 
 /// The collection for one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// The version to make.
     target: Version,
     opened: Millis,
     /// When its phase began. This is when the head arrived, unless that time is unknown, as after a restart.
     began: Option<Millis>,
-    /// It does not close before this time, because a new owner listens first.
     settled: Millis,
-    /// When it closes without the missing contributions; nothing until durations were measured.
     deadline: Option<Millis>,
-    /// Whether it has closed and the average is being computed.
     closing: bool,
     first_counted: Option<Millis>,
     last_counted: Option<Millis>,
@@ -65,7 +60,6 @@ pub enum Open {
 }
 
 impl Collection {
-    /// Opens a collection.
     pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
         Self {
             target,
@@ -158,7 +152,6 @@ impl Collection {
         self.entries.retain(|_, entry| entry.offer.blob.hash != blob || entry.progress != progress);
     }
 
-    /// The blobs of all contributions.
     pub fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         self.entries.values().map(|entry| entry.offer.blob.hash)
     }
@@ -305,7 +298,6 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// Adds the duration of a phase.
     pub fn add(&mut self, duration_ms: u64) {
         if self.last_ms.len() == DURATIONS_KEPT {
             self.last_ms.pop_front();
