@@ -149,7 +149,7 @@ fn requests() -> Vec<Request> {
 
 fn responses() -> Vec<Response> {
     let entry = DirectoryEntry { peer: PEER, addresses: heartbeat().addresses, leases: heartbeat().leases };
-    let handover = PathHandOff { later: false, trainer: Some(BLOB), checkpoint: Some(checkpoint()) };
+    let hand_off = PathHandOff { later: false, trainer: Some(BLOB), checkpoint: Some(checkpoint()) };
     vec![
         Response::Manifest(b"{}".to_vec()),
         Response::Directory(vec![entry]),
@@ -157,7 +157,7 @@ fn responses() -> Vec<Response> {
         Response::Snapshot(chain_of(3).updates()),
         Response::Snapshot(chain_of(20).updates()),
         Response::Refused("no".to_owned()),
-        Response::Path(Some(handover)),
+        Response::Path(Some(hand_off)),
         Response::QueryResult(QueryResult::Routes(vec![PathId(1), PathId(2)])),
         Response::QueryResult(QueryResult::Nats(vec![1.5.into(), 0.0.into()])),
         Response::QueryResult(QueryResult::Tokens(vec![1, 2], true)),

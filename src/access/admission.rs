@@ -1,8 +1,7 @@
-//! The access list of a run by invitation: which credentials are valid, and which peers were revoked.
+//! Admission to a run by invitation: checks credentials and revocations.
 //!
-//! Every credential proves itself, and a revocation applies whatever else is known. So members that have heard the same
-//! revocations and read the same time agree, in whatever order they heard them. The caller supplies time and
-//! signatures.
+//! Every credential proves itself, and a revocation counts independently of other state. So members with the same
+//! revocations and the same time agree, in any order of arrival. The caller supplies time and signature checks.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,10 @@ use crate::access::limits::{
 };
 use crate::names::{PeerKey, RunId};
 
-/// Whether a peer has signed these bytes with this signature.
+/// Whether a peer signed these bytes.
 pub type Verify = fn(PeerKey, &[u8], &[u8]) -> bool;
 
-/// Why a credential is refused, for users.
+/// Why a credential is refused. For people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("this run is by invitation, and this peer has shown none")]
@@ -42,26 +41,26 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether no honest peer presents such a credential, because it is forged or belongs to another peer.
+    /// Whether no honest peer presents such a credential: it is forged, or belongs to another peer.
     pub fn is_forged(&self) -> bool {
         matches!(self, Self::NotYours(_) | Self::NoRight(_) | Self::Circle | Self::NotSigned(_))
     }
 }
 
-/// What is known about access.
+/// Known credentials and revocations.
 #[derive(Clone, Debug)]
 pub struct Admission {
     run: RunId,
     creator: PeerKey,
     verify: Verify,
-    /// Valid but for time and revocations, which are checked again each time.
+    /// Checked, except for time and revocations, which are checked again each time.
     credentials: BTreeMap<PeerKey, Credential>,
-    /// The latest revocation by each signer of each peer.
+    /// The latest, by signer and revoked peer.
     revocations: BTreeMap<(PeerKey, PeerKey), Revocation>,
 }
 
 impl Admission {
-    /// The access list of a run whose invitations name `run` and begin with this creator.
+    /// For invitations that name `run` and begin with this creator's.
     pub fn new(run: RunId, creator: PeerKey, verify: Verify) -> Self {
         Self { run, creator, verify, credentials: BTreeMap::new(), revocations: BTreeMap::new() }
     }
@@ -71,7 +70,6 @@ impl Admission {
         self.run
     }
 
-    /// The creator, whose invitations come first.
     pub fn creator(&self) -> PeerKey {
         self.creator
     }
@@ -81,7 +79,7 @@ impl Admission {
         self.credentials.len()
     }
 
-    /// The rank of a peer; nothing if it is not invited.
+    /// The rank of a peer; `None` if it is not invited.
     pub fn rank(&self, peer: PeerKey, now_s: u64) -> Option<u8> {
         if peer == self.creator {
             return Some(CREATOR_RANK);
@@ -95,10 +93,7 @@ impl Admission {
         self.credentials.get(&peer)
     }
 
-    /// Adds a peer's credential if it is valid. Returns whether it differs from the known one.
-    ///
-    /// # Errors
-    /// The reason for refusal.
+    /// Stores a peer's credential if it is valid. Returns whether it differs from the stored one.
     pub fn present(&mut self, peer: PeerKey, credential: Credential, now_s: u64) -> Result<bool, Refusal> {
         if peer == self.creator {
             return Ok(false);
@@ -119,17 +114,14 @@ impl Admission {
         Ok(true)
     }
 
-    /// Checks whether a credential is valid now, whichever peer presents it.
-    ///
-    /// # Errors
-    /// The reason for refusal.
+    /// Whether a credential is valid now, for any bearer.
     pub fn check(&self, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
         self.shape(credential)?;
         self.still_good(credential, now_s)?;
         self.signed(credential)
     }
 
-    /// Checks that ranks decrease and no peer occurs twice. This is cheap and comes first.
+    /// Ranks must fall, and no peer may occur twice. Cheap, so it comes first.
     fn shape(&self, credential: &Credential) -> Result<(), Refusal> {
         let (mut by, mut rank) = (self.creator, CREATOR_RANK);
         for (at, invitation) in credential.0.iter().enumerate() {
@@ -178,8 +170,8 @@ impl Admission {
         revocation.is_some_and(|revocation| invitation.issued_s <= revocation.at_s)
     }
 
-    /// Limits keep the guests of one peer from displacing those of others. Invalid credentials are removed first, but
-    /// only searched for when there is no space, because a Byzantine peer may present many credentials.
+    /// Makes space without dropping another inviter's guests. Credentials that are no longer valid are dropped first,
+    /// but searched only if space is needed, since an attacker may send many.
     fn make_room(&mut self, peer: PeerKey, credential: &Credential, now_s: u64) -> Result<(), Refusal> {
         let known = self.credentials.remove(&peer);
         if self.has_no_room_for(credential).is_some() {
@@ -219,7 +211,7 @@ impl Admission {
         if too_many { Some(Refusal::TooMany(by)) } else { full }
     }
 
-    /// If the peer has its maximum of visitors, removes the one that expires first.
+    /// If one peer has its limit of visitors, the one that ends first is dropped.
     fn make_room_for_visitor(&mut self, by: PeerKey) {
         let of_the_same = |other: &Credential| other.rank() == VISITOR && inviter(other, self.creator) == by;
         let visitors: Vec<(u64, PeerKey)> = self
@@ -233,10 +225,7 @@ impl Admission {
         }
     }
 
-    /// Adds a revocation if its signer has the right. Returns whether it is new.
-    ///
-    /// # Errors
-    /// The reason for refusal.
+    /// Stores a revocation if its signer was allowed to sign it. Returns whether it is new.
     pub fn revoke(&mut self, revocation: Revocation) -> Result<bool, Refusal> {
         let by = revocation.credential.holder(self.creator);
         let name = (by, revocation.of);
@@ -258,8 +247,8 @@ impl Admission {
         Ok(true)
     }
 
-    /// Whether there is space for a revocation. Revocations are never removed. The creator has its own quota, and so
-    /// has each peer that it invited, together with all peers below.
+    /// Revocations are never dropped. The creator has its own limit, and so has each peer that it invited, with all
+    /// below it.
     fn has_room_for(&self, credential: &Credential) -> bool {
         let first = |credential: &Credential| credential.0.first().map(|first| first.to);
         let (by_creator, others): (Vec<_>, Vec<_>) =

@@ -55,11 +55,10 @@ pub struct AccessList {
 /// A one-time invitation that was redeemed, or revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedeemedInvitation {
-    /// Which one.
     pub secret: [u8; 16],
     /// The peer that redeemed it; none if it was revoked.
     pub by: Option<PeerKey>,
-    /// When. The same peer gets the same invitation again, which is void if it was revoked since.
+    /// Time of redemption. The same peer gets the same invitation again, which is void if it was revoked since.
     pub at_s: u64,
     /// When it expires.
     pub use_until_s: u64,

@@ -10,7 +10,7 @@ use crate::protocol::wire::encoding::framed;
 /// The expiry of an invitation that does not expire.
 pub const NO_EXPIRY_S: u64 = u64::MAX;
 
-/// The rank of a peer that may ask and fetch, and takes no part.
+/// The rank of a peer that may send requests and fetch blobs, but does not take part.
 pub const VISITOR: u8 = 0;
 
 /// The rank of a peer that takes part. Each rank above may also invite the ranks below it.
@@ -33,7 +33,6 @@ pub struct Invitation {
 }
 
 impl Invitation {
-    /// The bytes under the signature.
     pub fn signed_bytes(&self, run: RunId, by: PeerKey) -> Vec<u8> {
         let times = [self.issued_s.to_le_bytes(), self.until_s.to_le_bytes()].concat();
         [b"pathswarm invitation".as_slice(), &run.0, &by.0, &self.to.0, &[self.rank], &times].concat()
@@ -73,11 +72,11 @@ impl Credential {
 pub struct OneTimeInvitation {
     /// The peer that made it, and redeems it.
     pub by: PeerKey,
-    /// Drawn at random, and known to nobody else.
+    /// A random secret, unknown to other peers.
     pub secret: [u8; 16],
     /// The rank that it gives.
     pub rank: u8,
-    /// It must be redeemed before.
+    /// Deadline of the redemption.
     pub use_until_s: u64,
     /// How long the resulting invitation is valid.
     pub lasts_s: u64,
@@ -87,7 +86,6 @@ pub struct OneTimeInvitation {
 }
 
 impl OneTimeInvitation {
-    /// The bytes under the signature.
     pub fn signed_bytes(&self, run: RunId) -> Vec<u8> {
         let times = [self.use_until_s.to_le_bytes(), self.lasts_s.to_le_bytes()].concat();
         let name = b"pathswarm one-time invitation".as_slice();
@@ -129,7 +127,6 @@ pub struct Revocation {
 }
 
 impl Revocation {
-    /// The bytes under the signature.
     pub fn signed_bytes(&self, run: RunId, by: PeerKey) -> Vec<u8> {
         [b"pathswarm revocation".as_slice(), &run.0, &by.0, &self.of.0, &self.at_s.to_le_bytes()].concat()
     }

@@ -1,7 +1,7 @@
 //! Bounds of credentials, invitations and revocations.
 
-/// The rank of the run's creator. Each invitation has a lower rank than its signer, down to 0, which may only ask: no
-/// credential has more than five invitations.
+/// The rank of the run's creator. Each invitation has a lower rank than its signer, down to 0, which may only send
+/// requests: no credential has more than five invitations.
 pub const CREATOR_RANK: u8 = 5;
 
 /// An invitation may seem to come from the future by this much, because clocks differ.

@@ -1,12 +1,11 @@
-//! The access rules of a run by invitation, without a clock, a disk or a network.
+//! Who may take part in a run by invitation: pure rules, without a clock, a disk or a network.
 //!
-//! [`invitation`] has the signed documents: the run's creator invites a peer, that peer invites the next, and the list
-//! of these invitations is a peer's [`Credential`](invitation::Credential). [`authentication`] has the messages by
-//! which a peer shows its credential, and what a peer stores about access. [`admission`] checks credentials and
-//! revocations. [`limits`] bounds all of them.
+//! [`invitation`] has the signed documents: the run's creator invites a peer, that peer invites the next, and the list of
+//! these invitations is a peer's [`Credential`](invitation::Credential). [`authentication`] has the messages by which a
+//! peer shows its credential, and what a peer stores about access. [`admission`] checks credentials and revocations.
+//! [`limits`] bounds all of them.
 //!
-//! Times are seconds since 1970, by the clock of the peer that signs. The caller supplies the time and checks
-//! signatures.
+//! Times are seconds since 1970, by the clock of the peer that signs. The caller supplies the time and checks signatures.
 
 pub mod admission;
 pub mod authentication;

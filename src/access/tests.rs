@@ -1,4 +1,4 @@
-//! Tests of the access rules. Signatures are replaced by a hash of the signer's key and the signed bytes.
+//! Tests of admission. Signatures are simulated: a hash of the signer's key and the signed bytes.
 
 use super::admission::{Admission, Refusal};
 use super::authentication::{
@@ -20,7 +20,7 @@ const CREATOR: PeerKey = PeerKey([1; 32]);
 const ANN: PeerKey = PeerKey([2; 32]);
 const BOB: PeerKey = PeerKey([3; 32]);
 const EVE: PeerKey = PeerKey([4; 32]);
-/// The current time, and the time of issue unless stated otherwise.
+/// Now, and the default time of issue.
 const NOW: u64 = 1_000_000;
 
 fn signature(by: PeerKey, bytes: &[u8]) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn key(number: usize) -> PeerKey {
     PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes())
 }
 
-/// `credential` with one more invitation by its holder.
+/// `credential` and one more invitation, by its holder.
 fn handed_on(credential: &Credential, to: PeerKey, rank: u8, issued_s: u64, until_s: u64) -> Credential {
     let by = credential.holder(CREATOR);
     let mut next = Invitation { to, rank, issued_s, until_s, signature: Vec::new() };
@@ -60,28 +60,28 @@ fn revoked(credential: &Credential, of: PeerKey, at_s: u64) -> Revocation {
 }
 
 #[test]
-fn a_peer_that_may_invite_does_so_without_the_creator() {
+fn whoever_may_invite_goes_on_inviting_without_the_creator() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     let bob = invited(&ann, BOB, MEMBER);
     assert_eq!(book.rank(BOB, NOW), None);
     // Ann is unknown here.
     assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(true));
-    assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(false), "not new");
+    assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(false), "no news");
     assert_eq!((book.rank(BOB, NOW), book.rank(ANN, NOW)), (Some(MEMBER), None));
     assert_eq!(book.rank(CREATOR, NOW), Some(CREATOR_RANK));
     assert_eq!(book.present(EVE, invited(&bob, EVE, MEMBER), NOW), Err(Refusal::NoRight(BOB)));
-    assert_eq!(book.present(EVE, invited(&bob, EVE, VISITOR), NOW), Ok(true), "every member may invite a visitor");
+    assert_eq!(book.present(EVE, invited(&bob, EVE, VISITOR), NOW), Ok(true), "every member may bring a visitor");
     let of_a_visitor = invited(&invited(&bob, EVE, VISITOR), key(1), VISITOR);
     assert_eq!(book.present(key(1), of_a_visitor, NOW), Err(Refusal::NoRight(EVE)));
 }
 
 #[test]
-fn a_forged_credential_is_refused() {
+fn a_pass_that_was_made_up_lets_nobody_in() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     assert_eq!(book.present(EVE, Credential::default(), NOW), Err(Refusal::None));
-    assert_eq!(book.present(EVE, ann.clone(), NOW), Err(Refusal::NotYours(ANN)), "of another peer");
+    assert_eq!(book.present(EVE, ann.clone(), NOW), Err(Refusal::NotYours(ANN)), "somebody else's");
     let mut raised = ann.clone();
     raised.0[0].rank = CREATOR_RANK - 1;
     assert_eq!(book.present(ANN, raised, NOW), Err(Refusal::NotSigned(CREATOR)));
@@ -96,28 +96,28 @@ fn a_forged_credential_is_refused() {
     assert_eq!(book.present(ANN, circle, NOW), Err(Refusal::Circle));
     let through_the_creator = invited(&invited(&ann, CREATOR, MEMBER), EVE, VISITOR);
     assert_eq!(book.present(EVE, through_the_creator, NOW), Err(Refusal::Circle));
-    // However long it is, it ends at the first rank that does not decrease.
+    // However long it is, the first rank that does not fall ends the check.
     let endless = Credential(vec![ann.0[0].clone(); 2_000]);
     assert_eq!(book.present(ANN, endless, NOW), Err(Refusal::NoRight(ANN)));
     assert_eq!(book.known(), 0);
 }
 
 #[test]
-fn an_invitation_expires_in_the_second_that_it_names_with_all_invitations_below_it() {
+fn an_invitation_ends_in_the_second_that_it_names_and_with_it_all_in_its_name() {
     let mut book = admission();
     let ann = handed_on(&Credential::default(), ANN, MEMBER + 1, NOW, NOW + 10);
     book.present(ANN, ann.clone(), NOW).unwrap();
     book.present(BOB, invited(&ann, BOB, MEMBER), NOW).unwrap();
     assert_eq!((book.rank(ANN, NOW + 9), book.rank(BOB, NOW + 9)), (Some(MEMBER + 1), Some(MEMBER)));
     assert_eq!((book.rank(ANN, NOW + 10), book.rank(BOB, NOW + 10)), (None, None));
-    assert_eq!(book.present(ANN, ann, NOW + 10), Err(Refusal::Ended), "even if it is known");
+    assert_eq!(book.present(ANN, ann, NOW + 10), Err(Refusal::Ended), "known or not");
     let early = handed_on(&Credential::default(), EVE, MEMBER, NOW + CLOCKS_DIFFER_S + 1, NO_EXPIRY_S);
     assert_eq!(book.present(EVE, early.clone(), NOW), Err(Refusal::TooEarly(CLOCKS_DIFFER_S + 1)));
     assert_eq!(book.present(EVE, early, NOW + 1), Ok(true));
 }
 
 #[test]
-fn a_revoked_peer_is_excluded_with_all_that_it_invited_and_may_be_invited_again() {
+fn who_is_sent_away_goes_with_all_that_it_invited_and_may_be_invited_again() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, 4);
     let bob = invited(&ann, BOB, 3);
@@ -125,14 +125,14 @@ fn a_revoked_peer_is_excluded_with_all_that_it_invited_and_may_be_invited_again(
         book.present(peer, credential, NOW).unwrap();
     }
     assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(true));
-    assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(false), "not new");
-    assert_eq!(book.revoke(revoked(&ann, BOB, NOW)), Ok(false), "the later one applies");
+    assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(false), "no news");
+    assert_eq!(book.revoke(revoked(&ann, BOB, NOW)), Ok(false), "the later one counts");
     let ranks = [ANN, BOB, EVE].map(|peer| book.rank(peer, NOW + 6));
     assert_eq!(ranks, [Some(4), None, None]);
-    assert_eq!(book.present(BOB, bob, NOW + 6), Err(Refusal::Revoked(ANN)), "the old credential stays void");
+    assert_eq!(book.present(BOB, bob, NOW + 6), Err(Refusal::Revoked(ANN)), "the old one is void for good");
     let again = handed_on(&ann, BOB, MEMBER, NOW + 6, NO_EXPIRY_S);
     assert_eq!(book.present(BOB, again, NOW + 6), Ok(true));
-    // Another inviter still counts, and the creator's revocation applies to all.
+    // Another peer's revocation still counts, and the creator's overrides all.
     let carol = invited(&Credential::default(), key(1), 4);
     let through_carol = invited(&carol, EVE, MEMBER);
     assert_eq!(book.present(EVE, through_carol, NOW + 6), Ok(true));
@@ -141,15 +141,15 @@ fn a_revoked_peer_is_excluded_with_all_that_it_invited_and_may_be_invited_again(
 }
 
 #[test]
-fn no_peer_can_revoke_a_peer_that_it_did_not_invite() {
+fn nobody_sends_away_whom_it_did_not_invite() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, 3);
     let bob = invited(&ann, BOB, MEMBER + 1);
     book.present(ANN, ann.clone(), NOW).unwrap();
     book.present(BOB, bob.clone(), NOW).unwrap();
-    assert_eq!(book.revoke(revoked(&bob, ANN, NOW)), Err(Refusal::NoRight(BOB)), "of a peer above");
+    assert_eq!(book.revoke(revoked(&bob, ANN, NOW)), Err(Refusal::NoRight(BOB)), "upwards");
     assert_eq!(book.revoke(revoked(&bob, CREATOR, NOW)), Err(Refusal::NoRight(BOB)));
-    // The signer has not invited this peer. The revocation is stored, because it may do so later, but has no effect.
+    // An unknown peer: its revocation is stored, since it may have invited peers, but has no effect.
     let carol = invited(&Credential::default(), key(1), 4);
     assert_eq!(book.revoke(revoked(&carol, BOB, NOW)), Ok(true));
     assert_eq!(book.rank(BOB, NOW), Some(MEMBER + 1));
@@ -195,7 +195,7 @@ fn members_that_heard_the_same_agree_in_whatever_order_they_heard_it() {
 }
 
 #[test]
-fn a_peer_that_invites_without_end_displaces_no_other() {
+fn one_who_invites_without_end_keeps_nobody_else_out() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, 4);
     let mut refused = 0;
@@ -203,7 +203,7 @@ fn a_peer_that_invites_without_end_displaces_no_other() {
         refused += usize::from(book.present(key(number), invited(&ann, key(number), MEMBER), NOW).is_err());
     }
     assert_eq!((book.known(), refused), (MAX_INVITED_BY_ONE, 9));
-    // Helpers do not change that.
+    // Nor with helpers.
     for helper in 10_000..10_100 {
         let below = invited(&ann, key(helper), 3);
         for number in 0..20 {
@@ -218,11 +218,11 @@ fn a_peer_that_invites_without_end_displaces_no_other() {
     assert_eq!(book.revoke(revoked(&Credential::default(), ANN, NOW)), Ok(true));
     let again = handed_on(&Credential::default(), ANN, 4, NOW + 1, NO_EXPIRY_S);
     assert_eq!(book.present(EVE, handed_on(&again, EVE, MEMBER, NOW + 1, NO_EXPIRY_S), NOW + 1), Ok(true));
-    assert_eq!(book.known(), 2, "void credentials are removed");
+    assert_eq!(book.known(), 2, "what is void makes room");
 }
 
 #[test]
-fn visitors_give_way_to_later_ones_of_the_same_peer() {
+fn visitors_make_room_for_later_ones_of_the_same_peer() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER);
     for number in 0..MAX_VISITORS_OF_ONE + 3 {
@@ -234,7 +234,7 @@ fn visitors_give_way_to_later_ones_of_the_same_peer() {
 }
 
 #[test]
-fn a_revocation_stays_however_many_a_byzantine_peer_signs() {
+fn what_was_taken_back_stays_so_however_much_a_byzantine_peer_takes_back() {
     let mut book = admission();
     assert_eq!(book.revoke(revoked(&Credential::default(), BOB, NOW)), Ok(true));
     let ann = invited(&Credential::default(), ANN, 4);
@@ -248,7 +248,7 @@ fn a_revocation_stays_however_many_a_byzantine_peer_signs() {
 }
 
 #[test]
-fn all_revocations_fit_in_one_response_and_in_one_file() {
+fn all_revocations_fit_in_one_answer_and_in_one_file() {
     let longest = [4, 3, 2, 1]
         .into_iter()
         .fold(Credential::default(), |credential, rank| invited(&credential, key(rank.into()), rank));
@@ -271,7 +271,7 @@ fn all_revocations_fit_in_one_response_and_in_one_file() {
 }
 
 #[test]
-fn access_messages_have_golden_bytes() {
+fn what_peers_show_each_other_has_these_bytes() {
     let invitation = Invitation { to: ANN, rank: 2, issued_s: 3, until_s: 4, signature: vec![5; 64] };
     let mut link = ANN.0.to_vec();
     link.push(2);

@@ -1,12 +1,8 @@
-//! An address, from text.
+//! Parses an address.
 
 use super::mistake::{Mistake, OrMistake};
 use crate::network::Multiaddr;
 
-/// One address.
-///
-/// # Errors
-/// If it is none.
 pub fn parse(text: &str) -> Result<Multiaddr, Mistake> {
     text.parse::<Multiaddr>()
         .map_err(|error| format!("{text}: {error}"))

@@ -1,4 +1,4 @@
-//! `pathswarm config`: what a configuration says, where each value came from, and what it adds up to.
+//! `pathswarm config`: the values of a configuration, their origins, and parameter counts.
 
 use std::path::{Path, PathBuf};
 
@@ -22,12 +22,12 @@ pub struct Config {
 
 #[derive(Subcommand)]
 enum Question {
-    /// Every value of a run and of this machine, and where it came from.
+    /// Show every value of a run and of this machine, and where it came from.
     Show {
         /// The run, such as configs/demo.toml; without it only the machine is shown.
         file: Option<PathBuf>,
     },
-    /// Parameters per module, per path and in all.
+    /// Show the parameters per module, per path and in all.
     Parameters {
         /// The run, such as configs/demo.toml.
         file: PathBuf,
@@ -35,8 +35,6 @@ enum Question {
 }
 
 impl Config {
-    /// # Errors
-    /// If a configuration is wrong, or the output cannot be written.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         match self.question {
             Question::Show { file } => show(globals, file.as_deref()),
@@ -81,7 +79,7 @@ fn kind(origin: &Origin) -> &'static str {
     }
 }
 
-/// How many parameters a run has, and where.
+/// The parameters of a run and of its modules.
 struct Parameters<'a> {
     file: &'a Path,
     run: &'a RunConfig,
@@ -141,7 +139,7 @@ impl Parameters<'_> {
         Ok(())
     }
 
-    /// Parameters of a path by what they are for, in the order in which data meets them.
+    /// Parameters of a path by purpose, in the order of computation.
     fn purposes(&self) -> Vec<(&'static str, u64)> {
         let mut purposes: Vec<(&'static str, u64)> = Vec::new();
         for tensor in self.run.model.parts().into_iter().flat_map(|part| self.run.model.tensors(part)) {

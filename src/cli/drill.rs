@@ -1,4 +1,4 @@
-//! `pathswarm drill`: swarms in virtual time, by seed, until something breaks.
+//! `pathswarm drill`: simulated swarms in virtual time, by seed, until an invariant fails.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -20,22 +20,22 @@ use crate::simulator::{Failure, Scenario, Trace, run_traced};
 /// `pathswarm drill`
 #[derive(Args)]
 pub struct Drill {
-    /// What is drilled, such as configs/drills/churn.toml; several are drilled one after the other.
+    /// The scenario, such as configs/drills/churn.toml; several are drilled one after the other.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     scenario: Vec<PathBuf>,
     /// Which seeds: the first, and the one after the last.
     #[arg(long, default_value = "0..100", value_name = "FROM..TO", value_parser = seeds)]
     seeds: Range<u64>,
-    /// So many peers, in place of the scenario's.
+    /// Number of peers, in place of the scenario's.
     #[arg(long)]
     peers: Option<usize>,
-    /// So many outer steps, in place of the scenario's.
+    /// Number of outer steps, in place of the scenario's.
     #[arg(long)]
     phases: Option<u64>,
     /// Print everything that happens in one seed.
     #[arg(long)]
     trace: bool,
-    /// Print a hash of all that happens in the seeds: it stays the same while a change leaves behaviour as it is.
+    /// Print a hash of all events of the seeds, which changes only if the behaviour does.
     #[arg(long, conflicts_with = "trace")]
     trace_hash: bool,
 }
@@ -51,7 +51,7 @@ fn seeds(text: &str) -> Result<Range<u64>, String> {
 
 impl Drill {
     /// # Errors
-    /// If a scenario makes no sense, or a seed breaks a promise.
+    /// If a scenario is invalid, or a seed violates an invariant.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         for file in &self.scenario {
             let scenario = Arc::new(self.read(file)?);
@@ -99,7 +99,7 @@ impl Drill {
         outcome.map(drop).map_err(|failure| self.failed(file, &failure))
     }
 
-    /// As it stands in configs/drills/traces.txt.
+    /// In the form of configs/drills/traces.txt.
     fn print_hash(&self, output: Output, scenario: &str, hash: &BlobHash) -> anyhow::Result<()> {
         let Range { start, end } = self.seeds;
         output.text(&format!("{hash} {start}..{end} {scenario}"))?;
@@ -107,7 +107,7 @@ impl Drill {
         Ok(())
     }
 
-    /// One line with all that is needed to see it again.
+    /// One line with the command that reproduces a failure.
     fn failed(&self, file: &std::path::Path, failure: &Failure) -> anyhow::Error {
         let seed = failure.seed;
         let peers = self.peers.map(|peers| format!(" --peers {peers}")).unwrap_or_default();

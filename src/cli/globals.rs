@@ -27,15 +27,11 @@ pub struct Globals {
 }
 
 impl Globals {
-    /// Where results go.
     pub fn output(&self) -> Output {
         Output::new(self.format)
     }
 
-    /// How much to log: `--log` beats `RUST_LOG`.
-    ///
-    /// # Errors
-    /// If `RUST_LOG` counts and says nothing that makes sense.
+    /// The log filter: `--log` overrides `RUST_LOG`.
     pub fn log_filter(&self) -> Result<LogFilter, Mistake> {
         if let Some(filter) = &self.log {
             return Ok(filter.clone());
@@ -45,10 +41,7 @@ impl Globals {
         Ok(found.unwrap_or_default())
     }
 
-    /// What the environment and the flags set; `more` are a command's own flags, stronger than `--set`.
-    ///
-    /// # Errors
-    /// If one of them sets nothing.
+    /// Settings of the environment and the flags; `more` are the command's own flags, which override `--set`.
     pub fn settings(&self, more: Vec<Setting>) -> Result<Settings, Mistake> {
         let set: Result<Vec<Setting>, _> = self.set.iter().map(|text| Setting::parse("--set", text)).collect();
         let environment =
@@ -63,17 +56,11 @@ impl Globals {
     }
 
     /// This machine's profile.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
     pub fn machine(&self) -> Result<Resolved<MachineConfig>, Mistake> {
         Ok(self.settings(Vec::new())?.machine(self.machine.as_deref())?)
     }
 
-    /// The same for a command on a run that exists already: what it trains cannot be set any more.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
+    /// The same for a command on an existing run, whose configuration is fixed.
     pub fn machine_only(&self) -> Result<MachineConfig, Mistake> {
         if let Some(setting) = self.settings(Vec::new())?.flag_of_run() {
             let message = format!("{}: the run exists, and its configuration is fixed", setting.what());
@@ -83,9 +70,6 @@ impl Globals {
     }
 
     /// A run's configuration.
-    ///
-    /// # Errors
-    /// What is wrong with it, and where.
     pub fn run(&self, file: &std::path::Path) -> Result<Resolved<RunConfig>, Mistake> {
         Ok(self.settings(Vec::new())?.run(file)?)
     }

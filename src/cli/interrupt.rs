@@ -1,4 +1,4 @@
-//! Ctrl-C: the first stops in order, the second at once.
+//! Ctrl-C: the first one stops cleanly, the second one at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,7 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Begins to listen for Ctrl-C and for a polite kill. Within a tokio runtime.
-    ///
-    /// # Errors
-    /// If the operating system does not let us listen.
+    /// Begins to listen for Ctrl-C and SIGTERM. Must be called within a tokio runtime.
     #[expect(clippy::disallowed_methods, reason = "the user asked twice: exit at once, without closing anything")]
     pub fn listen() -> std::io::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
@@ -42,7 +39,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// For threads that look from time to time.
+    /// For threads that poll.
     #[cfg(feature = "learning")]
     pub fn flag(&self) -> &AtomicBool {
         &self.flag

@@ -1,4 +1,4 @@
-//! What went wrong, in one clear line, and what to do about it in another.
+//! Errors of the command line: one line with the problem, and one with a hint.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -6,19 +6,19 @@ use std::io::ErrorKind;
 use super::output::Output;
 use crate::config::ResolveError;
 
-/// The exit status where the user can mend what is wrong.
+/// Exit status of an error that the user can correct.
 const THEIRS: u8 = 2;
-/// The exit status of every other failure.
+/// Exit status of every other error.
 const OURS: u8 = 1;
 /// The exit status of a program that was interrupted.
 pub const INTERRUPTED: u8 = 130;
 
-/// The command was interrupted, and has stopped in order.
+/// The command was interrupted, and has stopped cleanly.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped; run the same command again to resume")]
 pub struct Interrupted;
 
-/// Something that the user can mend. Anywhere in a chain of errors, it makes the exit status 2.
+/// An error that the user can correct. Anywhere in a chain of errors, it sets the exit status 2.
 #[derive(Debug)]
 pub struct Mistake {
     message: String,
@@ -26,12 +26,12 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    /// Names the file, key or address, and what is wrong with it.
+    /// The message names the file, key or address, and the problem.
     pub fn new(message: impl fmt::Display) -> Self {
         Self { message: message.to_string(), hint: None }
     }
 
-    /// Says what to do.
+    /// Adds what to do.
     pub fn hint(self, hint: impl fmt::Display) -> Self {
         Self { hint: Some(hint.to_string()), ..self }
     }
@@ -51,10 +51,8 @@ impl From<ResolveError> for Mistake {
     }
 }
 
-/// Turns a failure into a [`Mistake`], where the command knows that the user can mend it.
+/// Turns an error into a [`Mistake`], if the command knows that the user can correct it.
 pub trait OrMistake<T> {
-    /// # Errors
-    /// The failure's own words, with this hint.
     fn or_mistake(self, hint: impl fmt::Display) -> Result<T, Mistake>;
 }
 
@@ -64,12 +62,12 @@ impl<T, E: fmt::Display> OrMistake<T> for Result<T, E> {
     }
 }
 
-/// Says on standard error what went wrong (to programs also as a last line of output) and gives the exit status.
+/// Prints an error on standard error (for programs also as a last line of output) and returns the exit status.
 pub(super) fn report(error: &anyhow::Error, output: Output) -> u8 {
     let mistake = error.chain().find_map(|cause| cause.downcast_ref::<Mistake>());
     let message = one_line(&format!("{error:#}"));
     let hint = mistake.and_then(|mistake| mistake.hint.as_deref()).or_else(|| of_the_disk(error));
-    // Nobody is left to tell if these fail.
+    // The reader may be gone.
     let _ = output.complain(&format!("error: {message}"));
     if let Some(hint) = hint {
         let _ = output.complain(&format!("hint: {hint}"));
@@ -78,7 +76,7 @@ pub(super) fn report(error: &anyhow::Error, output: Output) -> u8 {
     status(error, mistake.is_some() || of_the_disk(error).is_some())
 }
 
-/// What to do if the disk does not take what is written; only the user can make room there.
+/// The hint if the disk rejects writes, which only the user can correct.
 fn of_the_disk(error: &anyhow::Error) -> Option<&'static str> {
     let kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()));
     let hint = |kind| match kind {

@@ -1,7 +1,7 @@
-//! The command line: one file per command.
+//! The command line, with one file per command.
 //!
-//! A command's result goes to standard output, as text or (`--format json`) as JSON Lines; all else goes to standard
-//! error. The exit status is 2 where the user can mend what is wrong, 1 where only we can.
+//! A command's result goes to standard output, as text or (`--format json`) as JSON Lines; everything else goes to
+//! standard error. The exit status is 2 for errors that the user can correct, else 1.
 //!
 //! To add a command: a file with a [`clap::Args`] type that has `fn run(self, globals: &Globals) ->
 //! anyhow::Result<()>`, its `mod` line, and one line in a list of commands: in `swarm` if it needs text, tensors and
@@ -62,9 +62,9 @@ commands! {
         more Swarm(swarm::Command),
         #[cfg(feature = "network")]
         more Service(Service),
-        /// Show what a configuration says and where each value came from.
+        /// Show the values of a configuration and where each came from.
         Config(config::Config),
-        /// Drill the protocol: thousands of made-up swarms in virtual time, with everything that can go wrong.
+        /// Drill the protocol with thousands of simulated swarms and all kinds of faults, in virtual time.
         Drill(drill::Drill),
     }
 }
@@ -72,7 +72,7 @@ commands! {
 #[cfg(feature = "network")]
 commands! {
     enum Service {
-        /// Run a relay on a small public machine, for peers whose routers let nobody in.
+        /// Run a relay on a public machine, for peers that cannot be reached directly.
         Relay(relay::Relay),
     }
 }
@@ -110,7 +110,7 @@ fn command_line() -> clap::Command {
     ))
 }
 
-/// Runs the program: reads the command line, runs the command, says what went wrong.
+/// Runs the program: parses the command line, runs the command, reports its error.
 pub fn main() -> ExitCode {
     #[cfg(feature = "learning")]
     crate::model::spin_briefly();

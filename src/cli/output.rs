@@ -1,4 +1,4 @@
-//! Standard output, which only results go to.
+//! Standard output, which only has results.
 
 use std::io::{self, Write};
 
@@ -14,14 +14,13 @@ pub enum Format {
     Json,
 }
 
-/// Prints results for people or for programs; what is meant for the other kind of reader is left out.
+/// Prints results for people or for programs, and drops output for the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     format: Format,
 }
 
 impl Output {
-    /// Prints in this format.
     pub fn new(format: Format) -> Self {
         Self { format }
     }
@@ -32,31 +31,22 @@ impl Output {
     }
 
     /// A line for people.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn text(self, line: &str) -> io::Result<()> {
         if self.is_json() { Ok(()) } else { writeln!(io::stdout(), "{line}") }
     }
 
     /// A line for programs: an object with an `event`.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn json(self, value: &impl Serialize) -> io::Result<()> {
         if self.is_json() { writeln!(io::stdout(), "{}", serde_json::to_string(value)?) } else { Ok(()) }
     }
 
     /// A line on standard error.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn complain(self, line: &str) -> io::Result<()> {
         writeln!(io::stderr(), "{line}")
     }
 }
 
-/// Whether this only says that nobody reads any more, as in `pathswarm … | head`.
+/// Whether the error only means that the reader has gone, as in `pathswarm … | head`.
 pub(super) fn reader_is_gone(error: &anyhow::Error) -> bool {
     let cause = error.downcast_ref::<io::Error>();
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::BrokenPipe)

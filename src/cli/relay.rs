@@ -1,4 +1,4 @@
-//! `pathswarm relay`: a small public machine for peers whose routers let nobody in.
+//! `pathswarm relay`: a relay on a public machine, for peers that cannot be reached directly.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,38 +16,34 @@ use crate::network::limits::{CIRCUITS, RESERVATIONS};
 use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
 use crate::observe::logging;
 
-/// Where a relay listens unless it is told otherwise: the same port always, so that a firewall can be told of it.
+/// Default listening addresses, with fixed ports for firewall rules.
 const LISTEN: [&str; 4] =
     ["/ip4/0.0.0.0/udp/4001/quic-v1", "/ip4/0.0.0.0/tcp/4001", "/ip6/::/udp/4001/quic-v1", "/ip6/::/tcp/4001"];
 
-/// Run a relay on a small public machine, for peers whose routers let nobody in.
+/// Run a relay on a public machine, for peers that cannot be reached directly.
 #[derive(Args)]
 pub struct Relay {
     /// Where to listen; by default port 4001, by QUIC and TCP.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
-    /// Where others reach this machine, if that is not where it listens: a public address in front of it, or a name.
+    /// Further addresses at which others reach this machine: a public address in front of it, or a name.
     #[arg(long, value_name = "ADDRESS")]
     announce: Vec<String>,
-    /// Where to keep the relay's key, by which others know it again, and its log.
+    /// Folder of the relay's key, which identifies it, and of its log.
     #[arg(long, value_name = "FOLDER", default_value = "relay")]
     dir: PathBuf,
-    /// Peers to keep a place for at most.
+    /// Most peers with a reservation.
     #[arg(long, value_name = "NUMBER", default_value_t = RESERVATIONS)]
     reservations: usize,
-    /// Circuits to carry at once at most.
+    /// Most circuits at once.
     #[arg(long, value_name = "NUMBER", default_value_t = CIRCUITS)]
     circuits: usize,
-    /// How often to say what it carries.
+    /// Seconds between two reports of its load.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
 }
 
 impl Relay {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let given = !self.listen.is_empty();
         let listen = if given { self.listen.clone() } else { LISTEN.map(str::to_owned).to_vec() };
@@ -65,7 +61,7 @@ impl Relay {
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
             let relay = start(&config, given).await?;
-            // Only now is it certain that this is the relay of this folder.
+            // Only now is it certain that this relay uses the folder.
             config.identity.keep(&key).map_err(explain_key)?;
             let _log = logging::start(&self.dir, &log_filter)?;
             say_where(output, &relay)?;
@@ -88,7 +84,7 @@ impl Relay {
     }
 }
 
-/// A machine without IPv6 is no reason not to start, unless somebody asked for it.
+/// Without IPv6 the relay starts nevertheless, unless an IPv6 address was requested.
 async fn start(config: &RelayConfig, all: bool) -> anyhow::Result<crate::network::Relay> {
     let begin = |config: RelayConfig| crate::network::Relay::start(config);
     match begin(config.clone()).await {

@@ -1,11 +1,10 @@
-//! Why values cannot be sent, or received bytes are not values.
+//! Errors of encoding and decoding frames.
 
 use super::quantize::MAX_MAGNITUDE;
 
-/// The version of the frame's format.
+/// Version of the frame format.
 pub(super) const FORMAT_VERSION: u16 = 1;
 
-/// Why values cannot be sent.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum EncodeError {
     #[error(

@@ -1,9 +1,9 @@
-//! The frame in which values travel: a checked header, then chunks that zstd has compressed.
+//! The frame of compressed values: a checked header, then chunks compressed by zstd.
 //!
-//! Chunks are independent, so that large modules are encoded and decoded on all cores; how many there are follows from
-//! the count alone, so the bytes do not depend on the number of threads. A decoder is told how many values to expect
-//! and believes nothing: sizes are checked before allocation, the checksum before decompression, and each chunk is
-//! decompressed into a buffer of exactly the stated size.
+//! Chunks are independent, so that large modules are encoded and decoded on all cores. Their number depends only on the
+//! count of values, so the bytes do not depend on the number of threads. A decoder knows the number of values and
+//! trusts no byte: it checks sizes before allocation and the checksum before decompression, and decompresses each chunk
+//! into a buffer of exactly the stated size.
 
 use std::cell::RefCell;
 
@@ -17,19 +17,19 @@ use super::quantize::{PayloadError, dequantize, payload_bytes, quantize};
 use super::sparse;
 use crate::config::Codec;
 
-/// Values in a chunk; the last one holds the rest.
+/// Values in a chunk; the last chunk holds the rest.
 pub const CHUNK_VALUES: usize = 1 << 18;
 
 const LENGTH_BYTES: usize = 4;
 
-/// Levels 1 to 6 come out alike on quantised noise, which has no repetitions to be found: only the entropy coder
-/// saves, and the lowest level is the fastest (figures in `docs/reference/formats/compression.md`).
+/// Levels 1 to 6 give equal sizes on quantised noise, which has no repetitions: only the entropy coder saves bytes, and
+/// the lowest level is the fastest (figures in `docs/reference/formats/compression.md`).
 const ZSTD_LEVEL: i32 = 1;
 
-/// 2²¹ bytes, twice the largest chunk: no honest chunk needs a wider window.
+/// 2²¹ bytes, twice the largest chunk. No valid chunk needs a wider window.
 const WINDOW_LOG_MAX: u32 = 21;
 
-/// No frame of `count` values is longer than this.
+/// Upper bound of the size of a frame of `count` values.
 pub fn max_bytes(codec: Codec, count: usize) -> u64 {
     let body: u64 = chunk_counts(count).map(|count| (LENGTH_BYTES + max_chunk_bytes(codec, count)) as u64).sum();
     HEADER_BYTES as u64 + body
@@ -43,7 +43,7 @@ fn max_chunk_bytes(codec: Codec, count: usize) -> usize {
     payload + payload / 256 + 512
 }
 
-/// Whether chunks are [places and sizes](super::sparse), not values that zstd has compressed.
+/// Whether chunks are [sparse](super::sparse) instead of compressed by zstd.
 fn is_sparse(codec: Codec) -> bool {
     matches!(codec, Codec::Sparse | Codec::TopK(_))
 }
@@ -52,7 +52,7 @@ fn chunk_counts(count: usize) -> impl Iterator<Item = usize> {
     (0..count.div_ceil(CHUNK_VALUES)).map(move |chunk| CHUNK_VALUES.min(count - chunk * CHUNK_VALUES))
 }
 
-/// The bytes that stand for these values.
+/// The frame of some values.
 pub fn encode(codec: Codec, values: &[f32]) -> Result<Vec<u8>, EncodeError> {
     let chunks = values.par_chunks(CHUNK_VALUES).enumerate();
     let chunks = chunks.map(|(chunk, values)| encode_chunk(codec, chunk, values, None));
@@ -60,7 +60,7 @@ pub fn encode(codec: Codec, values: &[f32]) -> Result<Vec<u8>, EncodeError> {
     Ok(assemble(codec, values.len(), &chunks))
 }
 
-/// As [`encode`]; fills `residual`, which must be as long as `values`, with what a receiver will be missing.
+/// As [`encode`]. Fills `residual`, as long as `values`, with the difference that a receiver misses.
 pub(super) fn encode_with_residual(codec: Codec, values: &[f32], residual: &mut [f32]) -> Result<Vec<u8>, EncodeError> {
     let pairs = values.par_chunks(CHUNK_VALUES).zip(residual.par_chunks_mut(CHUNK_VALUES));
     let chunks = pairs.enumerate().map(|(chunk, (values, residual))| {
@@ -77,7 +77,8 @@ pub(super) fn encode_with_residual(codec: Codec, values: &[f32], residual: &mut 
 type Ready<Coder> = RefCell<(std::io::Result<Coder>, Vec<u8>)>;
 
 thread_local! {
-    /// zstd's contexts and a chunk's payload, for each thread: making a context takes longer than a small chunk.
+    /// For each thread, a context of zstd and a buffer for a chunk: creating a context takes longer than compressing a
+    /// small chunk.
     static COMPRESSOR: Ready<Compressor<'static>> = RefCell::new((Compressor::new(ZSTD_LEVEL), Vec::new()));
     static DECOMPRESSOR: Ready<Decompressor<'static>> = RefCell::new((bounded_decompressor(), Vec::new()));
 }
@@ -88,7 +89,7 @@ fn bounded_decompressor() -> std::io::Result<Decompressor<'static>> {
     Ok(decompressor)
 }
 
-/// Fills `decoded` with what a receiver will have.
+/// Fills `decoded` with the values that a receiver decodes.
 fn encode_chunk(
     codec: Codec,
     chunk: usize,
@@ -120,7 +121,7 @@ fn assemble(codec: Codec, count: usize, chunks: &[Vec<u8>]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(HEADER_BYTES + body);
     frame.extend(Header { codec, count: count as u64, payload: total_payload(codec, count) }.unsealed());
     for chunk in chunks {
-        // A chunk is at most 1 MiB and a little, so its length fits.
+        // Fits: a chunk is at most a little larger than 1 MiB.
         frame.extend((chunk.len() as u32).to_le_bytes());
     }
     for chunk in chunks {
@@ -134,16 +135,13 @@ fn total_payload(codec: Codec, count: usize) -> u64 {
     chunk_counts(count).map(|count| payload_bytes(codec, count) as u64).sum()
 }
 
-/// The values in a frame, if there are `count` of them.
-///
-/// # Errors
-/// If the bytes are not a well-formed frame. No input can cause a panic or an allocation larger than the values need.
+/// The values of a frame, if there are `count` of them.
 pub fn decode(frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     let codec = check_header(frame, count)?;
     decode_checked(codec, frame, count)
 }
 
-/// The same of a frame that is written in this codec and no other: a contribution, or an average, of a run that has it.
+/// The same, but only for this codec, which the run uses for contributions or averages.
 pub fn decode_as(codec: Codec, frame: &[u8], count: usize) -> Result<Vec<f32>, FrameError> {
     let (found, expected) = (number_of(check_header(frame, count)?), number_of(codec));
     if found != expected {
@@ -188,7 +186,7 @@ fn check_header(frame: &[u8], count: usize) -> Result<Codec, FrameError> {
     Ok(header.codec)
 }
 
-/// Cuts the body along its table of lengths, which must account for every byte.
+/// Cuts the body by its table of lengths, which must account for every byte.
 fn cut_chunks(codec: Codec, body: &[u8], count: usize) -> Result<Vec<&[u8]>, FrameError> {
     let table_bytes = count.div_ceil(CHUNK_VALUES) * LENGTH_BYTES;
     let (table, mut rest) = body.split_at_checked(table_bytes).ok_or(FrameError::Size("the table is cut off"))?;
@@ -205,7 +203,7 @@ fn cut_chunks(codec: Codec, body: &[u8], count: usize) -> Result<Vec<&[u8]>, Fra
     if rest.is_empty() { Ok(chunks) } else { Err(FrameError::Size("bytes follow the last chunk")) }
 }
 
-/// Decompresses exactly one zstd frame, which spans `bytes` and states `expected` bytes, into `payload`.
+/// Decompresses exactly one zstd frame into `payload`. It must span `bytes` and state `expected` bytes.
 fn decompress(decompressor: &mut Decompressor<'_>, bytes: &[u8], expected: usize, payload: &mut Vec<u8>) -> Option<()> {
     let whole = zstd_safe::find_frame_compressed_size(bytes).ok()? == bytes.len();
     let stated = zstd_safe::get_frame_content_size(bytes).ok()?? == expected as u64;

@@ -1,4 +1,4 @@
-//! What frames promise: whatever is sent comes back, and whatever is not a frame is refused.
+//! Tests of frames: values survive a round trip, and invalid bytes are refused.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 const CODECS: [Codec; 7] =
     [Codec::Fp32, Codec::Fp16, Codec::Int8, Codec::Int4, Codec::Int2, Codec::Sparse, Codec::TopK(64)];
 
-/// Gaussian noise, or nearly: twelve uniform numbers in each. The hardest values to compress.
+/// Approximately Gaussian noise, as sums of twelve uniform numbers: the hardest values to compress.
 fn noise(count: usize) -> Vec<f32> {
     let mut state = 5u64;
     let mut uniform = || {
@@ -17,7 +17,7 @@ fn noise(count: usize) -> Vec<f32> {
     (0..count).map(|_| 1.0e-3 * ((0..12).map(|_| uniform()).sum::<f32>() - 6.0)).collect()
 }
 
-/// Makes the checksum right again, as an attacker would.
+/// Corrects the checksum, as an attacker would.
 fn sealed(mut frame: Vec<u8>) -> Vec<u8> {
     if frame.len() >= HEADER_BYTES {
         seal(&mut frame);
@@ -60,7 +60,7 @@ fn frames_have_these_bytes() {
         let values: Vec<f32> = (0..5000).map(|at| ((at * at % 701) as f32 - 350.0) / 4096.0).collect();
         let frame = encode(codec, &values).unwrap();
         let chunk = &frame[HEADER_BYTES + LENGTH_BYTES..];
-        // What zstd makes of a chunk may change, what is in it may not.
+        // zstd's bytes may change between versions, but not the contents of a chunk.
         let inside = zstd::bulk::decompress(chunk, 1 << 20).unwrap_or_else(|_| chunk.to_vec());
         blake3::hash(&inside).to_hex()[..16].to_owned()
     };
@@ -154,7 +154,7 @@ fn a_chunk_that_swells_or_carries_more_is_refused() {
     assert_eq!(decode(&frame_of(&two), count), Err(FrameError::Chunk(0)));
     let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 1, 2][..], &zstd(&vec![0; right])[..]].concat();
     assert_eq!(decode(&frame_of(&skippable), count), Err(FrameError::Chunk(0)));
-    // Scales of all ones are NaN.
+    // Scales with all bits set are NaN.
     assert_eq!(decode(&frame_of(&zstd(&vec![255; right])), count), Err(FrameError::Values(0)));
 }
 
@@ -166,7 +166,7 @@ proptest! {
         kept in 1u16..400,
     ) {
         let codec = if codec == Codec::TopK(64) { Codec::TopK(kept) } else { codec };
-        // Blocks that are as unlike as can be.
+        // Blocks with very different magnitudes.
         let stretch = |(exponent, count): &(i32, usize)| {
             let sign = if count % 3 == 0 { -1.0 } else { 1.0 };
             std::iter::repeat_n(sign * 2.0f32.powi(*exponent), count * count / 3)

@@ -1,4 +1,4 @@
-//! The 32 bytes before the chunks: what the frame holds, and a checksum over all of it.
+//! The 32 bytes before the chunks: a description of the frame, and a checksum over all of it.
 
 use super::error::{FORMAT_VERSION, FrameError};
 use crate::config::Codec;
@@ -7,19 +7,19 @@ const MAGIC: [u8; 4] = *b"pswf";
 pub(super) const HEADER_BYTES: usize = 32;
 const CHECKED_BYTES: usize = 24;
 
-/// What a header says.
+/// The fields of a header.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Header {
-    /// How values are quantised; [`Codec::Sparse`] also where the largest were chosen: it reads alike.
+    /// The quantisation. [`Codec::Sparse`] also stands for top-k, which decodes alike.
     pub codec: Codec,
-    /// How many values.
+    /// Number of values.
     pub count: u64,
-    /// Bytes of all chunks, decompressed.
+    /// Size of all chunks, decompressed.
     pub payload: u64,
 }
 
 impl Header {
-    /// A header without its checksum, which [`seal`] fills in when the body stands.
+    /// A header without its checksum, which [`seal`] fills in when the body is complete.
     pub fn unsealed(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -30,7 +30,7 @@ impl Header {
         bytes
     }
 
-    /// Reads the header of a frame. The checksum is another matter: [`is_sealed`].
+    /// Reads the header of a frame. [`is_sealed`] checks the checksum.
     pub fn read(frame: &[u8]) -> Result<Self, FrameError> {
         let header: &[u8; HEADER_BYTES] = frame.first_chunk().ok_or(FrameError::NotAFrame)?;
         let [m0, m1, m2, m3, v0, v1, c0, c1, rest @ ..] = *header;
@@ -48,7 +48,7 @@ impl Header {
     }
 }
 
-/// How a codec is named in a header.
+/// The number of a codec in a header.
 pub(super) fn number_of(codec: Codec) -> u16 {
     match codec {
         Codec::Fp32 => 0,
@@ -65,18 +65,18 @@ fn codec_of(number: u16) -> Option<Codec> {
     codecs.into_iter().find(|codec| number_of(*codec) == number)
 }
 
-/// Puts the checksum into a frame, which must be at least a header long.
+/// Sets the checksum of a frame with at least a header.
 pub(super) fn seal(frame: &mut [u8]) {
     let checksum = checksum(frame);
     frame[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&checksum);
 }
 
-/// Whether the checksum of a frame, which must be at least a header long, is right.
+/// Whether the checksum of a frame with at least a header is right.
 pub(super) fn is_sealed(frame: &[u8]) -> bool {
     frame[CHECKED_BYTES..HEADER_BYTES] == checksum(frame)
 }
 
-/// Of the header before it and the body after it.
+/// Over the header before it and the body after it.
 fn checksum(frame: &[u8]) -> [u8; HEADER_BYTES - CHECKED_BYTES] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&frame[..CHECKED_BYTES]);

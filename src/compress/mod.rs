@@ -1,9 +1,9 @@
-//! How outer gradients and their averages travel: few bits a value, checked before they are believed.
+//! Compression of outer gradients and averages: a few bits a value, with checks of everything received.
 //!
-//! Values are cut into chunks. A chunk is quantised (`quantize`) and compressed by zstd, or few of its values are chosen
-//! (`sparse`) and told where they stand (`range_coded`). Chunks come behind one header (`header`, [`frame`]); what is lost
-//! is kept for the next time ([`residual`]). Plain slices, no tensors.
-//! The layout, byte by byte, is in `docs/reference/formats/compression.md`.
+//! Values are cut into chunks. A chunk is quantised (`quantize`) and compressed by zstd; or a few of its values are
+//! selected (`sparse`) and their positions encoded (`range_coded`). Chunks follow a header (`header`, [`frame`]); the
+//! residual is kept for the next time ([`residual`]). Plain slices, no tensors. The layout, byte by byte, is in
+//! `docs/reference/formats/compression.md`.
 
 mod error;
 pub mod frame;

@@ -1,9 +1,9 @@
-//! Values to small integers and back, in groups of 128 that share a scale.
+//! Quantisation of values to small integers, in groups of 128 that share a scale.
 //!
-//! A group's scale is its largest magnitude divided by the largest level (6 or 127), rounded to bfloat16; a value
-//! becomes the level nearest to `value · (1 / scale)`, a tie going to the even one. With two bits the scale is the root
-//! of the mean square, and a value becomes one of the four levels that lie best for a Gaussian (Max, 1960). Only plain
-//! f32 operations with one correctly rounded result are used, so the bytes are the same on every machine.
+//! A group's scale is its largest magnitude divided by the largest level (6 or 127), rounded to bfloat16. A value
+//! becomes the level nearest to `value · (1 / scale)`, ties to even. With two bits, the scale is the root mean square,
+//! and a value becomes one of the four optimal levels for a Gaussian (Max, 1960). Only plain f32 operations with one
+//! correctly rounded result are used, so the bytes are the same on every machine.
 
 use half::{bf16, f16};
 
@@ -15,22 +15,22 @@ const HALF: usize = GROUP / 2;
 const QUARTER: usize = GROUP / 4;
 const SCALE_BYTES: usize = 2;
 
-/// The largest magnitude that can travel. An outer gradient beyond it comes from a path that has diverged.
+/// The largest magnitude that can be sent. A larger outer gradient comes from a diverged path.
 pub const MAX_MAGNITUDE: f32 = 65536.0;
 
-/// A group whose largest magnitude is below this travels as zeros: its levels would leave the normal range of f32.
+/// A group with a smaller largest magnitude is sent as zeros: its levels would leave the normal range of f32.
 pub(super) const MIN_MAGNITUDE: f32 = 1.0e-30;
 
-/// Where a value of two bits counts as large, and what small and large ones stand for, in standard deviations.
+/// The two-bit threshold between small and large values, and the levels of both, in standard deviations.
 const LARGE_FROM: f32 = 0.9816;
 const TWO_BITS: [f32; 4] = [0.4528, 1.510, -0.4528, -1.510];
 
-/// 1.5·2²³. A small value added to it is rounded to an integer, half to even, which then stands in the low bits.
+/// 1.5·2²³. Adding it to a small value rounds to an integer, half to even, in the low bits.
 const ROUNDER: f32 = 12_582_912.0;
 
 const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
 
-/// Bytes that `count` values take before zstd; none where [few values](super::sparse) are sent, and not by zstd.
+/// Bytes of `count` values before zstd; 0 for [sparse](super::sparse) codecs, which do not use zstd.
 pub(super) fn payload_bytes(codec: Codec, count: usize) -> usize {
     let groups = count.div_ceil(GROUP);
     match codec {
@@ -87,13 +87,13 @@ pub(super) fn quantize(codec: Codec, values: &[f32], payload: &mut Vec<u8>) -> R
     }
 }
 
-/// The scale at which the largest magnitude becomes the largest level.
+/// The scale that maps the largest magnitude to the largest level.
 fn scale_to<const LEVEL: u8>(_: &[f32; GROUP], largest: f32) -> f32 {
     largest / f32::from(LEVEL)
 }
 
-/// Of values whose largest magnitude is known, so that no square leaves the range of f32. Eight sums, so that the
-/// order of the additions is stated and a processor can do eight at once.
+/// The largest magnitude is given, so that no square leaves the range of f32. Eight sums fix the order of additions and
+/// allow SIMD.
 fn root_mean_square(group: &[f32; GROUP], largest: f32) -> f32 {
     let mut sums = [0.0f32; 8];
     for values in group.as_chunks::<8>().0 {
@@ -112,7 +112,7 @@ fn two_bits_of(value: f32, inverse: f32) -> u8 {
     u8::from(value.abs() * inverse >= LARGE_FROM) | (negative << 1)
 }
 
-/// `WIDTH`: bytes that the levels of a group take.
+/// `WIDTH`: bytes of a group's levels.
 fn quantize_groups<const WIDTH: usize>(
     values: &[f32],
     payload: &mut [u8],
@@ -140,7 +140,7 @@ fn quantize_groups<const WIDTH: usize>(
     Ok(())
 }
 
-/// The bits of the largest magnitude; above every finite one if some value is not finite.
+/// The bits of the largest magnitude. They exceed those of every finite value if some value is not finite.
 pub(super) fn largest(values: &[f32]) -> u32 {
     values.iter().fold(0, |largest, value| largest.max(value.to_bits() & MAGNITUDE_BITS))
 }
@@ -149,14 +149,14 @@ pub(super) fn unfit(values: &[f32]) -> usize {
     values.iter().position(|value| value.to_bits() & MAGNITUDE_BITS > MAX_MAGNITUDE.to_bits()).unwrap_or(0)
 }
 
-/// The nearest level, in two's complement. It cannot exceed the largest level: the scale was rounded by at most one part
-/// in 256, which moves 127 by less than a half.
+/// The nearest level, in two's complement. It cannot exceed the largest level: rounding the scale changes it by at most
+/// one part in 256, which moves 127 by less than a half.
 #[inline]
 fn level_of(value: f32, inverse: f32) -> u8 {
     (value * inverse + ROUNDER).to_bits() as u8
 }
 
-/// Why a payload is not what [`quantize`] makes.
+/// Why a payload does not come from [`quantize`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PayloadError {
     /// A scale that is negative, not finite or too large; a value that is not finite or too large.
@@ -165,7 +165,7 @@ pub(super) enum PayloadError {
     Padding,
 }
 
-/// Fills `values` from a payload of exactly the bytes that [`payload_bytes`] says.
+/// Fills `values` from a payload of exactly [`payload_bytes`] bytes.
 pub(super) fn dequantize(codec: Codec, payload: &[u8], values: &mut [f32]) -> Result<(), PayloadError> {
     match codec {
         Codec::Fp32 => {
@@ -299,7 +299,7 @@ mod tests {
                 for (value, level) in values.iter_mut().zip(-top..=top) {
                     *value = level as f32 * scale;
                 }
-                // Each value is a multiple of the scale, so only the rounding of the scale (8 bits) may show.
+                // Each value is a multiple of the scale, so only the rounding of the scale (8 bits) causes an error.
                 for (value, decoded) in values.iter().zip(round_trip(codec, &values)) {
                     assert!((value - decoded).abs() <= value.abs() / 255.0, "{value} became {decoded}");
                 }

@@ -1,9 +1,9 @@
-//! Where few values stand and what each is marked with, in about as many bits as there is to know.
+//! Encoding of the positions and marks of a few values in nearly the fewest possible bits.
 //!
-//! A value's place is told as its distance from the one before: the distance's class, that is its highest bit and the
-//! one below, by a range coder with the chunk's own frequencies, and its lower bits as they are. So is the mark: what is
-//! above its lowest bit by the range coder, the lowest, a sign, as it is. Measured against other ways in
-//! `docs/results/compression.md`.
+//! A position is encoded as its distance from the one before. The class of the distance, its highest bit and the next
+//! one, goes through a range coder with the chunk's own frequencies; its lower bits are stored plainly. Likewise, the
+//! upper bits of a mark go through the range coder, and its lowest bit, a sign, is stored plainly.
+//! `docs/results/compression.md` compares this with other encodings.
 
 use constriction::stream::model::ContiguousCategoricalEntropyModel;
 use constriction::stream::queue::{DefaultRangeDecoder, DefaultRangeEncoder};
@@ -11,16 +11,16 @@ use constriction::stream::{Decode, Encode};
 
 use super::quantize::PayloadError;
 
-/// Frequencies add up to 2 to this.
+/// Frequencies add up to 2 to this power.
 const PRECISION: usize = 12;
 const WHOLE: u32 = 1 << PRECISION;
 
-/// Of distances below 2^18, two for each highest bit.
+/// Of distances below 2^18: two for each highest bit.
 const MOST_CLASSES: usize = 36;
 
 type Frequencies = ContiguousCategoricalEntropyModel<u32, Vec<u32>, PRECISION>;
 
-/// Places in rising order, with a mark each.
+/// Positions in rising order, with a mark each.
 #[derive(Default)]
 pub(super) struct Kept {
     places: Vec<u32>,
@@ -33,13 +33,13 @@ impl Kept {
         self.marks.clear();
     }
 
-    /// The next one; its place is after the last one's.
+    /// Adds a position after the last one.
     pub fn push(&mut self, place: u32, mark: u8) {
         self.places.push(place);
         self.marks.push(mark);
     }
 
-    /// How many places lie between each and the one before.
+    /// The number of positions between each one and the one before.
     fn distances(&self) -> impl Iterator<Item = u32> {
         let mut next = 0;
         self.places.iter().map(move |place| {
@@ -50,7 +50,7 @@ impl Kept {
     }
 }
 
-/// A distance's class, and how many of its lower bits are told as they are.
+/// A distance's class, and its number of plain lower bits.
 fn class_of(distance: u32) -> (usize, u32) {
     if distance < 2 {
         return (distance as usize, 0);
@@ -59,7 +59,7 @@ fn class_of(distance: u32) -> (usize, u32) {
     (2 * highest as usize + (distance >> (highest - 1) & 1) as usize, highest - 1)
 }
 
-/// The smallest distance of a class, and its lower bits.
+/// The smallest distance of a class, and its number of lower bits.
 fn distances_of(class: usize) -> (u32, u32) {
     match class {
         0 | 1 => (class as u32, 0),
@@ -70,7 +70,7 @@ fn distances_of(class: usize) -> (u32, u32) {
     }
 }
 
-/// Appends all of it. `marks` is how many marks there are, without their lowest bit.
+/// Appends the encoding. `marks` is the number of different marks, without their lowest bit.
 pub(super) fn write(kept: &Kept, marks: usize, bytes: &mut Vec<u8>) {
     bytes.extend((kept.places.len() as u32).to_le_bytes());
     if kept.places.is_empty() {
@@ -81,7 +81,7 @@ pub(super) fn write(kept: &Kept, marks: usize, bytes: &mut Vec<u8>) {
         of_classes[class_of(distance).0] += 1;
         of_marks[usize::from(mark >> 1)] += 1;
     }
-    // At least two, as a range coder wants.
+    // At least two, as the range coder requires.
     let classes = of_classes.iter().rposition(|count| *count > 0).map_or(2, |last| (last + 1).max(2));
     bytes.push(classes as u8);
     let classes = write_frequencies(&of_classes[..classes], bytes);
@@ -101,7 +101,7 @@ pub(super) fn write(kept: &Kept, marks: usize, bytes: &mut Vec<u8>) {
     bytes.extend(words.into_iter().flat_map(u32::to_le_bytes));
 }
 
-/// Counts to frequencies, none of them zero.
+/// Converts counts to frequencies above zero.
 fn write_frequencies(counts: &[u32], bytes: &mut Vec<u8>) -> Frequencies {
     let all: u64 = counts.iter().map(|count| u64::from(*count)).sum();
     let spare = WHOLE - counts.len() as u32;
@@ -118,7 +118,7 @@ fn model(frequencies: &[u32]) -> Option<Frequencies> {
     Frequencies::from_nonzero_fixed_point_probabilities(frequencies, false).ok()
 }
 
-/// Tells `each` every place and its mark.
+/// Calls `each` with every position and its mark.
 pub(super) fn read(
     bytes: &[u8],
     count: usize,
@@ -176,7 +176,7 @@ fn read_frequencies(bytes: &mut &[u8], count: usize) -> Result<Frequencies, Payl
     model(&frequencies).filter(|_| whole).ok_or(PayloadError::Unfit)
 }
 
-/// Bits as they are, the lowest first, 32 at a time.
+/// Plain bits, the lowest first, 32 at a time.
 #[derive(Default)]
 struct PlainBits {
     bytes: Vec<u8>,
@@ -203,7 +203,7 @@ impl PlainBits {
     }
 }
 
-/// Reads them.
+/// Reads plain bits.
 struct Plain<'a> {
     bytes: &'a [u8],
     pending: u64,
@@ -227,7 +227,7 @@ impl<'a> Plain<'a> {
         Some(bits as u32)
     }
 
-    /// Nothing is left but the zeros that fill the last byte.
+    /// Whether only the zeros that pad the last byte remain.
     fn is_over(&self) -> bool {
         self.bytes.is_empty() && self.count < 8 && self.pending == 0
     }
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn few_of_many_take_what_there_is_to_know() {
-        // One of 64 at random and two marks alike: 64 · 0.116 bits of places, 2 bits of marks.
+        // One of 64 at random and two equal marks: 64 · 0.116 bits of positions, 2 bits of marks.
         let mut kept = Kept::default();
         let mut state = 1u32;
         for place in 0..1 << 18 {

@@ -1,11 +1,11 @@
-//! Error feedback: what quantising loses of one outer gradient is added to the next, so nothing is lost for good.
+//! Error feedback: the quantisation error of one outer gradient is added to the next, so nothing is lost for good.
 
 use super::error::EncodeError;
 use super::frame::encode_with_residual;
 use crate::config::Codec;
 
-/// Compresses `values`, an outer gradient to which the last residual has been added. Gives the frame and the new
-/// residual: `values` minus what a receiver decodes from the frame.
+/// Compresses `values`, an outer gradient plus the last residual. Returns the frame and the new residual: `values`
+/// minus the values decoded from the frame.
 pub fn compress_with_feedback(codec: Codec, values: &[f32]) -> Result<(Vec<u8>, Vec<f32>), EncodeError> {
     let mut residual = vec![0.0; values.len()];
     let frame = encode_with_residual(codec, values, &mut residual)?;
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn what_is_too_small_to_be_sent_adds_up_until_it_is() {
-        // One large value sets the scale; the small one is below half a level and would never get through.
+        // The large value sets the scale; the small one is below half a level and would never be sent.
         let gradient = [7.0, 0.2];
         let mut residual = vec![0.0; 2];
         let mut received = 0.0;

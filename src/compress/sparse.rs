@@ -1,9 +1,9 @@
-//! Few values of many: those that are not zero, or the largest of each block, as a place, a sign and a size.
+//! Sparse encoding: values that are not zero, or the largest of each block, as a position, a sign and a magnitude.
 //!
-//! A block is 4096 values. Where all that is not zero is sent, sizes are the seven multiples of a seventh of the block's
-//! largest magnitude. Where the largest are chosen there are two, small and large: the block's mean magnitudes of what is
-//! below and above a part of the mean. The largest of a block are chosen by magnitude, then by place, so the bytes are the
-//! same on every machine. Source: SparseLoCo; its bins are cut by the deviation from the mean, and are four.
+//! A block is 4096 values. If all values that are not zero are sent, magnitudes are the seven multiples of a seventh of
+//! the block's largest. With top-k there are two magnitudes, small and large: the means of those below and above a
+//! multiple of the block's mean. The largest of a block are selected by magnitude, then by position, so the bytes are
+//! the same on every machine. Source: SparseLoCo, which has four bins, divided by the deviation from the mean.
 
 use std::cell::RefCell;
 
@@ -13,21 +13,21 @@ use super::quantize::{MAX_MAGNITUDE, MIN_MAGNITUDE, PayloadError, largest, unfit
 use super::range_coded::{self, Kept};
 use crate::config::Codec;
 
-/// Values of which the largest so many are kept, and which share scales.
+/// Values from which the k largest are selected, and which share scales.
 pub(super) const BLOCK: usize = 4096;
 
 const MAGNITUDE_BITS: u32 = 0x7fff_ffff;
 
-/// Sizes where all that is not zero is sent: with its sign, 4 bits.
+/// Magnitudes when all values that are not zero are sent: 4 bits with the sign.
 const SEVENTHS: u8 = 7;
 
-/// Sizes where the largest are chosen.
+/// Magnitudes with top-k.
 const SMALL_AND_LARGE: u8 = 2;
 
-/// What is above this part of a block's mean is large.
+/// Magnitudes above this multiple of a block's mean are large.
 const LARGE_FROM: f64 = 1.15;
 
-/// 2 to the twelfths of one: how many times a small value a large one is, in a byte, up to 2^21.
+/// Powers of 2 in twelfths: one byte encodes the ratio of large to small, up to 2^21.
 const TWELFTHS: [f32; 12] = [
     1.0,
     1.059_463,
@@ -43,12 +43,12 @@ const TWELFTHS: [f32; 12] = [
     1.887_748_6,
 ];
 
-/// What a byte says: its twelfths of a doubling.
+/// The ratio that a byte encodes, in twelfths of a doubling.
 fn ratio_of(byte: u8) -> f32 {
     TWELFTHS[usize::from(byte % 12)] * f32::from_bits((127 + u32::from(byte / 12)) << 23)
 }
 
-/// The byte that says it best, and makes of this value nothing that cannot travel.
+/// The byte of the nearest ratio that does not lead to a value too large to send.
 fn ratio_to(small: f32, large: f32) -> u8 {
     let away = |byte: u8| (small * ratio_of(byte) - large).abs();
     let next = (0..=u8::MAX).find(|byte| small * ratio_of(*byte) >= large).unwrap_or(u8::MAX);
@@ -56,16 +56,16 @@ fn ratio_to(small: f32, large: f32) -> u8 {
     if away(before) <= away(next) || small * ratio_of(next) > MAX_MAGNITUDE { before } else { next }
 }
 
-/// What stands for a block's sizes.
+/// The magnitudes of a block.
 #[derive(Clone, Copy, Default)]
 struct Scale {
     base: bf16,
-    /// Of small and large: a byte for [`ratio_of`].
+    /// Ratio of large to small, as a byte for [`ratio_of`].
     ratio: u8,
 }
 
 impl Scale {
-    /// What each size stands for.
+    /// The value of each magnitude class.
     fn sizes(self, count: u8) -> [f32; SEVENTHS as usize] {
         let (base, mut sizes) = (self.base.to_f32(), [0.0; SEVENTHS as usize]);
         if count == SMALL_AND_LARGE {
@@ -79,18 +79,18 @@ impl Scale {
     }
 }
 
-/// How many sizes a codec has.
+/// Number of magnitude classes of a codec.
 fn sizes_of(codec: Codec) -> u8 {
     if matches!(codec, Codec::TopK(_)) { SMALL_AND_LARGE } else { SEVENTHS }
 }
 
 thread_local! {
-    /// What is made anew for each chunk, for each thread: what was chosen, and magnitudes.
+    /// Buffers of each thread, for the selected values and magnitudes.
     static CHOSEN: RefCell<(Kept, Vec<u32>)> = RefCell::default();
 }
 
-/// No chunk of `count` values is longer than this: 42 bits for each that is kept (two symbols of 12 bits at worst, 17 bits
-/// of a distance, a sign), 3 bytes for a block, and what stands once.
+/// Upper bound of a chunk of `count` values: 42 bits for each selected value (at worst two symbols of 12 bits, 17 bits
+/// of a distance, a sign), 3 bytes for a block, and the tables.
 pub(super) fn max_bytes(codec: Codec, count: usize) -> usize {
     let blocks = count.div_ceil(BLOCK);
     let kept = match codec {
@@ -100,7 +100,7 @@ pub(super) fn max_bytes(codec: Codec, count: usize) -> usize {
     6 * kept + 3 * blocks + 512
 }
 
-/// Appends what stands for these values.
+/// Appends the encoding of these values.
 pub(super) fn encode(codec: Codec, values: &[f32], bytes: &mut Vec<u8>) -> Result<(), usize> {
     if largest(values) > MAX_MAGNITUDE.to_bits() {
         return Err(unfit(values));
@@ -122,7 +122,7 @@ pub(super) fn encode(codec: Codec, values: &[f32], bytes: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-/// Class of size times 2, and 1 if negative.
+/// Magnitude class times 2, plus 1 if negative.
 fn mark(class: u8, value: f32) -> u8 {
     class << 1 | u8::from(value < 0.0)
 }
@@ -134,7 +134,7 @@ fn choose_largest(first: usize, values: &[f32], most: usize, magnitudes: &mut Ve
     let (_, threshold, _) = magnitudes.select_nth_unstable_by(most - 1, |a, b| b.cmp(a));
     let threshold = (*threshold).max(1);
     let above = magnitudes.iter().filter(|bits| **bits > threshold).count();
-    // Of those that are exactly at the threshold the first ones are kept.
+    // Of the values exactly at the threshold, the first ones are selected.
     let mut at_threshold = most - above;
     let mut places = Vec::with_capacity(most);
     for (place, value) in values.iter().enumerate() {
@@ -145,7 +145,7 @@ fn choose_largest(first: usize, values: &[f32], most: usize, magnitudes: &mut Ve
             places.push(place);
         }
     }
-    // From 0: the sum of nothing is −0.
+    // From 0, because the sum of nothing is −0.
     let sum = |places: &[usize]| places.iter().fold(0.0, |sum, place| sum + f64::from(values[*place].abs()));
     let mean = |places: &[usize]| sum(places) / places.len().max(1) as f64;
     let border = LARGE_FROM * mean(&places);
@@ -153,7 +153,7 @@ fn choose_largest(first: usize, values: &[f32], most: usize, magnitudes: &mut Ve
         places.iter().partition(|place| f64::from(values[**place].abs()) >= border);
     let base = bf16::from_f32(mean(&small) as f32);
     if base.to_f32() < MIN_MAGNITUDE {
-        // Beside what is large, nothing: large ones alone make the block.
+        // Small values that are zero next to the large ones are dropped.
         if (mean(&large) as f32) < MIN_MAGNITUDE {
             return Scale::default();
         }
@@ -176,7 +176,7 @@ fn choose_all(first: usize, values: &[f32], kept: &mut Kept) -> Scale {
         return Scale::default();
     }
     for (place, value) in values.iter().enumerate().filter(|(_, value)| **value != 0.0) {
-        // Half to even: what is at most half a seventh is no size at all.
+        // Half to even: values of at most half a seventh become zero.
         let size = (value.abs() / scale * f32::from(SEVENTHS)).round_ties_even().min(f32::from(SEVENTHS)) as u8;
         if let Some(class) = size.checked_sub(1) {
             kept.push((first + place) as u32, mark(class, *value));
@@ -241,7 +241,7 @@ mod tests {
         let values: Vec<f32> = (0..3 * BLOCK + 100).map(|_| rng.random::<f32>() - 0.5).collect();
         let decoded = round_trip(Codec::TopK(64), &values);
         for (values, decoded) in values.chunks(BLOCK).zip(decoded.chunks(BLOCK)) {
-            // Of a block that ends early, more than the largest are kept.
+            // In a shorter last block, more than the largest are selected.
             let near = if values.len() == BLOCK { 0.05 } else { 1.0 };
             let mut order: Vec<usize> = (0..values.len()).collect();
             order.sort_by(|a, b| values[*b].abs().total_cmp(&values[*a].abs()));
@@ -280,7 +280,7 @@ mod tests {
         let mut bytes = Vec::new();
         encode(Codec::TopK(40), &values, &mut bytes).unwrap();
         let mut decoded = vec![0.0; values.len()];
-        // A range coder's last word may not be needed.
+        // The last word of the range coder may not be needed.
         for cut in 0..bytes.len() - 4 {
             assert!(decode(Codec::Sparse, &bytes[..cut], &mut decoded).is_err(), "{cut}");
         }
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn blocks_that_are_unlike_do_not_spoil_each_other() {
-        // One block's kept values are alike, the other's are one large and many tiny ones.
+        // One block's values are equal; the other has one large and many tiny ones.
         let mut values = vec![0.0; 2 * BLOCK];
         values[..64].fill(1.0e-3);
         values[0] = 1.3e-3;
@@ -312,7 +312,7 @@ mod tests {
     fn a_byte_says_how_many_times_a_small_value_a_large_one_is() {
         for byte in 0..=u8::MAX {
             assert!((f64::from(ratio_of(byte)) / (f64::from(byte) / 12.0).exp2() - 1.0).abs() < 1.0e-6);
-            // No value that can travel is more than 2^17 times a half.
+            // No value that can be sent is more than 2^17 times a half.
             assert_eq!(ratio_to(0.5, (0.5 * ratio_of(byte)).min(MAX_MAGNITUDE)), byte.min(204));
         }
         assert!(60_000.0 * ratio_of(ratio_to(60_000.0, 65_536.0)) <= MAX_MAGNITUDE);

@@ -115,9 +115,6 @@ pub enum RunConfigError {
 
 impl RunConfig {
     /// Reads and checks a run.
-    ///
-    /// # Errors
-    /// Names the wrong key and its allowed values.
     pub fn from_toml(text: &str) -> Result<Self, RunConfigError> {
         let run: Self = toml::from_str(text)?;
         run.check()?;

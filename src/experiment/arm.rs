@@ -25,7 +25,7 @@ use crate::routing::resharding::{PathScores, labels};
 use crate::seed::Seed;
 use crate::training::{InnerTrainer, Score, evaluate_each, right_classes, target_losses};
 
-/// An arm in training is written to disk this often, in seconds.
+/// Interval of checkpoints, in seconds.
 const KEEP_EVERY_S: f64 = 120.0;
 
 /// An arm with a seed, its text and its checkpoint.
@@ -36,13 +36,12 @@ pub struct Trial<'a> {
     tokens: &'a Tokens,
     dataset: Dataset,
     identity: Identity<'a>,
-    /// In training.
+    /// During training.
     checkpoint: ArmCheckpoint,
-    /// When that is done: all that scores are made from.
+    /// After training, for all scores.
     trained: ArmCheckpoint,
 }
 
-/// The parameters of a path, level by level.
 type Levels = Vec<Vec<f32>>;
 
 /// An arm between two phases.
@@ -50,7 +49,7 @@ struct State<'a> {
     trained_arm: TrainedArm<'a>,
     router: Option<Router>,
     assignment: Assignment,
-    /// None where there is but one path.
+    /// `None` with a single path.
     features: Option<Features>,
     best: Vec<Best>,
     curve: Vec<Point>,
@@ -58,7 +57,7 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// Of each path.
+    /// The parameters of each path.
     fn levels(&self) -> Vec<Levels> {
         (0..self.assignment.train.len()).map(|path| self.trained_arm.levels_of(PathId(path as u32))).collect()
     }
@@ -77,7 +76,7 @@ impl<'a> Trial<'a> {
         Ok(Self { context, arm, run, tokens, dataset, identity, checkpoint, trained })
     }
 
-    /// Trains the arm, or goes on with it, and scores it.
+    /// Trains the arm, or resumes, and scores it.
     ///
     /// # Errors
     /// If a step or the disk fails, or the user asks to stop. The same call then resumes.
@@ -107,7 +106,7 @@ impl<'a> Trial<'a> {
         })
     }
 
-    /// What the arm begins or goes on with, and the phases done.
+    /// The state with which the arm begins or resumes, and the phases done.
     fn begin(&self, ancestor: &CommonAncestor) -> anyhow::Result<(State<'_>, u64)> {
         let features = match self.arm.paths() {
             1 => None,
@@ -132,7 +131,7 @@ impl<'a> Trial<'a> {
         Ok((State { trained_arm, router, assignment, features, best, curve, seconds }, phases))
     }
 
-    /// What is kept of it, or of another arm that was the same as far as it went.
+    /// Its checkpoint, or that of another arm with an equal beginning.
     fn begun(&self) -> anyhow::Result<Option<ArmState>> {
         let mut files = vec![self.trained.clone(), self.checkpoint.clone()];
         for phase in self.arm.reshard.iter().rev() {
@@ -169,7 +168,7 @@ impl<'a> Trial<'a> {
             };
             if let Err(error) = state.trained_arm.phase(Phase(phase), &state.assignment.train, &mut done) {
                 if error.is::<Stopped>() {
-                    // Who goes on shares out the text for this phase again, from the same router.
+                    // A resumed arm assigns the text of this phase again, by the same router.
                     state.router = router;
                     self.keep(state, phase, &self.checkpoint)?;
                 }
@@ -202,13 +201,13 @@ impl<'a> Trial<'a> {
         }
     }
 
-    /// Scores each path on its held out documents, and keeps its parameters if it has never been better: nats a token
-    /// of all.
+    /// Scores each path on its held-out documents, and records its parameters if they are the best so far. Returns the
+    /// loss per token over all paths.
     fn look(&self, state: &mut State<'_>, phases: u64) -> anyhow::Result<f64> {
         let paths = state.levels();
         let scores = self.scores(&mut state.trained_arm, &paths, &state.assignment.held_out)?;
         for ((at, levels), score) in paths.into_iter().enumerate().zip(&scores) {
-            // A path without any is at its best in the end.
+            // A path without any is best at the end.
             let loss = if score.tokens == 0 { 0.0 } else { score.nats / score.tokens as f64 };
             let best = Best { phases, loss, levels };
             match state.best.get_mut(at) {
@@ -221,7 +220,7 @@ impl<'a> Trial<'a> {
         Ok(all.nats / all.tokens.max(1) as f64)
     }
 
-    /// The score of each path on documents of its own.
+    /// The score of each path on its own documents.
     fn scores(
         &self,
         trained_arm: &mut TrainedArm<'_>,
@@ -232,7 +231,7 @@ impl<'a> Trial<'a> {
         Ok(of_paths.into_iter().map(|of_sequences| of_sequences.into_iter().sum()).collect())
     }
 
-    /// The same of each of their sequences.
+    /// The same for each of their sequences.
     fn each_score(
         &self,
         trained_arm: &mut TrainedArm<'_>,
@@ -249,7 +248,7 @@ impl<'a> Trial<'a> {
         trained_arm.pool().each(paths.len(), score, &mut || {})
     }
 
-    /// A sample of tokens, each as in training and with nothing but what comes before it, if the experiment asks for it.
+    /// A sample of tokens, each as in training and with only the tokens before it, if the experiment asks for it.
     fn honest(
         &self,
         trained_arm: &mut TrainedArm<'_>,
@@ -275,7 +274,7 @@ impl<'a> Trial<'a> {
         Ok(found.into_iter().reduce(Honest::add))
     }
 
-    /// Of how many images paths are right about the class, if they read images.
+    /// The number of images that paths classify right, if they read images.
     fn right(
         &self,
         trained_arm: &mut TrainedArm<'_>,
@@ -307,7 +306,7 @@ impl<'a> Trial<'a> {
         trained_arm.pool().each(paths.len(), losses, &mut || {})
     }
 
-    /// Documents go where those of the slice are predicted best.
+    /// Documents go to the paths that predict similar documents of the slice best.
     fn reshard(&self, state: &mut State<'_>) -> anyhow::Result<()> {
         let slice = &self.dataset.slice;
         let levels = state.levels();
@@ -323,7 +322,7 @@ impl<'a> Trial<'a> {
             state.assignment = self.share(&router, features)?;
             state.router = Some(router);
         }
-        // What a path was best at was another shard.
+        // The best parameters belong to another shard.
         state.best.clear();
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The checkpoint of an arm: after an interrupt or a crash, training resumes from it.
 //!
-//! The bytes: `PSEX`, version u16, 0 u16, what it is the training of (32), then as many parts as there are, each its length
-//! u64 and its bytes, and BLAKE3 of all before it. Little endian. The first part is JSON, the second the router, then the
-//! modules, the trainers' states and each path's best parameters.
+//! The bytes: `PSEX`, version u16, 0 u16, hash of the training (32), number of parts, each part as its length u64 and
+//! its bytes, and BLAKE3 of all before it. Little endian. The first part is JSON, the second the router, then the
+//! modules, the trainer states and each path's best parameters.
 
 use std::path::PathBuf;
 
@@ -20,31 +20,31 @@ const HASH_BYTES: usize = 32;
 #[derive(Clone, Debug)]
 pub struct ArmCheckpoint {
     pub file: PathBuf,
-    /// Tells trainings apart: the file of another one is passed over.
+    /// Hash of the training. The file of another one is ignored.
     pub of: BlobHash,
 }
 
-/// What must be kept to go on.
+/// The state to resume from.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrainingState {
     /// Tokens trained on, by all paths together.
     pub tokens: u64,
-    /// What travelled.
+    /// Bytes and errors of outer steps.
     pub exchanged: Exchanged,
     /// The state of each module, encoded, in order.
     pub modules: Vec<Vec<u8>>,
-    /// The trainer's state of each path, encoded, in order; none if there is nothing left to train.
+    /// The trainer state of each path, encoded, in order; empty if there is nothing left to train.
     pub paths: Vec<Vec<u8>>,
 }
 
-/// A path when it predicted its held out documents best.
+/// The best parameters of a path on its held-out documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
-    /// After so many phases.
+    /// After this number of phases.
     pub phases: u64,
-    /// Nats a token there.
+    /// Nats a token.
     pub loss: f64,
-    /// Its parameters, level by level.
+    /// The parameters, level by level.
     pub levels: Vec<Vec<f32>>,
 }
 
@@ -55,11 +55,11 @@ pub struct ArmState {
     pub phases: u64,
     /// Seconds spent on them.
     pub seconds: f64,
-    /// How it went so far.
+    /// The losses so far.
     pub curve: Vec<Point>,
-    /// The encoded router; nothing where there is none.
+    /// The encoded router; empty without one.
     pub router: Vec<u8>,
-    /// Modules and trainers.
+    /// Modules and trainer states.
     pub trained_arm: TrainingState,
     /// By path.
     pub best: Vec<Best>,
@@ -112,7 +112,7 @@ impl ArmCheckpoint {
         write_file(&self.file, &bytes)
     }
 
-    /// The checkpoint; none if the file is damaged or belongs to another training.
+    /// The checkpoint; `None` if the file is damaged or belongs to another training.
     pub fn read(&self) -> Option<ArmState> {
         let bytes = std::fs::read(&self.file).ok()?;
         let checkpoint = self.decode(&bytes);

@@ -1,4 +1,4 @@
-//! What arms share: the text, and the ancestors, of which each is trained once and kept.
+//! The state shared by arms: the text, and the ancestors, each of which is trained once.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,61 +21,61 @@ use crate::peer::create::{Documents, Stage, Text};
 use crate::text::corpus::Domains;
 use crate::text::{CorpusSource, TokenSet, is_test, stream_corpus};
 
-/// What happens, for whoever watches.
+/// Progress events.
 #[derive(Clone, Debug)]
 pub enum ExperimentEvent<'a> {
-    /// The text was read, or is tokens.
+    /// The text was read or encoded.
     Text(Stage),
-    /// A step of an ancestor: how many of how many.
+    /// A step of an ancestor: its number, and the total.
     Ancestor(u64, u64),
-    /// A phase of a path of an arm with a seed: how many of how many.
+    /// A phase of a path of an arm with a seed: its number, and the total.
     Phase(&'a str, u64, u64),
     /// An arm with a seed is done.
     Done(&'a Outcome),
 }
 
-/// What is to be trained on.
+/// The text and tokenizer.
 pub struct Source {
-    /// Text to train on.
+    /// For training.
     pub corpus: CorpusSource,
-    /// Text to test on; if absent, a share of the corpus.
+    /// For testing; if absent, a share of the corpus.
     pub test_corpus: Option<CorpusSource>,
     /// A `tokenizer.json` to use instead of training one.
     pub tokenizer: Option<Vec<u8>>,
 }
 
-/// Where arms are trained.
+/// The shared state of all arms.
 pub struct ExperimentContext<'a> {
     pub machine: &'a MachineConfig,
-    /// Where unfinished work and ancestors are kept.
+    /// Folder of checkpoints and ancestors.
     pub folder: PathBuf,
     /// Whether the user asked to stop.
     pub stop: &'a AtomicBool,
     watch: &'a dyn Fn(ExperimentEvent<'_>),
     source: Source,
-    /// Of those who train on this machine.
+    /// For the trainings on this machine.
     pub(super) scheduler: DeviceScheduler,
     texts: BTreeMap<BlobHash, Arc<Tokens>>,
 }
 
 /// Text as tokens.
 pub struct Tokens {
-    /// Names text and tokenizer.
+    /// Hash of text and tokenizer.
     pub hash: BlobHash,
     train: TokenSet,
     test: TokenSet,
     token_bytes: Vec<u32>,
-    /// Of the test documents.
+    /// Domains of the test documents.
     pub domains: Domains,
 }
 
-/// The dense network that all paths of an arm start from.
+/// The dense network from which all paths of an arm start.
 pub struct CommonAncestor {
-    /// The run with one level that holds all parameters.
+    /// The run with all parameters in one level.
     pub run: RunConfig,
-    /// Its parameters and its AdamW.
+    /// Its parameters and AdamW state.
     pub dense: Dense,
-    /// A safetensors file of it.
+    /// As a safetensors file.
     pub file: Vec<u8>,
 }
 
@@ -87,13 +87,12 @@ impl CommonAncestor {
     }
 }
 
-/// Names a value by what it is as JSON.
+/// Hash of a value's JSON.
 pub(super) fn hash_of(value: &impl serde::Serialize) -> serde_json::Result<BlobHash> {
     Ok(BlobHash::of(&serde_json::to_vec(value)?))
 }
 
 impl<'a> ExperimentContext<'a> {
-    /// An empty one.
     pub fn new(
         machine: &'a MachineConfig,
         folder: PathBuf,
@@ -104,7 +103,6 @@ impl<'a> ExperimentContext<'a> {
         Self { machine, folder, stop, watch, source, scheduler: DeviceScheduler::default(), texts: BTreeMap::new() }
     }
 
-    /// Tells whoever watches.
     pub fn tell(&self, event: ExperimentEvent<'_>) {
         (self.watch)(event);
     }
@@ -146,8 +144,7 @@ impl<'a> ExperimentContext<'a> {
         }
     }
 
-    /// Of the training documents, the share that routers are fitted on: enough for the arm that needs most, the same for
-    /// all.
+    /// The slice's share of the training documents: enough for the arm that needs most, and equal for all.
     pub fn slice_share(&self, experiment: &Experiment, tokens: &Tokens) -> f64 {
         let documents = tokens.train.documents().len().max(1);
         let least = (SLICE_DOCUMENTS * experiment.fitted_paths() as usize) as f64 / documents as f64;
@@ -162,12 +159,12 @@ impl<'a> ExperimentContext<'a> {
         Dataset::part(tokens.train.clone(), tokens.test.clone(), tokens.token_bytes.clone(), shares)
     }
 
-    /// Where an arm in training is kept.
+    /// The checkpoint file of an arm.
     pub fn checkpoint(&self, of: BlobHash) -> ArmCheckpoint {
         self.arm_file(of, "unfinished")
     }
 
-    /// Where a trained arm is kept: whoever wants to score it in another way need not train it again.
+    /// The file of a trained arm, so that scoring it in another way needs no training.
     pub fn trained(&self, of: BlobHash) -> ArmCheckpoint {
         self.arm_file(of, "trained")
     }
@@ -176,7 +173,7 @@ impl<'a> ExperimentContext<'a> {
         ArmCheckpoint { file: self.folder.join(format!("arm-{}.{what}", &of.to_string()[..16])), of }
     }
 
-    /// The ancestor of an arm, trained on its training documents, or read if it was trained before.
+    /// The ancestor of an arm, trained on its training documents, or read from disk.
     pub fn ancestor(&self, run: &RunConfig, tokens: &Tokens, text: &TokenSet) -> anyhow::Result<CommonAncestor> {
         let run = run.undivided();
         let of = hash_of(&(&run.model, &run.training, run.seed, tokens.hash, text.len(), text.tokens()))?;

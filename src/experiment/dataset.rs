@@ -1,6 +1,5 @@
-//! The text of an experiment: which documents are trained on, which are held out of that to see when a path is at its best,
-//! and which are a slice apart that only routers are fitted on. All three by the document's hash, before any routing, so
-//! that all arms part the text alike.
+//! The text of an experiment: training documents, held-out documents for early stopping, and the slice on which only
+//! routers are fitted. The document's hash decides, before any routing, so that all arms divide the text alike.
 
 use std::ops::Range;
 
@@ -8,15 +7,11 @@ use crate::routing::DocumentKey;
 use crate::text::TokenSet;
 use crate::text::corpus::falls_within;
 
-/// Text as all arms see it.
 pub struct Dataset {
-    /// To train on.
     pub train: Documents,
-    /// Held out of training.
     pub held_out: Documents,
-    /// What routers are fitted on.
+    /// The slice for fitting routers.
     pub slice: Documents,
-    /// What results are measured on.
     pub test: Documents,
     /// Bytes of text of each token.
     pub token_bytes: Vec<u32>,
@@ -25,7 +20,6 @@ pub struct Dataset {
 /// Some documents, cut into sequences.
 #[derive(Clone, Default)]
 pub struct Documents {
-    /// The sequences.
     pub set: TokenSet,
     ranges: Vec<Range<usize>>,
 }
@@ -37,7 +31,6 @@ impl Documents {
         Self { set, ranges }
     }
 
-    /// How many.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -46,12 +39,12 @@ impl Documents {
         self.ranges.is_empty()
     }
 
-    /// The sequences of each.
+    /// The sequences of each document.
     pub fn sequences(&self) -> &[Range<usize>] {
         &self.ranges
     }
 
-    /// The first tokens of each, by which it is routed.
+    /// The first tokens of each document, by which it is routed.
     pub fn prefixes(&self, count: usize) -> Vec<&[u32]> {
         self.ranges.iter().map(|sequences| self.set.prefix(sequences.start, count)).collect()
     }
@@ -67,19 +60,17 @@ impl Documents {
     }
 }
 
-/// What shares of the training text go where.
+/// Shares of the training text.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shares {
-    /// Held out.
     pub held_out: f64,
-    /// The slice.
     pub slice: f64,
-    /// Of the rest, what is trained on.
+    /// The share of the rest that is trained on.
     pub train: f64,
 }
 
 impl Dataset {
-    /// Stagger the training text. Of documents with the same tokens the first is taken.
+    /// Divides the training text. Of documents with equal tokens, the first is taken.
     pub fn part(train: TokenSet, test: TokenSet, token_bytes: Vec<u32>, shares: Shares) -> Self {
         let all = Documents::of(train);
         let mut seen = std::collections::BTreeSet::new();
@@ -89,7 +80,7 @@ impl Dataset {
             if !seen.insert(key) {
                 continue;
             }
-            // Each choice is made by another hash of the key.
+            // Each choice uses another hash of the key.
             let falls = |purpose: &str, share| {
                 let mut hasher = blake3::Hasher::new_derive_key(purpose);
                 falls_within(hasher.update(&key.0).finalize().as_bytes(), share)

@@ -1,6 +1,6 @@
-//! Experiments on the disk. A file may extend others, named in `extends` from where it lies: they are read first, in order,
-//! and what it says itself is laid over them, tables key by key and arms by their names. So what several experiments have in
-//! common is written once, and one of another size says only what is different.
+//! Experiments on the disk. A file may extend others, named in `extends` relative to it. They are read first, in order,
+//! and the file then overrides them: tables key by key, and arms by name. So common parts of experiments are written
+//! once, and an experiment of another size only has the differences.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,9 @@ use toml::{Table, Value};
 
 use super::plan::{Experiment, PlanError, lay_over};
 
-/// Files that extend each other more deeply go round in a circle.
+/// Deeper chains of `extends` form a cycle.
 const DEEPEST: usize = 8;
 
-/// Why there is no experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     #[error("{}: {source}", path.display())]
@@ -29,12 +28,9 @@ pub enum FileError {
 }
 
 /// Reads an experiment.
-///
-/// # Errors
-/// Names the wrong file and the place in it.
 pub fn read(path: &Path) -> Result<Experiment, FileError> {
     let (text, own) = parsed(path)?;
-    // A file that stands alone has lines to point at.
+    // Errors of a file without `extends` can name lines.
     let found = match own.contains_key("extends") {
         false => Experiment::from_toml(&text),
         true => Experiment::from_table(table(path, 0)?),
@@ -55,7 +51,7 @@ fn parsed(path: &Path) -> Result<(String, Table), FileError> {
     Ok((text, own))
 }
 
-/// A file's table, laid over those of the files that it extends.
+/// A file's table, merged with those of the files that it extends.
 fn table(path: &Path, depth: usize) -> Result<Table, FileError> {
     if depth > DEEPEST {
         return Err(FileError::Circle(path.to_owned()));
@@ -69,7 +65,7 @@ fn table(path: &Path, depth: usize) -> Result<Table, FileError> {
     Ok(whole)
 }
 
-/// The names of other files; nothing if that is no name and no list of names.
+/// The names of other files; `None` if the value is neither a name nor a list of names.
 fn extended(value: Option<Value>) -> Option<Vec<String>> {
     let name = |value: Value| match value {
         Value::String(name) => Some(name),
@@ -92,7 +88,7 @@ fn lay_experiment_over(below: &mut Table, mut above: Table) {
     }
 }
 
-/// Over the arm of the same name; behind all others if there is none.
+/// Merges into the arm of the same name, or appends.
 fn lay_arm_over(below: &mut Vec<Value>, arm: Value) {
     let name = |arm: &Value| arm.get("name").cloned();
     let same = below.iter_mut().find(|other| name(other).is_some() && name(other) == name(&arm));

@@ -1,5 +1,5 @@
-//! What tells one training from another, whatever arm or experiment it stands in: what was trained before is not trained
-//! again, nor is the part that two arms have in common.
+//! Identity of a training, independent of arm and experiment: no training is repeated, nor is the common beginning of
+//! two arms.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,25 @@ use crate::experiment::checkpoint::ArmCheckpoint;
 use crate::experiment::context::{ExperimentContext, Tokens, hash_of};
 use crate::names::BlobHash;
 
-/// How text is shared out anew.
+/// Version of the resharding method.
 const RESHARDING: &str = "near to the router before; who is nobody's best keeps what it has";
 
-/// How transducers are taught: what was scored in another way is scored anew.
+/// Version of the transducer's training. A change makes the scores stale.
 const TRANSDUCER_TRAINING: &str = "homes, then votes";
 
 /// An arm with a seed, on some text.
 #[derive(Clone, Copy)]
 pub struct Identity<'a> {
-    /// Whose text is parted, and by whose machine it is trained.
+    /// The machine and the common state.
     pub context: &'a ExperimentContext<'a>,
-    /// What the arm stands in.
     pub experiment: &'a Experiment,
     pub arm: &'a Arm,
     pub seed: u64,
-    /// The text.
     pub tokens: &'a Tokens,
 }
 
 impl Identity<'_> {
-    /// Names its training up to a phase, with what is done to share out the text before it.
+    /// Hash of its training up to a phase, with the resharding before it.
     fn until(&self, phase: u64) -> serde_json::Result<BlobHash> {
         let Self { context, experiment, arm, seed, tokens } = self;
         let run = RunConfig { name: String::new(), ..arm.seeded(*seed) };
@@ -37,7 +35,7 @@ impl Identity<'_> {
         let slice = context.slice_share(experiment, tokens);
         let text = (tokens.hash, slice, arm.text_share);
         let shared_anew = (!reshard.is_empty()).then_some(RESHARDING);
-        // When a path is at its best depends on what is scored.
+        // The best phase of a path depends on the scored tokens.
         let scored = (experiment.score_from > 0).then_some(("from", experiment.score_from));
         let training = (run, arm.kind, reshard, text, context.machine.precision);
         match (scored, shared_anew) {
@@ -47,12 +45,12 @@ impl Identity<'_> {
         }
     }
 
-    /// Names its training.
+    /// Hash of its training.
     pub fn training(&self) -> serde_json::Result<BlobHash> {
         self.until(u64::MAX)
     }
 
-    /// Names its training and how it is scored.
+    /// Hash of its training and scoring.
     pub fn outcome(&self) -> serde_json::Result<BlobHash> {
         let scored = (self.training()?, &self.arm.route_every);
         let known = match self.experiment.honest_tokens {
@@ -62,13 +60,12 @@ impl Identity<'_> {
         if scored.1.is_empty() { Ok(known) } else { hash_of(&(known, TRANSDUCER_TRAINING)) }
     }
 
-    /// Names what it is before a phase, as long as it has done what any arm of the same name has.
+    /// Hash of its state before a phase, as long as it has the same beginning as other arms.
     pub fn before(&self, phase: u64) -> serde_json::Result<BlobHash> {
         hash_of(&(self.until(phase)?, phase))
     }
 
-    /// Where it is kept for other arms of the experiment, and before which phases they part: up to there they are the same
-    /// training.
+    /// Checkpoints for other arms of the experiment, and the phases before which they differ.
     pub fn branch_points(&self) -> serde_json::Result<Vec<(u64, ArmCheckpoint)>> {
         let mut phases = BTreeSet::new();
         for arm in self.experiment.arms.iter().filter(|arm| arm.seeds.contains(&self.seed)) {

@@ -1,9 +1,9 @@
-//! Experiments: arms that differ in one setting, trained with several seeds on the same text, and compared in tables and
-//! plots.
+//! Experiments: arms that differ in one setting, trained with several seeds on the same text, and compared in tables
+//! and plots.
 //!
 //! In the order in which data passes through:
 //!
-//! 1. [`plan`] reads an experiment: a common run, its arms and what is claimed of them; [`files`] resolves `extends`.
+//! 1. [`plan`] reads an experiment: a common run, its arms and its claims; [`files`] resolves `extends`.
 //! 2. [`dataset`] splits the text into training, held out and test documents, the same for all arms.
 //! 3. [`context`] holds what all arms need: the machine, the text as tokens and the common ancestor.
 //! 4. [`identity`] names a training by its inputs, so that no training is repeated; [`checkpoint`] is its file.
@@ -38,18 +38,16 @@ use crate::store::write_file;
 
 pub use crate::experiment::context::Source;
 
-/// In the folder of results, what came of each arm.
+/// The file with the outcome of each arm, in the folder of results.
 const RESULTS: &str = "results.json";
 
-/// Where results go, and what makes them again.
+/// The folder of results, and the command that reproduces them.
 pub struct Results<'a> {
     pub folder: &'a Path,
-    /// The command line.
     pub command: &'a str,
 }
 
-/// Trains all arms with all their seeds, the first seeds first, but for those whose results are kept from before, with
-/// what was trained or in the results themselves; after each of them the results are written anew.
+/// Trains all arms with all seeds, first seeds first, except those with stored results. Results are written after each.
 ///
 /// # Errors
 /// If an arm or the disk fails, or the user asks to stop. The same call then resumes.
@@ -62,9 +60,9 @@ pub fn run(
     let mut before: Vec<Outcome> = known(&results.folder.join(RESULTS))?.unwrap_or_default();
     for (arm, seed) in in_order(&experiment.arms) {
         let tokens = context.tokens(&arm.run)?;
-        // Not before the text is known to be there: a mistake leaves nothing behind.
+        // Only after the text is known to exist, so that a mistake leaves nothing behind.
         make(&context.folder)?;
-        // Results are written anew after each arm, so what they say of others must stand elsewhere first.
+        // Results are rewritten after each arm, so the outcomes of others must be stored elsewhere.
         let is_quarantined =
             |outcome: &Outcome| !outcome.identity.is_empty() && outcome.identity.chars().all(|c| c.is_ascii_hexdigit());
         for outcome in std::mem::take(&mut before).into_iter().filter(is_quarantined) {
@@ -119,7 +117,7 @@ fn make(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// Tables, images and numbers.
+/// Writes tables, plots and numbers.
 fn write(experiment: &Experiment, outcomes: &[Outcome], results: &Results<'_>) -> anyhow::Result<()> {
     let folder = results.folder;
     make(folder)?;

@@ -1,5 +1,4 @@
-//! What an experiment compares: arms that differ from a common run in what each of them says, and the claims that their
-//! results are held against.
+//! The plan of an experiment: arms that override a common run, and claims about their results.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,73 +52,70 @@ pub enum Kind {
     /// Paths that exchange outer gradients after each phase.
     #[default]
     Paths,
-    /// Paths that average their gradients after every step, and know no outer step.
+    /// Paths that average their gradients after every step, without an outer step.
     EveryStep,
     /// One network, trained without any outer step.
     Dense,
 }
 
-/// What is compared.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// Names the folder of the results.
+    /// Also names the folder of the results.
     pub name: String,
     /// For people.
     pub title: String,
     /// In the order of the tables.
     pub arms: Vec<Arm>,
-    /// What is expected.
+    /// Expected results.
     pub claims: Vec<Claim>,
-    /// Share of the documents that routers are fitted on, and no path trains on, whether an arm fits any or not; more where
-    /// that are fewer than [`SLICE_DOCUMENTS`](crate::config::routing::SLICE_DOCUMENTS) for each path. If nothing is said, [`SLICE_SHARE`](crate::config::routing::SLICE_SHARE) where an arm fits a router.
+    /// Share of the documents on which routers are fitted and no path trains, in all arms; at least
+    /// [`SLICE_DOCUMENTS`](crate::config::routing::SLICE_DOCUMENTS) for each path. By default
+    /// [`SLICE_SHARE`](crate::config::routing::SLICE_SHARE) if an arm fits a router.
     pub slice_share: Option<f64>,
-    /// In every arm no sequence is scored before this token, whatever it begins with; 0 for no such rule.
+    /// In every arm, each sequence is scored only from this token on; 0 for all tokens.
     pub score_from: usize,
-    /// So many tokens of the test text are also scored with nothing but what comes before each.
+    /// Number of tokens of the test text that are also scored with only the tokens before them.
     pub honest_tokens: usize,
-    /// Arms are also compared after equal time: for experiments whose arms have a machine to themselves.
+    /// Whether arms are also compared after equal time, for experiments that do not share the machine.
     pub wall_clock: bool,
 }
 
-/// One way to train.
 #[derive(Clone, Debug)]
 pub struct Arm {
     /// For people, and for claims.
     pub name: String,
-    /// It is trained once with each.
+    /// It is trained once with each seed.
     pub seeds: Vec<u64>,
-    /// How.
     pub kind: Kind,
-    /// Before these phases the documents are shared out anew, by which path predicts them best (DiPaCo, section 2.4.2).
+    /// Before these phases the documents are resharded, by which path predicts them best (DiPaCo, section 2.4.2).
     pub reshard: Vec<u64>,
     /// The test text is also scored with a route every so many tokens.
     pub route_every: Vec<usize>,
-    /// Only this share of the training documents is used; all, if nothing is said.
+    /// Share of the training documents that is used; all if absent.
     pub text_share: Option<f64>,
-    /// What is trained, but for the seed.
+    /// The run without the seed.
     pub run: RunConfig,
 }
 
-/// One arm's perplexity is expected below another's.
+/// A claim that one arm's perplexity is below another's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The arm that should be better.
     pub better: String,
-    /// With a route every so many tokens, else once.
+    /// With a route every so many tokens, else with one per document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub better_every: Option<usize>,
     /// The arm that should be worse.
     pub than: String,
-    /// Whether as good will do.
+    /// Whether an equal result is enough.
     #[serde(default)]
     pub or_equal: bool,
 }
 
-/// Of a run's name.
+/// Limit of a run's name.
 const MAX_NAME_LENGTH: usize = 64;
 
-/// Why a file is no experiment.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("{0}")]
@@ -140,17 +136,11 @@ fn wrong(what: impl Into<String>, expected: &'static str) -> PlanError {
 
 impl Experiment {
     /// Reads and checks an experiment.
-    ///
-    /// # Errors
-    /// Names the wrong key or arm.
     pub fn from_toml(text: &str) -> Result<Self, PlanError> {
         Self::of(toml::from_str(text)?)
     }
 
-    /// The same of a table, which has no lines to point at.
-    ///
-    /// # Errors
-    /// Names the wrong key or arm.
+    /// The same from a table, whose errors have no lines.
     pub fn from_table(table: toml::Table) -> Result<Self, PlanError> {
         Self::of(table.try_into()?)
     }
@@ -188,7 +178,7 @@ impl Experiment {
         Ok(Self { name, title, arms, claims, slice_share, score_from, honest_tokens, wall_clock })
     }
 
-    /// The most paths of any arm that asks for documents apart to fit routers on; 0 if none does.
+    /// The most paths of any arm that fits routers on the slice; 0 if none does.
     pub fn fitted_paths(&self) -> u32 {
         let fits = |arm: &&Arm| !arm.reshard.is_empty() || !arm.route_every.is_empty();
         self.arms.iter().filter(fits).map(Arm::paths).max().unwrap_or(0)
@@ -218,7 +208,7 @@ impl ExperimentFile {
 }
 
 impl Arm {
-    /// How many paths it has; 0 of a grid that makes no sense, which a checked run has not.
+    /// Number of paths; 0 for an invalid grid, which a checked run does not have.
     pub fn paths(&self) -> u32 {
         self.run.grid().map_or(0, |grid| grid.path_count())
     }
@@ -303,7 +293,7 @@ impl Claim {
     }
 }
 
-/// Tables are laid over each other key by key; anything else replaces what was there.
+/// Merges tables key by key; other values are replaced.
 pub(super) fn lay_over(below: &mut toml::Table, above: &toml::Table) {
     for (key, value) in above {
         match (below.get_mut(key), value) {

@@ -1,4 +1,4 @@
-//! Augmentation: the images that a step trains on, each changed by chance, so that none is seen twice alike.
+//! Data augmentation: random changes of the images of a step, so that no image occurs twice alike.
 
 use rand::{Rng, RngExt};
 
@@ -10,14 +10,14 @@ use crate::seed::Seed;
 /// A changed image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Augmented {
-    /// Planar, of the size that it had.
+    /// Planar, of the original size.
     pub pixels: Vec<u8>,
-    /// What it shows: classes and their weights, which sum to 1. Two of them where another image is mixed in.
+    /// Classes and their weights, which sum to 1. Two if another image is mixed in.
     pub classes: Vec<(u32, f32)>,
 }
 
 impl Augment {
-    /// An image by itself: cropped, mirrored, jittered, erased.
+    /// Changes of a single image: crop, mirror, jitter, erase.
     fn change(&self, pixels: &[u8], side: usize, chance: &mut impl Rng) -> Vec<u8> {
         let mut pixels = if self.crop > 0 { cropped(pixels, side, self.crop, chance) } else { pixels.to_vec() };
         if self.flip && chance.random() {
@@ -32,7 +32,7 @@ impl Augment {
         pixels
     }
 
-    /// Mixes another image into this one, if that is on; the weight of this one.
+    /// Mixes another image in, if enabled. Returns the weight of this image.
     fn mix(&self, pixels: &mut [u8], other: &[u8], side: usize, chance: &mut impl Rng) -> Option<f32> {
         let laid_over = match (self.mixup > 0.0, self.cutmix > 0.0) {
             (false, false) => return None,
@@ -46,8 +46,8 @@ impl Augment {
     }
 }
 
-/// Changes images of this side, each given with its class. Each draws from a generator of its own, and is mixed with the
-/// next one as that is before it is mixed itself, the last with the first. The same seed gives the same bytes everywhere.
+/// Changes images of this side, each with its class. Each image has its own generator. It is mixed with its successor,
+/// before that one is mixed itself; the last with the first. The same seed gives the same bytes on every machine.
 pub fn augmented(images: &[(&[u8], u32)], side: usize, how: &Augment, seed: Seed) -> Vec<Augmented> {
     let change = |(index, (pixels, class)): (u64, &(&[u8], u32))| {
         let mut chance = seed.number(index).generator();
@@ -73,7 +73,7 @@ mod tests {
 
     const SIDE: usize = 8;
 
-    /// Images that differ everywhere, each of a class of its own.
+    /// Images that differ in every pixel, with one class each.
     fn batch(count: u32) -> Vec<(Vec<u8>, u32)> {
         let pixels = |image: u32| (0..3 * SIDE * SIDE).map(|at| (at * 7 + image as usize * 50) as u8).collect();
         (0..count).map(|image| (pixels(image), image)).collect()

@@ -1,20 +1,19 @@
-//! What is changed of an image by itself: where it is cut, which way it looks, its colours, and a hole in it.
+//! Changes of a single image: crop, mirror, jitter of colours, erase.
 
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 
-/// Of the area, what a hole takes, at least and at most.
+/// Smallest and largest share of the area that is erased.
 const HOLE_AREA: (f64, f64) = (0.02, 0.33);
-/// The height of a hole by its width, at least and at most.
+/// Smallest and largest ratio of height to width of the erased rectangle.
 const HOLE_ASPECT: (f64, f64) = (0.3, 3.3);
 
-/// An image of the old size, cut at a random place from this one with a black border.
+/// A crop of the original size at a random place of the image with a black border.
 pub(super) fn cropped(pixels: &[u8], side: usize, border: usize, chance: &mut impl Rng) -> Vec<u8> {
     let border = border.min(side);
     let [across, down] = [(); 2].map(|()| chance.random_range(0..=2 * border as u32) as usize);
     let mut cut = vec![0; pixels.len()];
-    // Of a row or column that begins at `offset` in the bordered image: where it begins there, here, and how long it
-    // is.
+    // For a row or column at `offset` in the bordered image: its start there and here, and its length.
     let overlap = |offset: usize| {
         let (from, to) = (offset.saturating_sub(border), border.saturating_sub(offset));
         (from, to, side.saturating_sub(from + to))
@@ -55,13 +54,13 @@ pub(super) fn jitter(pixels: &mut [u8], most: f64, chance: &mut impl Rng) {
     }
 }
 
-/// Moves all values away from one, or towards it.
+/// Moves all values away from or towards one value.
 fn from_middle(pixels: &mut [u8], middle: f64, factor: f64) {
     let moved: [u8; 256] = std::array::from_fn(|value| moved(value as u8, middle, factor));
     pixels.iter_mut().for_each(|value| *value = moved[usize::from(*value)]);
 }
 
-/// Moves each colour away from the grey of its pixel, or towards it.
+/// Moves each colour away from or towards the grey of its pixel.
 fn from_grey(pixels: &mut [u8], factor: f64) {
     let plane = pixels.len() / 3;
     let (reds, others) = pixels.split_at_mut(plane);
@@ -74,12 +73,12 @@ fn from_grey(pixels: &mut [u8], factor: f64) {
     }
 }
 
-/// Rounded, and held within a byte, as a cast does.
+/// Rounded and clamped to a byte, as by a cast.
 fn moved(value: u8, middle: f64, factor: f64) -> u8 {
     (middle + (f64::from(value) - middle) * factor + 0.5) as u8
 }
 
-/// How bright a pixel looks.
+/// Luminance of a pixel.
 fn grey(red: u8, green: u8, blue: u8) -> u32 {
     (299 * u32::from(red) + 587 * u32::from(green) + 114 * u32::from(blue) + 500) / 1000
 }
@@ -96,7 +95,7 @@ fn mean_grey(pixels: &[u8]) -> f64 {
 pub(super) fn erase(pixels: &mut [u8], side: usize, chance: &mut impl Rng) {
     let between = |(least, most): (f64, f64), share: f64| least + share * (most - least);
     let area = between(HOLE_AREA, chance.random()) * (side * side) as f64;
-    // A hole twice as high as wide is as likely as one twice as wide as high.
+    // A rectangle twice as high as wide is as likely as one twice as wide as high.
     let logarithms = (libm::log(HOLE_ASPECT.0), libm::log(HOLE_ASPECT.1));
     let aspect = libm::exp(between(logarithms, chance.random()));
     let pixels_of = |length: f64| ((length + 0.5) as usize).clamp(1, side.max(1));
@@ -110,12 +109,12 @@ pub(super) fn erase(pixels: &mut [u8], side: usize, chance: &mut impl Rng) {
     }
 }
 
-/// Bytes of a row.
+/// Bytes of a row of one colour.
 pub(super) fn row(side: usize) -> usize {
     side.max(1)
 }
 
-/// Bytes of a colour.
+/// Bytes of one colour.
 pub(super) fn plane(side: usize) -> usize {
     row(side) * row(side)
 }
@@ -189,7 +188,7 @@ mod tests {
     fn a_jitter_stays_within_its_bounds() {
         let mut outcomes = std::collections::BTreeSet::new();
         for seed in 0..100 {
-            // What has no colour keeps none, and one shade everywhere has no contrast: only brightness counts.
+            // A grey image keeps no colour, and a constant one has no contrast: only brightness has an effect.
             let mut flat = vec![100; 12];
             jitter(&mut flat, 0.3, &mut Seed::root(seed).generator());
             assert!(flat.iter().all(|value| *value == flat[0] && (70..=130).contains(value)), "{flat:?}");
@@ -206,7 +205,7 @@ mod tests {
         let mut sizes = std::collections::BTreeSet::new();
         for seed in 0..300 {
             let mut pixels = vec![0; 3 * SIDE * SIDE];
-            // Noise is zero now and then, but hardly on both grounds.
+            // Noise is sometimes zero, but rarely at the same pixel of both images.
             let mut other = vec![255; 3 * SIDE * SIDE];
             erase(&mut pixels, SIDE, &mut Seed::root(seed).generator());
             erase(&mut other, SIDE, &mut Seed::root(seed).generator());

@@ -1,4 +1,4 @@
-//! One image, made square and small: decoded within bounds, cut to its middle square, brought to the size of all.
+//! Makes one image square and small: decodes it within bounds, crops the middle square, and scales it.
 
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -11,15 +11,15 @@ use image::{DynamicImage, ImageReader, Limits, RgbImage};
 use crate::images::source::Offer;
 use crate::images::source::cifar;
 
-/// How a JPEG begins, and how it ends.
+/// First and last bytes of a JPEG.
 const JPEG_BEGINS: [u8; 2] = [0xFF, 0xD8];
 const JPEG_ENDS: [u8; 2] = [0xFF, 0xD9];
-/// What may follow on the end.
+/// Bytes that may follow the end.
 const JPEG_TAIL_BYTES: usize = 64 << 10;
 
-/// The longest file that is read.
+/// Limit of a file.
 const MOST_FILE_BYTES: u64 = 256 << 20;
-/// The most pixels along a side of an image, and the most memory that decoding it may take.
+/// Limits of an image's side and of the memory for decoding.
 const MOST_SIDE: u32 = 16_384;
 const MOST_MEMORY: u64 = 512 << 20;
 
@@ -27,7 +27,7 @@ const MOST_MEMORY: u64 = 512 << 20;
 pub(super) struct Fitted {
     /// Planar.
     pub pixels: Vec<u8>,
-    /// Whether it was not square.
+    /// Whether it was not square and was cropped.
     pub cut: bool,
     /// Whether it was smaller.
     pub enlarged: bool,
@@ -44,7 +44,7 @@ impl Offer {
     }
 }
 
-/// What a file is, is seen from its first bytes, not from its name.
+/// The first bytes of a file decide its format, not its name.
 fn decode(path: &Path) -> Result<DynamicImage, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
@@ -61,12 +61,12 @@ fn decode(path: &Path) -> Result<DynamicImage, String> {
     limits.max_image_height = Some(MOST_SIDE);
     limits.max_alloc = Some(MOST_MEMORY);
     reader.limits(limits);
-    // One image on which the library panics is no reason to stop.
+    // An image on which the library panics must not stop the rest.
     let decoded = catch_unwind(AssertUnwindSafe(|| reader.decode()));
     decoded.map_err(|_| "the decoder failed".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// Whether a JPEG has an end: the library fills up with grey what is missing. Some cameras put something behind it.
+/// Whether a JPEG has an end marker; the library fills missing data with grey. Some cameras append data to it.
 fn ends(bytes: &[u8]) -> bool {
     let tail = &bytes[bytes.len().saturating_sub(JPEG_TAIL_BYTES)..];
     tail.windows(JPEG_ENDS.len()).any(|marker| marker == JPEG_ENDS)
@@ -84,7 +84,7 @@ fn fit(image: DynamicImage, side: usize) -> Fitted {
     Fitted { pixels: planar(&square), cut, enlarged: edge < side }
 }
 
-/// Eight bits a colour; what shines through is black.
+/// Eight bits a colour, over a black background.
 fn over_black(image: DynamicImage) -> RgbImage {
     if !image.color().has_alpha() {
         return image.into_rgb8();
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn an_image_that_would_fill_the_memory_is_refused() {
-        // A header that promises more than is there: 60,000 by 60,000 pixels.
+        // A header that claims more than the file has: 60,000 by 60,000 pixels.
         let image = GrayImage::from_pixel(1, 1, Luma([0]));
         let mut bytes = Cursor::new(Vec::new());
         image.write_to(&mut bytes, ImageFormat::Png).unwrap();

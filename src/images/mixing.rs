@@ -1,11 +1,10 @@
-//! Two images in one: laid over each other (mixup), or a rectangle of one in the other (CutMix), and how much of
-//! each.
+//! Mixing two images: a weighted mean (mixup), or a rectangle of the other (CutMix), with the resulting shares.
 
 use rand::{Rng, RngExt};
 
 use crate::images::changes::{plane, row};
 
-/// Lays another image over this one, which keeps this share; the share in fact.
+/// Mixes another image in. This image keeps `share`; returns the exact share.
 pub(super) fn mix_in(pixels: &mut [u8], other: &[u8], share: f64) -> f32 {
     let weight = share as f32;
     let share = f64::from(weight);
@@ -15,8 +14,8 @@ pub(super) fn mix_in(pixels: &mut [u8], other: &[u8], share: f64) -> f32 {
     weight
 }
 
-/// Puts a rectangle of another image into this one, around a random place; this one would keep this share, and keeps
-/// the share that comes back: what would lie beyond the edge is cut off.
+/// Pastes a rectangle of another image around a random place, so that this image keeps `share`. Returns the actual
+/// share, which is larger if the rectangle crosses the edge.
 pub(super) fn paste(pixels: &mut [u8], other: &[u8], side: usize, share: f64, chance: &mut impl Rng) -> f32 {
     let edge = (side as f64 * (1.0 - share).sqrt()) as usize;
     let mut extent = || {
@@ -33,30 +32,29 @@ pub(super) fn paste(pixels: &mut [u8], other: &[u8], side: usize, share: f64, ch
     (1.0 - (rows.len() * columns.len()) as f64 / plane(side) as f64) as f32
 }
 
-/// A share drawn from Beta(alpha, alpha), with `alpha` above 0. Logarithms and powers have the same bits on every
-/// machine.
+/// A draw from Beta(alpha, alpha), `alpha` above 0. Logarithms and powers have the same bits on every machine.
 pub(super) fn balanced(alpha: f64, chance: &mut impl Rng) -> f64 {
     if alpha > 1.0 { by_angle(alpha, chance) } else { by_powers(alpha, chance) }
 }
 
-/// Above 0, so that it has a logarithm.
+/// Above 0, so that its logarithm is finite.
 fn uniform(chance: &mut impl Rng) -> f64 {
     1.0 - chance.random::<f64>()
 }
 
-/// Jöhnk's way, good where `alpha` is small.
+/// Jöhnk's method, for small `alpha`.
 fn by_powers(alpha: f64, chance: &mut impl Rng) -> f64 {
     loop {
         let [one, other] = [(); 2].map(|()| libm::log(uniform(chance)) / alpha);
         if libm::exp(one) + libm::exp(other) <= 1.0 {
-            // The larger of the two is 1 here, so that small powers do not vanish both.
+            // The larger of the two is 1 here, so that they do not both underflow.
             let [one, other] = [one, other].map(|power| libm::exp(power - one.max(other)));
             return one / (one + other);
         }
     }
 }
 
-/// Ulrich's way, for an `alpha` above a half.
+/// Ulrich's method, for `alpha` above a half.
 fn by_angle(alpha: f64, chance: &mut impl Rng) -> f64 {
     loop {
         let [x, y] = [(); 2].map(|()| 2.0 * chance.random::<f64>() - 1.0);
@@ -86,7 +84,7 @@ mod tests {
             let variance = mean(&|share| (share - 0.5) * (share - 0.5));
             let fourth = mean(&|share| (share - 0.5).powi(4));
             let expected = 1.0 / (4.0 * (2.0 * alpha + 1.0));
-            // Of the fourth moment: 3 / (16 (2 alpha + 1) (2 alpha + 3)).
+            // The fourth moment is 3 / (16 (2 alpha + 1) (2 alpha + 3)).
             let expected_fourth = 3.0 / (16.0 * (2.0 * alpha + 1.0) * (2.0 * alpha + 3.0));
             assert!((mean(&|share| share) - 0.5).abs() < 0.02, "{alpha}");
             assert!((variance / expected - 1.0).abs() < 0.05, "{alpha}: {variance}, not {expected}");

@@ -1,10 +1,10 @@
-//! Folders become one prepared file of small square images, this becomes documents, and training changes these by chance.
+//! Images: folders become one prepared file of small square images, its images become documents, and training augments
+//! them.
 //!
 //! In data order: [`prepare()`] finds the images ([`source`]: folders of classes, or CIFAR-10), makes each of them
-//! square and small, and writes a file ([`PreparedWriter`]); [`PreparedReader`] gives them back one by one, each with its
-//! class, as documents are made of them; [`augmented`] changes those that a step trains on, as [`Augment`](crate::config::Augment) says.
-//! An image is planar wherever it is bytes: all its red, all its green, all its blue, each in rows from the top.
-//! No model and no path is known here.
+//! square and small, and writes a file ([`PreparedWriter`]). [`PreparedReader`] returns them one by one with their
+//! classes. [`augmented`] changes the images of a step by [`Augment`](crate::config::Augment). Image bytes are always
+//! planar: all red, all green, all blue, each in rows from the top. No model and no path is known here.
 
 pub mod augment;
 mod changes;

@@ -1,4 +1,4 @@
-//! Prepares images: all that the sources hold, decoded on all cores, in one file.
+//! Prepares images: decodes those of all sources on all cores and writes one file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,10 @@ use crate::images::prepared::{PreparedError, pixel_bytes};
 use crate::images::prepared_writer::PreparedWriter;
 use crate::images::source::{Found, Offer, SourceError, find};
 
-/// So many images are decoded at a time, or as many as take so much memory, once they are small.
+/// Limits of the images decoded at a time: their number, and the memory of the small images.
 const CHUNK: usize = 256;
 const CHUNK_BYTES: usize = 64 << 20;
 
-/// Why images were not prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error(transparent)]
@@ -26,28 +25,27 @@ pub enum PrepareError {
     NothingOfClass { name: String, offered: u64 },
 }
 
-/// What became of images.
+/// The outcome of preparation in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
-    /// How many were written.
+    /// Images written.
     pub images: u64,
-    /// The classes in order of their numbers, and how many images of each were written.
+    /// The classes in order of their numbers, with the images written of each.
     pub classes: Vec<(String, u64)>,
-    /// How many could not be read, and were left out.
+    /// Unreadable images, which were left out.
     pub unreadable: u64,
-    /// The first of these, and what is wrong with it.
+    /// The first of these and its error.
     pub first_unreadable: Option<(PathBuf, String)>,
-    /// How many were not square, and were cut.
+    /// Images that were not square and were cropped.
     pub cut: u64,
-    /// How many were smaller, and were enlarged.
+    /// Images that were smaller and were enlarged.
     pub enlarged: u64,
-    /// How many files in the folders of classes are neither JPEG nor PNG by their names, and were passed over.
+    /// Files in the folders of classes that are not JPEG or PNG by name, which were skipped.
     pub other_files: u64,
 }
 
-/// Writes the images of the sources to one file, each `side` pixels high and wide. Classes are numbered as in
-/// `names`, if there are any; `told` hears how many images are done, and of how many. The same sources give the same
-/// file.
+/// Writes the images of the sources to one file, each `side` pixels high and wide. Classes are numbered as in `names`,
+/// if given. `told` receives the number of images done and their total. The same sources give the same file.
 ///
 /// # Errors
 /// On failure no file is left.
@@ -84,10 +82,10 @@ pub fn prepare(
     Ok(tally.prepared)
 }
 
-/// Counts on the way.
+/// Running counts.
 struct Tally {
     prepared: Prepared,
-    /// Images that there are, by class.
+    /// Images found, by class.
     offered: Vec<u64>,
 }
 
@@ -98,7 +96,7 @@ impl Tally {
         Self { prepared: Prepared { classes, other_files: found.other_files, ..Prepared::default() }, offered }
     }
 
-    /// The image, if there is one to be written.
+    /// Counts an image, and returns it if it is to be written.
     fn count(&mut self, offer: &Offer, fitted: Result<Fitted, String>) -> Option<Fitted> {
         let (prepared, class) = (&mut self.prepared, usize::from(offer.class));
         self.offered[class] += 1;
@@ -118,7 +116,7 @@ impl Tally {
         }
     }
 
-    /// Every class must have an image, but for those that only another file's list has.
+    /// Every class must have an image, except classes that only `names` lists.
     fn check(&self, listed: bool) -> Result<(), PrepareError> {
         let prepared = &self.prepared;
         if let (0, Some((path, reason))) = (prepared.images, &prepared.first_unreadable) {
@@ -140,7 +138,7 @@ mod tests {
     use super::*;
     use crate::images::PreparedReader;
 
-    /// A folder of classes, each of images in one shade that are as wide and high as said.
+    /// A folder of classes, with images of one shade and of the given sizes.
     fn world(images: &[(&str, u8, (u32, u32))]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, shade, (width, height)) in images {

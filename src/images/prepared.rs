@@ -1,4 +1,4 @@
-//! What makes a prepared file: its constants, what its header may say, and what can be wrong with it.
+//! The format of prepared files: constants, checks of the header, and errors.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 pub(super) const MAGIC: [u8; 4] = *b"PSPI";
 pub(super) const VERSION: u16 = 1;
-/// What stands before the names of the classes.
+/// Size of the header before the names of the classes.
 pub(super) const HEAD_BYTES: usize = 18;
-/// Where the count of images stands in it.
+/// Offset of the number of images.
 pub(super) const COUNT_AT: u64 = 8;
 pub(super) const CLASS_BYTES: usize = 2;
 pub(super) const NAME_LENGTH_BYTES: usize = 2;
@@ -17,7 +17,6 @@ const SIDES: RangeInclusive<usize> = 1..=1024;
 const CLASSES: RangeInclusive<usize> = 1..=65_535;
 pub(super) const NAME_BYTES: RangeInclusive<usize> = 1..=255;
 
-/// Why a prepared file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum PreparedError {
     #[error("{} is not a prepared file of images; make one with pathswarm prepare", path.display())]
@@ -40,7 +39,7 @@ pub enum PreparedError {
 }
 
 impl PreparedError {
-    /// What the operating system said while one did this to that.
+    /// Converts an error of the operating system.
     pub(super) fn disk(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Disk { doing, path: path.to_owned(), source }
     }
@@ -51,7 +50,7 @@ pub(super) fn pixel_bytes(side: usize) -> usize {
     3 * side * side
 }
 
-/// Checks the side of images; `path` is the file that it is for.
+/// Checks the side of images of the file `path`.
 pub(super) fn check_side(path: &Path, side: usize) -> Result<(), PreparedError> {
     let expected = "from 1 to 1024 pixels";
     require(SIDES.contains(&side), path, "side of the images", || side.to_string(), expected)
@@ -63,7 +62,7 @@ pub(super) fn check_count(path: &Path, classes: usize) -> Result<(), PreparedErr
     require(CLASSES.contains(&classes), path, "number of classes", || classes.to_string(), expected)
 }
 
-/// Checks the names of classes. They are shown to people, so that control characters have no place in them.
+/// Checks the names of classes. They are shown to people, so control characters are refused.
 pub(super) fn check_names(path: &Path, names: &[String]) -> Result<(), PreparedError> {
     check_count(path, names.len())?;
     let mut known = BTreeSet::new();
@@ -77,7 +76,7 @@ pub(super) fn check_names(path: &Path, names: &[String]) -> Result<(), PreparedE
     Ok(())
 }
 
-/// Refuses a header unless something holds.
+/// Refuses a header unless a condition holds.
 pub(super) fn require(
     holds: bool,
     path: &Path,

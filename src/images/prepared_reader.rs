@@ -1,4 +1,4 @@
-//! Reads prepared files: images of one size with their classes, as `pathswarm prepare` writes them.
+//! Reads prepared files, images of one size with their classes, which `pathswarm prepare` writes.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -9,7 +9,7 @@ use crate::images::prepared::{
     check_side, pixel_bytes, require,
 };
 
-/// A prepared file that is being read. Nothing is allocated that the file does not pay for.
+/// A prepared file that is being read. Allocations are bounded by the size of the file.
 #[derive(Debug)]
 pub struct PreparedReader {
     path: PathBuf,
@@ -24,7 +24,7 @@ pub struct PreparedReader {
 }
 
 impl PreparedReader {
-    /// Opens a file, which must be exactly as long as its header says.
+    /// Opens a file, whose length must match its header.
     pub fn open(path: &Path) -> Result<Self, PreparedError> {
         let disk = || PreparedError::disk("read", path);
         let file = File::open(path).map_err(disk())?;
@@ -60,8 +60,7 @@ impl PreparedReader {
         Ok(reader)
     }
 
-    /// The names of so many classes, of a file of so many bytes. What the header asks for is known ever better on the
-    /// way.
+    /// Reads the names of `classes` classes. The expected size of the file becomes exact on the way.
     fn read_names(&mut self, classes: usize, found: u64) -> Result<(), PreparedError> {
         let record = (pixel_bytes(self.side) + CLASS_BYTES) as u128;
         let shortest = (classes * (NAME_LENGTH_BYTES + NAME_BYTES.start())) as u128;
@@ -95,7 +94,7 @@ impl PreparedReader {
         Ok(())
     }
 
-    /// Reads the next image into `record`: its pixels, and behind them its class. Whether there was one.
+    /// Reads the next image into `record`: its pixels, followed by its class. Returns false at the end.
     pub fn next(&mut self, record: &mut Vec<u8>) -> Result<bool, PreparedError> {
         record.clear();
         if self.taken == self.images {
@@ -122,17 +121,15 @@ impl PreparedReader {
         &self.classes
     }
 
-    /// How many images the file has.
     pub fn len(&self) -> u64 {
         self.images
     }
 
-    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.images == 0
     }
 
-    /// Bytes of the file that have been read.
+    /// Bytes read of the file.
     pub fn read_bytes(&self) -> u64 {
         self.read
     }

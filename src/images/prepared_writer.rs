@@ -1,4 +1,4 @@
-//! Writes prepared files, so that one is there whole or not at all.
+//! Writes prepared files atomically.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -11,8 +11,8 @@ use crate::images::prepared::{
     COUNT_AT, HEAD_BYTES, MAGIC, PreparedError, VERSION, check_names, check_side, pixel_bytes,
 };
 
-/// A prepared file in the making. It has another name until [`PreparedWriter::finish`], and goes if that is not
-/// reached.
+/// A prepared file that is being written. It has a temporary name until [`PreparedWriter::finish`], and is removed
+/// without it.
 #[derive(Debug)]
 pub struct PreparedWriter {
     out: PathBuf,
@@ -24,7 +24,7 @@ pub struct PreparedWriter {
 }
 
 impl PreparedWriter {
-    /// Begins a file for images of this side and these classes. What is there stays until the new one is finished.
+    /// Begins a file for images of this side with these classes. An existing file stays until the new one is finished.
     pub fn begin(out: &Path, side: usize, classes: &[String]) -> Result<Self, PreparedError> {
         check_side(out, side)?;
         check_names(out, classes)?;
@@ -46,7 +46,7 @@ impl PreparedWriter {
         Ok(writer)
     }
 
-    /// `PSPI`, version u16, side u16, images u64 (none yet), classes u16; of each class the length of its name, u16,
+    /// `PSPI`, version u16, side u16, images u64 (0 for now), classes u16; for each class the length of its name, u16,
     /// and the name.
     fn write_header(&mut self, classes: &[String]) -> io::Result<()> {
         let mut header = Vec::with_capacity(HEAD_BYTES);
@@ -78,7 +78,7 @@ impl PreparedWriter {
         Ok(())
     }
 
-    /// Puts the file in its place, and gives the number of its images. It outlasts a loss of power from here on.
+    /// Moves the file to its name, and returns the number of its images. It then survives a loss of power.
     ///
     /// # Errors
     /// If the disk fails. The earlier file is then still there.

@@ -1,7 +1,7 @@
-//! Looking inside a path: what its parts do on a text, and what becomes of the text if something else is put in their place.
+//! Analyses of a path: the outputs of its parts on a text, and the effect of replacing them.
 //!
-//! [`subject`] is the path and the text; [`directional`] are the tools for attention whose directions are routed, [`dna`] those
-//! for tokens that choose their route.
+//! [`subject`] is the path and the text; [`directional`] has the analyses of directional attention, [`dna`] those of
+//! tokens that choose their route.
 
 pub mod directional;
 pub mod dna;

@@ -1,17 +1,17 @@
-//! What numbers say.
+//! Statistics of samples.
 
-/// Mean of some values; 0 of none.
+/// Mean of some values; 0 for none.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Mean square of what values are off their mean.
+/// Mean squared deviation from the mean.
 pub fn variance(values: &[f64]) -> f64 {
     let mean = mean(values);
     values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The values below which these shares of all lie.
+/// The quantiles of values at these shares.
 pub fn quantiles<const N: usize>(values: &[f64], shares: [f64; N]) -> [f64; N] {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,7 +22,7 @@ pub fn quantiles<const N: usize>(values: &[f64], shares: [f64; N]) -> [f64; N] {
     })
 }
 
-/// Wilson's interval of a share, at 95%: `hits` of `count`.
+/// The 95% Wilson interval of `hits` out of `count`.
 pub fn interval(hits: usize, count: usize) -> [f64; 2] {
     const Z: f64 = 1.959_964;
     let n = count.max(1) as f64;
@@ -32,7 +32,7 @@ pub fn interval(hits: usize, count: usize) -> [f64; 2] {
     [(middle - half).max(0.0), (middle + half).min(1.0)]
 }
 
-/// How many directions singular values or eigenvalues amount to: the exponential of the entropy of their shares (Roy and
+/// The effective number of singular values or eigenvalues: the exponential of the entropy of their shares (Roy and
 /// Vetterli, 2007).
 pub fn effective_rank(values: &[f64]) -> f64 {
     let sum: f64 = values.iter().sum();
@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(quantiles(&[4.0, 0.0, 1.0, 2.0, 3.0], [0.0, 0.5, 0.625, 1.0]), [0.0, 2.0, 2.5, 4.0]);
         assert!((effective_rank(&[2.0, 2.0, 2.0]) - 3.0).abs() < 1e-12);
         assert!((effective_rank(&[5.0, 0.0]) - 1.0).abs() < 1e-12);
-        // Wilson (1927) for 8 of 10, as statsmodels has it.
+        // Wilson (1927) for 8 of 10, as in statsmodels.
         let [low, high] = interval(8, 10);
         assert!((low - 0.4901625).abs() < 1e-6 && (high - 0.9433178).abs() < 1e-6, "{low} {high}");
         assert!(interval(0, 5)[0] < 1e-12);

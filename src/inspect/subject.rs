@@ -1,4 +1,4 @@
-//! A path that is looked at, and the text that it reads meanwhile.
+//! The path under analysis, and the text that it reads.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,6 @@ use crate::text::corpus::Domains;
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::inner::loss::row_losses;
 
-/// Why a path cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     #[error("this run has no [model.directional], so it has no directional attention to inspect")]
@@ -37,24 +36,23 @@ pub enum InspectError {
     Tensor(#[from] tch::TchError),
 }
 
-/// A path's network, and what its tokens mean.
+/// A path's network, and its tokenizer.
 pub struct Subject {
-    /// The network.
     pub model: PathModel,
     pub tokenizer: Tokenizer,
 }
 
 /// Sequences of a text, each with the domain of its document if it has one.
 pub struct Passages {
-    /// Tokens of each; at least two.
+    /// At least two tokens each.
     pub sequences: Vec<Vec<u32>>,
-    /// Of each, the number of its document.
+    /// For each sequence, the number of its document.
     pub documents: Vec<u32>,
-    /// Of each, the number of its domain.
+    /// For each sequence, the number of its domain.
     pub domains: Vec<Option<u32>>,
     /// The domains' names, by number.
     pub names: Vec<String>,
-    /// The first token that counts in any sequence.
+    /// The first scored token of any sequence.
     pub first: usize,
 }
 
@@ -93,7 +91,6 @@ impl Passages {
         Ok(Self { sequences, documents, domains: by_length.into_iter().map(domain).collect(), names, first })
     }
 
-    /// How many sequences.
     pub fn len(&self) -> usize {
         self.sequences.len()
     }
@@ -116,12 +113,11 @@ impl Subject {
         vec![LevelConfig { parts, sharing: Sharing::Shared }]
     }
 
-    /// Its sizes.
     pub fn config(&self) -> &ModelConfig {
         self.model.config()
     }
 
-    /// The loss of each token of a sequence from `first` on, in nats, while somebody looks on.
+    /// The loss of each token of a sequence from `first` on, in nats, with a watch.
     pub fn losses(&self, tokens: &[u32], first: usize, watch: &dyn Watch) -> Result<Vec<f64>, InspectError> {
         let (Some((_, inner)), true) = (tokens.split_last(), tokens.len() > first.max(1)) else {
             return Ok(Vec::new());
@@ -133,7 +129,7 @@ impl Subject {
         Ok(losses[first.max(1) - 1..].to_vec())
     }
 
-    /// Nats and tokens of all passages, while somebody looks on.
+    /// Nats and tokens of all passages, with a watch.
     pub fn score(&self, passages: &Passages, watch: &dyn Watch) -> Result<(f64, u64), InspectError> {
         let mut sum = (0.0, 0);
         for tokens in &passages.sequences {

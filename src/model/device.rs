@@ -18,9 +18,6 @@ pub enum DeviceError {
 }
 
 /// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else the CPU.
-///
-/// # Errors
-/// If `cuda` is requested but not available.
 pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     keep_freed_memory();
     match choice {

@@ -1,4 +1,4 @@
-//! Gossip: one topic for each module of a run, messages under 4 KiB, to all members within a second.
+//! Gossip: one topic for each module of a run, with messages under 4 KiB, to all members within a second.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use libp2p::identity::Keypair;
 use super::limits::{GOSSIP_BYTES, GOSSIP_FRAME_BYTES, GOSSIP_IDS_PER_FRAME, GOSSIP_QUEUE_PER_PEER, TOPICS_PER_PEER};
 use crate::names::{ModuleId, RunId};
 
-/// What all our topics begin with.
+/// Prefix of all our topics.
 const TOPIC_PREFIX: &str = "pathswarm/";
 
 /// The prefix, 64 digits, a slash, and a module of at most 5 + 1 + 10 digits.
@@ -22,18 +22,17 @@ type Filter = MaxCountSubscriptionFilter<CallbackSubscriptionFilter<fn(&TopicHas
 /// Gossipsub with bounds on the topics that peers may subscribe to.
 pub(crate) type Gossip = gossipsub::Behaviour<IdentityTransform, Filter>;
 
-/// What became of a message.
+/// The outcome of publishing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
-    /// On its way to some members.
+    /// Sent to some members.
     Sent,
     /// No connected peer has subscribed to the module (yet), so it was not sent.
     NobodyListens,
-    /// The very same bytes went out within the last minute: they are not sent again.
+    /// The same bytes were sent within the last minute, so they are not sent again.
     Repeated,
 }
 
-/// Why a message was not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     #[error(
@@ -51,7 +50,6 @@ pub enum PublishError {
     Stopped,
 }
 
-/// Why this peer was not subscribed to a module's topic, or not announced as a member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
     #[error("no run has been joined, so module {0} has no topic and no key yet")]
@@ -67,16 +65,16 @@ pub(crate) fn topic(run: RunId, module: ModuleId) -> IdentTopic {
     IdentTopic::new(format!("{TOPIC_PREFIX}{run}/{module}"))
 }
 
-/// Gossipsub as this program uses it.
+/// Gossipsub for this program.
 ///
-/// Chosen for swarms of 2 to 20 members a module as much as for larger ones:
+/// Parameters suit swarms of 2 to 20 members a module as well as larger ones:
 /// - A peer grafts every member it meets, at once, until it has 8 (low = target = 8): up to nine members that all know
-///   each other make a full mesh, with nothing left to chance. Above 16 it prunes back to 8.
-/// - A publisher sends to its mesh and, if that is smaller than 8, to further subscribers: a message that follows a
-///   subscription at once needs no mesh at all. No flood: an update must not cost as many copies as there are members.
-/// - A heartbeat of 300 ms (first after 100 ms) tells others what they may have missed. What was heard in the last
-///   1.2 s is offered, what was heard in the last 3.6 s can be had: time for a slow round trip.
-/// - A peer that leaves a topic may be back after 1 s, not 10: paths move.
+///   each other make a full mesh, without randomness. Above 16 it prunes back to 8.
+/// - A publisher sends to its mesh and, if that is smaller than 8, to further subscribers, so that a message right
+///   after a subscription needs no mesh. No flood: an update must not cost as many copies as there are members.
+/// - A heartbeat of 300 ms (first after 100 ms) tells others which messages they may have missed. Messages of the last
+///   1.2 s are offered, those of the last 3.6 s can be requested, which allows a slow round trip.
+/// - A peer that leaves a topic may return after 1 s instead of 10, since paths move.
 pub(crate) fn gossip(keypair: &Keypair) -> Result<Gossip, String> {
     let config = ConfigBuilder::default()
         .validation_mode(ValidationMode::Strict)
@@ -106,7 +104,7 @@ pub(crate) fn gossip(keypair: &Keypair) -> Result<Gossip, String> {
     Gossip::new_with_subscription_filter(authenticity, config, filter).map_err(str::to_owned)
 }
 
-/// Length-prefixed, so that no topic and data can be read as another pair.
+/// Length-prefixed, so that no two pairs of topic and data give the same bytes.
 fn message_id(message: &Message) -> MessageId {
     let topic = message.topic.as_str();
     let mut hasher = blake3::Hasher::new();

@@ -1,4 +1,4 @@
-//! The identity of a peer: an ed25519 key, in a file that only its owner may read.
+//! The identity of a peer: an ed25519 key in a file that only its owner may read.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -9,16 +9,15 @@ use libp2p::identity::{Keypair, PublicKey, ed25519};
 
 use crate::names::PeerKey;
 
-/// A key in libp2p's own encoding takes 68 bytes; anything much larger is not a key.
+/// A key in libp2p's own encoding takes 68 bytes; a much larger file is not a key.
 const KEY_FILE_BYTES: u64 = 1024;
 
-/// A peer's secret key. Its signatures can be checked against its [`PeerKey`].
+/// A peer's secret key. [`PeerKey`] verifies its signatures.
 #[derive(Clone)]
 pub struct Identity {
     keypair: ed25519::Keypair,
 }
 
-/// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("the key file {path}: {error}")]
@@ -28,12 +27,12 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// A new peer that is kept nowhere.
+    /// A new identity that is not stored.
     pub fn generate() -> Self {
         Self { keypair: ed25519::Keypair::generate() }
     }
 
-    /// The identity in this file, or a new one that [`Identity::keep`] writes there once it is certain to be used.
+    /// The identity in this file, or a new one that [`Identity::keep`] stores there once it is certain to be used.
     pub fn load_or_generate(path: &Path) -> Result<Self, IdentityError> {
         match File::open(path) {
             Ok(file) => Self::read(&file, path),
@@ -42,7 +41,7 @@ impl Identity {
         }
     }
 
-    /// Writes the key, unless it is there already.
+    /// Writes the key, unless the file exists.
     pub fn keep(&self, path: &Path) -> Result<(), IdentityError> {
         match self.write(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
@@ -52,7 +51,7 @@ impl Identity {
         }
     }
 
-    /// The public half.
+    /// The public key.
     pub fn key(&self) -> PeerKey {
         PeerKey(self.keypair.public().to_bytes())
     }
@@ -75,7 +74,7 @@ impl Identity {
         keypair.map(|keypair| Self { keypair }).ok_or_else(|| IdentityError::NotAKey(path.to_owned()))
     }
 
-    /// Written whole under another name first, then linked: a crash leaves no half key, and no key is replaced.
+    /// Written to a temporary file, then linked: a crash leaves no partial key, and no key is replaced.
     fn write(&self, path: &Path) -> std::io::Result<()> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(folder)?;
@@ -102,7 +101,7 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// Makes a key file readable by its owner alone.
+/// Makes a key file readable only by its owner.
 fn keep_private(file: &File) -> std::io::Result<()> {
     #[cfg(unix)]
     {
@@ -116,30 +115,30 @@ fn keep_private(file: &File) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether this peer signed these bytes. A key that is no point on the curve signed nothing.
+/// Whether this peer signed these bytes. False for a key that is not a point on the curve.
 pub fn verify(peer: PeerKey, message: &[u8], signature: &[u8]) -> bool {
     ed25519::PublicKey::try_from_bytes(&peer.0).is_ok_and(|key| key.verify(message, signature))
 }
 
-/// A peer's key as people write it: 64 hexadecimal digits, or libp2p's name for it.
+/// A peer's key from text: 64 hexadecimal digits, or libp2p's peer id.
 pub fn key_of(text: &str) -> Option<PeerKey> {
     text.parse().ok().or_else(|| peer_key(&text.parse().ok()?))
 }
 
-/// The program and its version, as peers introduce themselves.
+/// The program and its version, for identify.
 pub(crate) fn agent_version() -> String {
     format!("pathswarm/{}", env!("CARGO_PKG_VERSION"))
 }
 
-/// libp2p's name for a peer; none if the key is no point on the curve.
+/// libp2p's peer id; `None` if the key is not a point on the curve.
 pub(crate) fn peer_id(peer: PeerKey) -> Option<PeerId> {
     let key = ed25519::PublicKey::try_from_bytes(&peer.0).ok()?;
     Some(PublicKey::from(key).to_peer_id())
 }
 
-/// The key inside libp2p's name; none if that peer has another kind of key.
+/// The key in libp2p's peer id; `None` for another kind of key.
 pub(crate) fn peer_key(peer: &PeerId) -> Option<PeerKey> {
-    // Short keys stand in the name itself: code 0 is the "identity" hash.
+    // A short key is contained in the id: code 0 is the "identity" hash.
     let multihash: &libp2p::multihash::Multihash<64> = peer.as_ref();
     if multihash.code() != 0 {
         return None;
@@ -152,7 +151,7 @@ pub(crate) fn peer_key(peer: &PeerId) -> Option<PeerKey> {
 mod tests {
     use super::*;
 
-    /// As a peer does when it starts.
+    /// As a starting peer does.
     fn kept(path: &Path) -> Result<Identity, IdentityError> {
         let identity = Identity::load_or_generate(path)?;
         identity.keep(path)?;

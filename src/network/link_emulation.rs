@@ -1,13 +1,12 @@
-//! Emulates links that are slower and longer than loopback, for swarms on one machine. All bytes that a peer sends and
-//! receives pass its own line, on whatever connection they are.
+//! Emulates slower and longer links than loopback, for swarms on one machine. All bytes of a peer go through its own up
+//! and down lines, whatever their connection.
 //!
-//! A byte leaves when the line up has room for it and arrives half a round trip later; what it brings is read as fast as
-//! the line down allows. A line holds a tenth of a second's worth of what waits, as a router does; further writers
-//! wait. Nor does more leave on a connection than its way holds before the other side has read what came, whatever
-//! this machine's sockets could take: what is said next would lie behind it.
-//! It lies under encryption and multiplexing, so handshakes, gossip, questions and blobs are all shaped, and share the
-//! line. Streams cannot lose bytes: what a lost packet comes to is that it, and all behind it on the same connection, come a
-//! round trip later, when it has been sent again. The sender's congestion window is not made smaller by it.
+//! A byte leaves when the up line is free and arrives half a round trip later; it is then read as fast as the down line
+//! allows. A line buffers a tenth of a second, as a router does; further writers wait. A connection also limits the
+//! bytes in flight, whatever this machine's sockets could take, since later messages would wait behind them. The
+//! emulation lies below encryption and multiplexing, so handshakes, gossip, requests and blobs all share the line.
+//! Streams cannot lose bytes, so a lost packet is modelled as a retransmission: it arrives a round trip later, as does
+//! everything behind it on the same connection. The sender's congestion window does not shrink.
 
 use std::io;
 use std::pin::Pin;
@@ -30,31 +29,31 @@ use tokio::time::Sleep;
 
 use crate::config::Link;
 
-/// What may wait before a line.
+/// Buffer before a line.
 const BEFORE_A_LINE: Duration = Duration::from_millis(100);
 
-/// Timers and threads of a busy machine are late by so much: a line that was not used for so long makes up for it.
+/// Timers and threads of a busy machine are late by this much; an idle line may make up for it.
 const LATE_BY: Duration = Duration::from_millis(20);
 
-/// Bytes of a packet, which is the unit of loss.
+/// Bytes of a packet, the unit of loss.
 const PACKET_BYTES: usize = 1_400;
 
-/// Taken from a writer at a time.
+/// Bytes taken from a writer at a time.
 const MOST_BYTES: usize = 10 * PACKET_BYTES;
 
-/// Writes on their way on one connection, however small; beyond it, writers wait.
+/// Writes in flight on one connection, however small; beyond it, writers wait.
 const IN_FLIGHT_WRITES: usize = 1 << 14;
 
-/// On the slowest of ways as much may be on the way on one connection: no less than a frame of its multiplexer.
+/// Least bytes in flight on one connection: a frame of its multiplexer.
 const LEAST_IN_FLIGHT_BYTES: u64 = 1 << 16;
 
-/// What this machine's sockets hold of a connection.
+/// Socket buffers of a connection.
 const SOCKET_BYTES: usize = 1 << 16;
 
 /// One direction of a peer's link.
 struct Line {
     bytes_per_s: u64,
-    /// When all that has been given to it will have passed.
+    /// When all bytes given to it will have passed.
     free_at: Mutex<Instant>,
 }
 
@@ -64,11 +63,11 @@ impl Line {
     }
 
     fn lock(&self) -> MutexGuard<'_, Instant> {
-        // A moment is always one.
+        // An instant is always valid.
         self.free_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When so many more bytes have passed.
+    /// Queues bytes. Returns when they have passed.
     fn transmit(&self, now: Instant, bytes: usize) -> Instant {
         let mut free_at = self.lock();
         let takes = Duration::from_nanos((bytes as u64).saturating_mul(1_000_000_000) / self.bytes_per_s.max(1));
@@ -76,7 +75,7 @@ impl Line {
         *free_at
     }
 
-    /// How long a writer has to wait before there is room.
+    /// How long a writer has to wait for buffer space.
     fn full_for(&self, now: Instant) -> Duration {
         self.lock().saturating_duration_since(now + BEFORE_A_LINE)
     }
@@ -96,7 +95,7 @@ impl Lines {
         Self { up: Line::new(link.up_bytes_per_s, now), down: Line::new(link.down_bytes_per_s, now), link }
     }
 
-    /// How much later a write arrives because of what was lost of it: a round trip each time that all copies were.
+    /// Delay of a write by losses: one round trip for each time that all copies were lost.
     fn repeats(&self, bytes: usize) -> Duration {
         let mut rng = rand::rng();
         let mut late = Duration::ZERO;
@@ -109,14 +108,14 @@ impl Lines {
     }
 }
 
-/// TCP on such a link.
+/// TCP over an emulated link.
 pub(crate) fn shaped_tcp(keypair: &Keypair, link: Link) -> Result<Boxed<(PeerId, StreamMuxerBox)>, noise::Error> {
     let lines = Arc::new(Lines::new(link));
     let transport = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
     Ok(transport
         .map(move |stream: tcp::tokio::TcpStream, _| {
             let socket = socket2::SockRef::from(&stream.0);
-            // Where the system has its own mind, more lies in its buffers than on such a link.
+            // If the system ignores this, its buffers hold more than on such a link.
             let _ = socket.set_recv_buffer_size(SOCKET_BYTES).and_then(|()| socket.set_send_buffer_size(SOCKET_BYTES));
             Shaped::new(stream, lines.clone())
         })
@@ -126,7 +125,7 @@ pub(crate) fn shaped_tcp(keypair: &Keypair, link: Link) -> Result<Boxed<(PeerId,
         .boxed())
 }
 
-/// Bytes that have left on one connection and have not been taken on the other side.
+/// Bytes that have left on one connection and have not been read on the other side.
 struct Backlog {
     bytes: AtomicUsize,
     most: usize,
@@ -134,7 +133,7 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// As much as leaves in a round trip and what may wait before a line.
+    /// The bytes of a round trip, and of the buffer before a line.
     fn of(link: &Link) -> Self {
         let full_ms = (link.round_trip + BEFORE_A_LINE).as_millis() as u64;
         let most = (link.up_bytes_per_s.saturating_mul(full_ms) / 1_000).max(LEAST_IN_FLIGHT_BYTES);
@@ -157,10 +156,10 @@ impl Backlog {
     }
 }
 
-/// A write on its way, and when it arrives.
+/// A write in flight, and its time of arrival.
 type InFlight = (Instant, Vec<u8>);
 
-/// One connection's bytes.
+/// The bytes of one connection.
 pub(crate) struct Shaped<S> {
     inner: ReadHalf<S>,
     lines: Arc<Lines>,
@@ -190,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Shaped<S> {
     }
 }
 
-/// Writes each when its time has come, until the connection is dropped or broken.
+/// Delivers each write at its time, until the connection is dropped or fails.
 async fn arrive<S: AsyncWrite + Unpin>(
     mut arriving: mpsc::Receiver<InFlight>,
     mut sink: WriteHalf<S>,
@@ -200,7 +199,7 @@ async fn arrive<S: AsyncWrite + Unpin>(
         tokio::time::sleep_until(at.into()).await;
         let written = sink.write_all(&bytes).await.is_ok() && sink.flush().await.is_ok();
         if !written {
-            // Whoever waits for room learns that there is nobody any more.
+            // Wakes the writers that wait for buffer space.
             arriving.close();
         }
         backlog.taken(bytes.len());
@@ -208,7 +207,7 @@ async fn arrive<S: AsyncWrite + Unpin>(
             return;
         }
     }
-    // Whether the other side still hears it is of no interest.
+    // The other side may be gone.
     let _ = sink.close().await;
 }
 
@@ -244,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> AsyncWrite for Shaped<S
         Poll::Ready(Ok(taken.len()))
     }
 
-    /// Bytes that have left cannot be hurried.
+    /// Bytes in flight cannot be flushed earlier.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -264,7 +263,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Shaped<S> {
         let read = ready!(Pin::new(&mut this.inner).poll_read(context, &mut into[..most]))?;
         let now = Instant::now();
         let passed = this.lines.down.transmit(now, read);
-        // A millisecond at a time is as finely as there are timers.
+        // Timers have a resolution of one millisecond.
         if passed > now + Duration::from_millis(1) {
             this.before_reading = Some(Box::pin(tokio::time::sleep_until(passed.into())));
         }
@@ -325,7 +324,7 @@ mod tests {
         let (one, mut other) = tokio::io::duplex(1 << 10);
         let link: Link = "8mbit/100ms".parse().unwrap();
         let mut shaped = Shaped::new(Plain(one), Arc::new(Lines::new(link)));
-        // A megabyte a second: what leaves in 0.2 s, and what one write may be more.
+        // A megabyte a second: the bytes of 0.2 s, plus one write.
         let most = 200_000 + MOST_BYTES;
         let mut left = 0;
         let hears_nothing = tokio::time::timeout(Duration::from_secs(2), async {
@@ -339,12 +338,12 @@ mod tests {
         tokio::io::AsyncReadExt::read_exact(&mut other, &mut read).await.unwrap();
         assert!(shaped.write(&[7; MOST_BYTES]).await.unwrap() > 0);
         drop(other);
-        // Once it is gone, nobody waits for ever.
+        // Once it is closed, no writer waits forever.
         let gone = async { while shaped.write(&[7; MOST_BYTES]).await.is_ok() {} };
         tokio::time::timeout(Duration::from_secs(10), gone).await.unwrap();
     }
 
-    /// tokio's stream, for those who know only the other traits.
+    /// tokio's stream with the other traits.
     struct Plain(tokio::io::DuplexStream);
 
     impl AsyncRead for Plain {

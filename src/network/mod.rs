@@ -1,16 +1,17 @@
 //! The network: one task owns the libp2p swarm and never waits for application code.
 //!
-//! [`NetworkHandle`] is a cloneable way to tell the task what to do; [`NetworkEvents`] is what comes back. In the order in
-//! which a peer comes to use them:
+//! [`NetworkHandle`] is a cloneable handle to send commands to the task; [`NetworkEvents`] receives its events. In the
+//! order of a peer's use:
 //!
 //! - `identity` is its key. `swarm` builds the libp2p swarm and has the task (`swarm/actor`) that drives it.
-//! - `connectivity` leads from a peer's name to a connection: addresses, providers, relays, hole punching, reachability.
-//! - `gossip` carries messages under 4 KiB to the members of a module, `rpc` a request and its response between two peers.
-//! - `blobs` serves and fetches bytes that are named by their hash, piece by piece from several peers.
-//! - `protection` limits what one peer, or one IP address, can cost: connections, rates, bandwidth, and a score that bans.
-//! - `traffic` counts bytes, `limits` holds every bound, `link_emulation` makes loopback slow, `relay_server` is a relay.
+//! - `connectivity` leads from a peer's key to a connection: addresses, providers, relays, hole punching, reachability.
+//! - `gossip` carries messages under 4 KiB to the members of a module, `rpc` a request and its response between two
+//!   peers.
+//! - `blobs` serves and fetches bytes named by their hash, piece by piece from several peers.
+//! - `protection` limits the cost of one peer, or one IP address: connections, rates, bandwidth, and a score that bans.
+//! - `traffic` counts bytes, `limits` has every bound, `link_emulation` makes loopback slow, `relay_server` is a relay.
 //!
-//! Nothing here knows what the bytes mean: that is the protocol's business.
+//! This layer does not interpret the bytes; the protocol does.
 
 mod blobs;
 mod connectivity;

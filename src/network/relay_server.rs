@@ -1,9 +1,8 @@
-//! A relay: a small machine that every peer can reach, for the peers that others cannot reach.
+//! A relay: a machine that every peer can reach, for the peers that others cannot reach.
 //!
-//! It grants reservations and carries circuits, within bounds; tells peers whether they are reached from
-//! outside (AutoNAT v2); and is a neighbour for Kademlia, so that a newcomer that knows nothing but a relay's circuit
-//! finds the members of any module. It belongs to no run, keeps nothing but provider records, and sees only what is
-//! encrypted between others.
+//! It grants reservations and carries circuits, within bounds; tests whether peers are reachable from outside (AutoNAT
+//! v2); and is a node for Kademlia, so that a newcomer that knows only a circuit of a relay finds the members of any
+//! module. It belongs to no run, stores only provider records, and sees only encrypted traffic of others.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -35,31 +34,26 @@ use crate::network::traffic::bytes_of_connections;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Response;
 
-/// The configuration of a relay.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// Its key.
     pub identity: Identity,
-    /// Where it listens.
     pub listen: Vec<Multiaddr>,
-    /// Where others reach it, if not there.
+    /// Further addresses at which others reach it.
     pub announce: Vec<Multiaddr>,
-    /// How much it carries.
     pub bounds: RelayBounds,
 }
 
-/// How much a relay carries.
+/// Limits of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayBounds {
-    /// Peers that may hold a reservation.
     pub reservations: usize,
     /// Circuits at once.
     pub circuits: usize,
-    /// Of those, to or from one peer.
+    /// Circuits to or from one peer.
     pub circuits_per_peer: usize,
     /// Bytes through one circuit, both ways together.
     pub circuit_bytes: u64,
-    /// How long a circuit lasts.
+    /// Duration of a circuit.
     pub circuit_lasts: Duration,
 }
 
@@ -80,15 +74,14 @@ impl Default for RelayBounds {
 pub struct RelayCounts {
     /// Peers that hold a reservation.
     pub reservations: u64,
-    /// Circuits that stand.
+    /// Open circuits.
     pub circuits: u64,
     /// Circuits since the start.
     pub circuits_ever: u64,
-    /// Reservations and circuits refused since the start.
+    /// Refused reservations and circuits since the start.
     pub refused: u64,
-    /// Bytes in, of all connections: circuits, and what it takes to keep them.
+    /// Bytes in, of all connections.
     pub bytes_in: u64,
-    /// Bytes out.
     pub bytes_out: u64,
 }
 
@@ -119,7 +112,7 @@ impl Server {
     }
 }
 
-/// libp2p refuses what goes beyond one more than it is told for a peer.
+/// libp2p refuses the request after the one that exceeds the limit, hence one less.
 fn relay_config(bounds: RelayBounds) -> relay::Config {
     let per_ip = |in_a_row: u32| NonZeroU32::new(in_a_row * PEERS_PER_IP).unwrap_or(NonZeroU32::MIN);
     let in_a_row = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
@@ -140,7 +133,7 @@ fn relay_config(bounds: RelayBounds) -> relay::Config {
     .circuit_src_per_ip(per_ip(CIRCUITS_IN_A_ROW), CIRCUIT_EVERY / PEERS_PER_IP)
 }
 
-/// The transports of a peer, but none through relays; bytes are counted.
+/// The transports of a peer without relaying; bytes are counted.
 fn build_relay(identity: &Identity, bounds: RelayBounds) -> Result<(Swarm<Server>, Registry), StartError> {
     let mut metrics = Registry::default();
     let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
@@ -159,7 +152,7 @@ fn build_relay(identity: &Identity, bounds: RelayBounds) -> Result<(Swarm<Server
     Ok((swarm, metrics))
 }
 
-/// A relay that runs. Dropped, it stops.
+/// A running relay. It stops when dropped.
 pub struct Relay {
     addresses: Vec<Multiaddr>,
     counts: watch::Receiver<RelayCounts>,
@@ -190,20 +183,19 @@ impl Relay {
         Ok(Self { addresses, counts, metrics })
     }
 
-    /// Its full addresses, as a machine's profile names them under `relays`.
+    /// Its full addresses, for `relays` in a machine's profile.
     pub fn addresses(&self) -> &[Multiaddr] {
         &self.addresses
     }
 
-    /// What it has done so far.
     pub fn counts(&self) -> RelayCounts {
         let (bytes_in, bytes_out) = bytes_of_connections(&self.metrics);
         RelayCounts { bytes_in, bytes_out, ..*self.counts.borrow() }
     }
 
-    /// Waits until what it has done, bytes aside, is as wanted.
+    /// Waits until the counts, except bytes, are as wanted.
     pub async fn wait_until(&self, mut wanted: impl FnMut(&RelayCounts) -> bool) {
-        // The task ends no sooner than this relay is dropped.
+        // The task ends only after this relay is dropped.
         let _ = self.counts.clone().wait_for(|counts| wanted(counts)).await;
     }
 }
@@ -211,7 +203,7 @@ impl Relay {
 /// The task that owns the relay's swarm.
 struct Task {
     swarm: Swarm<Server>,
-    /// Its configuration says where others reach it.
+    /// Whether its configuration announces addresses.
     announced: bool,
     provider_records: ProviderRecords,
     reserved: BTreeSet<PeerId>,
@@ -242,14 +234,14 @@ impl Task {
         up.map_err(|reason| StartError::NotListening { address: address.clone(), reason })
     }
 
-    /// Where others reach it, in full. A listener on all interfaces tells of one after the other.
+    /// Its full addresses. A listener on all interfaces reports one after the other.
     async fn addresses(&mut self) -> Vec<Multiaddr> {
         let told = async {
             while let Ok(event) = tokio::time::timeout(INTERFACES_WITHIN, self.swarm.select_next_some()).await {
                 self.on_event(event);
             }
         };
-        // Peers that come at once are no reason to wait for ever.
+        // A peer that connects at once must not extend the wait forever.
         let _ = tokio::time::timeout(LISTEN_TIMEOUT, told).await;
         if self.swarm.external_addresses().next().is_none() {
             for address in self.swarm.listeners().cloned().collect::<Vec<_>>() {
@@ -283,8 +275,8 @@ impl Task {
             {
                 self.swarm.close_connection(connection);
             }
-            // Without an address a relay grants no reservations. Its own are good if nothing else was said: it is a
-            // public machine.
+            // Without an address, a relay grants no reservations. Without announced addresses, its own are used, since
+            // it is a public machine.
             SwarmEvent::NewListenAddr { address, .. } if !self.announced && !is_loopback(&address) => {
                 self.swarm.add_external_address(address);
             }

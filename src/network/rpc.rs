@@ -1,4 +1,4 @@
-//! Control: one question and one answer between two peers, each at most 256 KiB, as length-prefixed bytes.
+//! Control: one request and one response between two peers, each at most 256 KiB, as length-prefixed bytes.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use libp2p::request_response::{self, Codec, OutboundFailure, ProtocolSupport};
 use crate::network::connectivity::connect::Unreachable;
 use crate::network::limits::{CONTROL_BYTES, CONTROL_STREAMS_PER_CONNECTION, CONTROL_TIMEOUT, REQUESTS_PER_PEER};
 
-/// The protocol that makes a peer one of us. Its version changes with anything that peers must agree upon.
+/// The protocol that identifies a peer of this program. Its version changes with anything on which peers must agree.
 pub(crate) const CONTROL_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/control/1");
 
 /// Requests and responses over libp2p.
@@ -19,7 +19,6 @@ pub(crate) type Control = request_response::Behaviour<LengthPrefixed>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestToken(pub(super) u64);
 
-/// Why there is no response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     #[error(transparent)]
@@ -28,7 +27,7 @@ pub enum RequestError {
     TimedOut,
     #[error("the connection was closed before the response")]
     Closed,
-    /// The peer hung up without a response: it is busy, or has nothing to say to this.
+    /// The peer closed the stream without a response: it is busy, or refuses.
     #[error("the peer closed the stream without a response: it is busy or refuses to answer")]
     NotAnswered,
     #[error("the peer does not speak {CONTROL_PROTOCOL}")]
@@ -55,7 +54,7 @@ impl From<OutboundFailure> for RequestError {
     }
 }
 
-/// Requests and responses as this program uses them.
+/// Request-response for this program.
 pub(crate) fn control() -> Control {
     let config = request_response::Config::default()
         .with_request_timeout(CONTROL_TIMEOUT)
@@ -107,7 +106,7 @@ impl Codec for LengthPrefixed {
     }
 }
 
-/// What comes behind its length.
+/// Reads length-prefixed bytes.
 pub async fn read_prefixed<T: AsyncRead + Unpin + Send>(stream: &mut T) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
@@ -115,7 +114,7 @@ pub async fn read_prefixed<T: AsyncRead + Unpin + Send>(stream: &mut T) -> io::R
     if length > CONTROL_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("{length} bytes announced")));
     }
-    // Grows with what arrives, not with what is announced.
+    // Grows with the bytes that arrive, not with the announced length.
     let mut bytes = Vec::new();
     stream.take(length as u64).read_to_end(&mut bytes).await?;
     if bytes.len() < length {

@@ -1,41 +1,40 @@
-//! How many payload bytes have gone each way, by kind.
+//! Counts of payload bytes in each direction, by kind.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use libp2p::metrics::Registry;
 
-/// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From this peer.
     Up,
-    /// To it.
+    /// To this peer.
     Down,
 }
 
-/// Payload bytes since the start, as this layer hands them to libp2p and gets them from it. Not in it: encryption,
-/// framing, identify, ping, Kademlia, and gossip's copies: a message counts once when published, however many mesh
-/// peers it goes to, once when it first arrives, and not when it is passed on. Blob bytes count as they move, so a
-/// transfer that breaks off counts for what it moved.
+/// Payload bytes since the start, as exchanged with libp2p. Encryption, framing, identify, ping and Kademlia are not
+/// included, nor are gossip's copies: a message counts once when published, to however many mesh peers, once when it
+/// first arrives, and not when it is forwarded. Blob bytes count as they move, so an interrupted transfer counts for
+/// its moved bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Published to modules.
     pub gossip_sent: u64,
-    /// Heard on modules.
+    /// Received from modules.
     pub gossip_received: u64,
-    /// Requests sent and responses given.
+    /// Requests and responses sent.
     pub control_sent: u64,
-    /// Requests heard and responses got.
+    /// Requests and responses received.
     pub control_received: u64,
     /// Served to others.
     pub blobs_sent: u64,
     /// Fetched from others.
     pub blobs_received: u64,
-    /// Gossip messages dropped because the application was slow to take them.
+    /// Gossip messages dropped because the application was slow.
     pub gossip_dropped: u64,
 }
 
-/// The same, while it is being counted.
+/// The running counts.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub gossip_sent: Counter,
@@ -47,7 +46,7 @@ pub(crate) struct Counters {
     pub gossip_dropped: Counter,
 }
 
-/// One number that several tasks add to.
+/// A number to which several tasks add.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -62,7 +61,7 @@ impl Counter {
 }
 
 impl Counters {
-    /// Bytes of gossip, questions and answers.
+    /// Bytes of gossip, requests and responses.
     pub(crate) fn messages(&self, direction: Direction) -> u64 {
         match direction {
             Direction::Up => self.gossip_sent.get() + self.control_sent.get(),
@@ -84,10 +83,10 @@ impl Counters {
 }
 
 /// Bytes in and out of all connections whose transport counts into this registry. libp2p counts for Prometheus, so they
-/// are read from the text that Prometheus would get.
+/// are read from the text for Prometheus.
 pub(crate) fn bytes_of_connections(metrics: &Registry) -> (u64, u64) {
     let mut text = String::new();
-    // Into a string nothing fails.
+    // Writing to a string does not fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, metrics);
     let of = |direction: &str| {
         let lines = text.lines().filter(|line| !line.starts_with('#') && line.contains(direction));

@@ -1,11 +1,11 @@
-//! What progress knows: the latest of each peer, the stage, and how long the rest takes. Time is passed in.
+//! The state of progress: the latest report of each peer, the stage, and the remaining time. Time is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::event::{PeerProgress, ProgressEvent};
 
-/// The latest of everything that was sent.
+/// The latest of all reports.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     peers: BTreeMap<String, PeerProgress>,
@@ -23,16 +23,16 @@ pub(super) struct Stage {
     pace: Pace,
 }
 
-/// From when and from where speed is measured.
+/// Start of the measurement of speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pace {
     since: Duration,
-    /// Steps that had been made before we looked, which say nothing about speed.
+    /// Steps made before the measurement, which do not count for the speed.
     before: u64,
 }
 
 impl Pace {
-    /// How long the rest takes at the speed so far.
+    /// Remaining time at the speed so far.
     fn remaining(self, done: u64, total: u64, now: Duration) -> Option<Duration> {
         let made = done.checked_sub(self.before).filter(|made| *made > 0)?;
         let elapsed = now.checked_sub(self.since)?;
@@ -41,7 +41,6 @@ impl Pace {
     }
 }
 
-/// How much of something is done.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Portion {
     pub(super) name: String,
@@ -74,7 +73,7 @@ impl Board {
         self.peers.insert(peer.peer.clone(), peer.clone());
     }
 
-    /// The peers that changed since this was last asked, by name.
+    /// The peers that changed since the last call, by name.
     pub(super) fn take_changed(&mut self) -> Vec<&PeerProgress> {
         std::mem::take(&mut self.changed).iter().filter_map(|name| self.peers.get(name)).collect()
     }
@@ -87,7 +86,7 @@ impl Board {
         Some(Portion { name: "all steps".to_owned(), done, total, remaining: pace.remaining(done, total, now) })
     }
 
-    /// The stage that is under way.
+    /// The current stage.
     pub(super) fn stage(&self, now: Duration) -> Option<Portion> {
         let Stage { name, done, total, pace } = self.stage.clone()?;
         Some(Portion { name, done, total, remaining: pace.remaining(done, total, now) })
@@ -95,7 +94,6 @@ impl Board {
 }
 
 impl Portion {
-    /// For people.
     pub(super) fn line(&self) -> String {
         let Self { name, done, total, remaining } = self;
         let percent = (u128::from(*done) * 100).checked_div(u128::from(*total)).unwrap_or(0);
@@ -104,7 +102,6 @@ impl Portion {
     }
 }
 
-/// A peer's line, for people.
 pub(super) fn peer_line(peer: &PeerProgress) -> String {
     let PeerProgress { peer: name, phase, phases, step, steps, loss, tokens_per_s, waiting } = peer;
     let mut line = format!("{name}  phase {phase}/{phases}  step {step:>3}/{steps}");

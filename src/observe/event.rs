@@ -1,13 +1,13 @@
-//! What a program tells of its progress.
+//! Progress events.
 
 use serde::{Serialize, Serializer};
 
-/// Where one peer is.
+/// Progress of one peer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PeerProgress {
     /// A short name for people.
     pub peer: String,
-    /// The phase it is in, counted from 1.
+    /// The current phase, counted from 1.
     pub phase: u64,
     pub phases: u64,
     /// Inner steps made in this phase, over all paths that this peer trains.
@@ -18,16 +18,13 @@ pub struct PeerProgress {
     pub loss: Option<f64>,
     /// Tokens trained on in a second.
     pub tokens_per_s: Option<f64>,
-    /// What it waits for and why.
     pub waiting: Option<Waits>,
 }
 
-/// What a peer waits for, as a line for people and as the protocol's value for programs.
+/// What a peer waits for, as a line for people and as a value for programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waits {
-    /// For people.
     pub words: String,
-    /// For programs.
     pub value: serde_json::Value,
 }
 
@@ -43,33 +40,22 @@ impl PeerProgress {
         (self.phase.saturating_sub(1)).saturating_mul(self.steps).saturating_add(self.step).min(self.total())
     }
 
-    /// Inner steps in all.
     pub fn total(&self) -> u64 {
         self.phases.saturating_mul(self.steps)
     }
 }
 
-/// What a program tells of its progress.
+/// A report of a program's progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum ProgressEvent {
-    /// A peer moved on.
+    /// A peer made progress.
     Peer(PeerProgress),
-    /// A part of the work that comes before or after the peers', such as "tokenizer". It ends with `done == total`.
-    Stage {
-        /// What is being done.
-        name: String,
-        /// How much of it.
-        done: u64,
-        /// Out of how much.
-        total: u64,
-    },
-    /// A line that stays.
-    Note {
-        /// The line.
-        text: String,
-    },
-    /// What came out, for programs: an object that names its own `event`. People are shown a table instead.
+    /// Work before or after the peers' training, such as "tokenizer". It ends with `done == total`.
+    Stage { name: String, done: u64, total: u64 },
+    /// A line that stays on the screen.
+    Note { text: String },
+    /// The result for programs: an object with its own `event`. People see a table instead.
     #[serde(untagged)]
     Result(serde_json::Value),
 }

@@ -1,4 +1,4 @@
-//! The log: `tracing` to a file in the run's folder that never grows beyond a bound, and never over the progress.
+//! The log: `tracing` to a file in the run's folder. Its size is bounded, and it never overwrites the progress display.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,13 +9,12 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// A log file is put aside when it is this long; one older one is kept, so a run's log takes at most twice this.
+/// A log file of this size is renamed, and one older file is kept, so a run's log takes at most twice this.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
-/// Lines that may wait for the disk; what comes beyond is left out, so that logging never stalls the work.
+/// Lines that may wait for the disk. Further lines are dropped, so that logging never stalls the work.
 const WAITING_LINES: usize = 8192;
 
-/// Why there is no log.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
     #[error("cannot write the log {}: {reason}", path.display())]
@@ -26,19 +25,19 @@ pub enum LoggingError {
     Twice,
 }
 
-/// Writes what waits when dropped.
+/// Writes the waiting lines when dropped.
 #[derive(Debug)]
 #[must_use = "the log ends when this is dropped"]
 pub struct LogGuard {
     _worker: WorkerGuard,
 }
 
-/// How much is logged: a level, or filters as `tracing` has them.
+/// A level, or filters in the form of `tracing`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter(String);
 
 impl LogFilter {
-    /// What `RUST_LOG` says; none if it is empty or not set.
+    /// From `RUST_LOG`; `None` if it is empty or not set.
     pub fn from_environment() -> Result<Option<Self>, LoggingError> {
         let text = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty());
         text.map(|text| text.parse()).transpose()
@@ -52,7 +51,7 @@ impl Default for LogFilter {
 }
 
 impl LogFilter {
-    /// A bare level is ours: the libraries below say much, so they are held to warnings.
+    /// A bare level applies to this crate; libraries only log warnings.
     fn of_level(level: LevelFilter) -> Self {
         Self(if level == LevelFilter::OFF { "off".to_owned() } else { format!("warn,pathswarm={level}") })
     }
@@ -65,7 +64,7 @@ impl FromStr for LogFilter {
         if let Ok(level) = text.parse() {
             return Ok(Self::of_level(level));
         }
-        // A lone word would be taken for the name of a module, and nothing be logged.
+        // A single word would be taken for the name of a module, and nothing would be logged.
         match text.contains(['=', ',']) && EnvFilter::try_new(text).is_ok() {
             true => Ok(Self(text.to_owned())),
             false => Err(LoggingError::Level { text: text.to_owned() }),
@@ -73,7 +72,7 @@ impl FromStr for LogFilter {
     }
 }
 
-/// Logs to `pathswarm.log` in a folder, which must exist.
+/// Logs to `pathswarm.log` in an existing folder.
 pub fn start(folder: &Path, filter: &LogFilter) -> Result<LogGuard, LoggingError> {
     let path = folder.join("pathswarm.log");
     let file = BoundedFile::open(path.clone(), MAX_FILE_BYTES).map_err(|reason| LoggingError::File { path, reason })?;
@@ -84,7 +83,7 @@ pub fn start(folder: &Path, filter: &LogFilter) -> Result<LogGuard, LoggingError
     Ok(LogGuard { _worker: worker })
 }
 
-/// A file that is put aside as `NAME.1` before it grows beyond a bound.
+/// A file that is renamed to `NAME.1` before it exceeds a bound.
 struct BoundedFile {
     path: PathBuf,
     file: File,

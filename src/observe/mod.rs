@@ -1,7 +1,7 @@
-//! What a program shows while it works: progress for somebody who watches, a log for somebody who looks later.
+//! Display of a running program: progress for the terminal, and a log file.
 //!
-//! A program sends each [`ProgressEvent`] to a [`Progress`]; its thread keeps the newest of each peer on a `board` and shows
-//! them in one of the `views`. [`logging`] writes the log file.
+//! A program sends each [`ProgressEvent`] to a [`Progress`]. Its thread keeps the newest event of each peer on a
+//! `board` and shows them in one of the `views`. [`logging`] writes the log file.
 
 mod board;
 mod event;

@@ -1,6 +1,6 @@
-//! Progress: a program sends events from any thread; one thread shows them, on a terminal, as lines, or as JSON Lines.
+//! Progress: a program sends events from any thread; one thread shows them on a terminal, as lines, or as JSON Lines.
 //!
-//! Sending never waits for a slow terminal or a full pipe, save for results and notes, of which none may be lost.
+//! Sending never waits for a slow terminal or a full pipe, except for results and notes, which must not be lost.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -10,10 +10,10 @@ use super::board::Board;
 use super::event::{PeerProgress, ProgressEvent};
 use super::views::{Screen, View};
 
-/// Events that may wait to be shown: a second's worth of 256 peers that make four steps in it.
+/// Events that may wait: one second of 256 peers with four steps a second.
 const MAILBOX: usize = 1024;
 
-/// How often the total is shown, and how often plain lines may repeat.
+/// Interval of the total, and least interval of plain lines.
 const TICK: Duration = Duration::from_secs(5);
 
 enum Message {
@@ -21,7 +21,7 @@ enum Message {
     Stop,
 }
 
-/// A handle to send events with. Cheap to clone; sending after the end is ignored.
+/// A handle to send events. Cheap to clone; sending after the end is ignored.
 #[derive(Clone, Debug)]
 pub struct Progress {
     mailbox: SyncSender<Message>,
@@ -40,9 +40,9 @@ impl Progress {
         (Self { mailbox }, guard)
     }
 
-    /// Shows an event. Where a peer or a stage is, is left out if the screen cannot follow.
+    /// Shows an event. Events of peers and stages are dropped if the display is too slow.
     pub fn send(&self, event: ProgressEvent) {
-        // An error means that nobody watches any more, or that a newer event will follow: neither stops the work.
+        // An error means that the display has ended, or that a newer event will follow. Neither stops the work.
         match event {
             ProgressEvent::Peer(_) | ProgressEvent::Stage { .. } => {
                 let _ = self.mailbox.try_send(Message::Event(event));
@@ -53,12 +53,10 @@ impl Progress {
         }
     }
 
-    /// Shows a peer.
     pub fn peer(&self, peer: PeerProgress) {
         self.send(ProgressEvent::Peer(peer));
     }
 
-    /// Shows how far a stage is.
     pub fn stage(&self, name: &str, done: u64, total: u64) {
         self.send(ProgressEvent::Stage { name: name.to_owned(), done, total });
     }
@@ -68,13 +66,13 @@ impl Progress {
         self.send(ProgressEvent::Note { text: text.into() });
     }
 
-    /// Hands what came out to programs: an object that names its `event`.
+    /// Passes a result to programs: an object with an `event`.
     pub fn result(&self, value: serde_json::Value) {
         self.send(ProgressEvent::Result(value));
     }
 }
 
-/// Ends the showing when dropped, after everything sent before has been shown.
+/// Ends the display when dropped, after all earlier events.
 #[derive(Debug)]
 #[must_use = "progress ends when this is dropped"]
 pub struct ProgressGuard {
@@ -84,7 +82,7 @@ pub struct ProgressGuard {
 
 impl Drop for ProgressGuard {
     fn drop(&mut self) {
-        // Errors mean that the worker has gone already.
+        // Errors mean that the worker has ended already.
         let _ = self.mailbox.send(Message::Stop);
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();

@@ -1,4 +1,4 @@
-//! The three ways in which progress is shown.
+//! The three views of progress.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write, stdout};
@@ -10,22 +10,21 @@ use serde_json::json;
 use super::board::{Board, Portion, peer_line};
 use super::event::ProgressEvent;
 
-/// Peers that get a line of their own; a terminal has no room for more, and neither has a reader.
+/// Peers with a line of their own, bounded by the height of a terminal.
 const MOST_LINES: usize = 16;
 
-/// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// A line per peer that changes in place, and a bar.
+    /// A line for each peer that changes in place, and a bar.
     Terminal,
-    /// Lines on standard output, few enough to read.
+    /// Lines on standard output at a low rate.
     Plain,
     /// JSON Lines on standard output, one for each event.
     Json,
 }
 
 impl View {
-    /// JSON if asked for, else bars if both standard output and standard error are a terminal, else plain lines.
+    /// JSON if requested, else bars if standard output and standard error are terminals, else plain lines.
     pub fn choose(json: bool) -> Self {
         use std::io::{IsTerminal, stderr, stdout};
         if json {
@@ -38,7 +37,7 @@ impl View {
     }
 }
 
-/// Shows what happens. A reader that has gone away stops the showing, never the work.
+/// Shows events. If its reader goes away, the display stops, but the work does not.
 pub(super) enum Screen {
     Terminal(Terminal),
     Plain(Box<dyn Write + Send>),
@@ -68,7 +67,7 @@ impl Screen {
         self.keep_if(written);
     }
 
-    /// Shows what is bounded in rate.
+    /// Shows everything with a bounded rate.
     pub(super) fn tick(&mut self, board: &mut Board, now: Duration) {
         let written = match self {
             Self::Terminal(terminal) => {
@@ -85,7 +84,7 @@ impl Screen {
         self.keep_if(written);
     }
 
-    /// Shows what a bounded rate has held back.
+    /// Shows what the bounded rate has delayed.
     pub(super) fn end(&mut self, board: &mut Board, now: Duration) {
         match self {
             Self::Plain(out) => {
@@ -129,7 +128,7 @@ fn plain_lines(out: &mut dyn Write, board: &mut Board, now: Duration) -> io::Res
     }
 }
 
-/// A line per peer that changes in place, and a bar for the stage that is under way or else for all steps.
+/// A line for each peer that changes in place, and a bar for the current stage or for all steps.
 pub(super) struct Terminal {
     lines: MultiProgress,
     peers: BTreeMap<String, ProgressBar>,
@@ -188,7 +187,7 @@ pub(super) mod tests {
     use super::*;
     use crate::observe::PeerProgress;
 
-    /// A writer that a test can look into.
+    /// A writer whose output a test can read.
     #[derive(Clone, Default)]
     pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 

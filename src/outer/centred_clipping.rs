@@ -1,22 +1,20 @@
-//! Centred clipping: no contribution to an update is further from a centre than the median contribution. The centre is
-//! the mean of recent averages.
+//! Centred clipping bounds the distance of each contribution from the module's recent average.
 //!
-//! Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization" (ICML 2021), with a centre `v`,
+//! Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization" (ICML 2021). With a centre `v`,
 //! contributions `Δ_i` and a radius `r`:
 //!
 //! ```text
 //! v + mean[(Δ_i − v) · min(1, r / ‖Δ_i − v‖)]
 //! ```
 //!
-//! This is the mean of the contributions after each one was moved towards `v` until its distance is at most `r`. A
-//! contribution within the radius is added unchanged, bit for bit. Weights and the exact sum stay the same, and a
-//! Byzantine peer moves the mean by at most `r` times its share. There is one iteration and hence two passes: one for
-//! the distances, one for the sum. `r` is the median distance, the lower one of an even number. `v` follows from the
-//! state before the update, which all members have. The momentum is a sum of past averages, each weighted `β` times as
-//! much as the next. Divided by the sum of these weights, and by the rescale factor of averages, it is their mean.
-//! Without momentum this is the last average itself.
+//! This is the mean of the contributions, each moved towards `v` until its distance is at most `r`. Contributions
+//! within `r` are added unchanged, bit for bit, with the same weights and exact sum; a Byzantine path moves the mean by
+//! at most `r` times its share. One round takes two passes: distances, then the sum. `r` is the median distance, the
+//! lower one of an even number. `v` follows from the state before the update, which all members have: the momentum is a
+//! sum of past averages with weights that fall by `β`. Divided by the sum of these weights, and by the factor that
+//! rescales averages, it is their mean. Without momentum it is the last average.
 //!
-//! Distances are f64, added in a stated order. Each operation is a single correctly rounded one, and none are fused.
+//! Distances are f64, added in a fixed order. Each operation is one correctly rounded one, without fusing.
 
 use rayon::prelude::*;
 
@@ -25,7 +23,7 @@ use super::rescale::rescale_factor;
 use super::state::ModuleState;
 use crate::config::OuterConfig;
 
-/// The clipping of the contributions to one update, in their order.
+/// The contributions to one update, in their order.
 #[derive(Clone, Debug)]
 pub struct CentredClipping {
     centre: Vec<f32>,
@@ -33,10 +31,10 @@ pub struct CentredClipping {
 }
 
 impl CentredClipping {
-    /// Clipping around the centre of a state, for an update whose average is rescaled for this many paths.
+    /// Centred on the state's momentum, for an update whose average is rescaled for so many paths.
     pub fn around(state: &ModuleState, paths: usize, outer: &OuterConfig) -> Self {
         let factor = f64::from(outer.momentum);
-        // The sum of β^k over the updates so far. Once a term no longer changes it, the following ones do not either.
+        // The sum of β^k over the updates so far, cut off where further terms change nothing.
         let (mut sum, mut power) = (0.0f64, 1.0f64);
         for _ in 0..state.version.0 {
             let more = sum + power;
@@ -50,12 +48,12 @@ impl CentredClipping {
         Self { centre: centre.map(|value| (f64::from(*value) / scale) as f32).collect(), distances: Vec::new() }
     }
 
-    /// The first pass: measures the distance of a contribution from the centre.
+    /// First pass: the distance of a contribution from the centre.
     pub fn measure(&mut self, values: &[f32]) {
         self.distances.push(self.distance(values));
     }
 
-    /// The second pass: clips a contribution before it is added.
+    /// Second pass: clips a contribution before it is added.
     pub fn clip(&self, values: &mut [f32]) {
         let (distance, radius) = (self.distance(values), self.radius());
         if distance <= radius {
@@ -111,18 +109,18 @@ mod tests {
     }
 
     #[test]
-    fn a_contribution_beyond_the_median_distance_is_moved_to_it() {
+    fn what_is_further_than_the_middle_one_is_drawn_to_its_distance() {
         // Distances from (1, 0): 1, 2, 5, 10, 2.
         let contributions = [[2.0, 0.0], [1.0, 2.0], [4.0, 4.0], [-9.0, 0.0], [1.0, -2.0]].map(Vec::from);
         let around = CentredClipping::around(&state(1, &[1.0, 0.0]), 5, &outer(0.9, Rescale::None));
         let drawn = [[2.0, 0.0], [1.0, 2.0], [2.2, 1.6], [-1.0, 0.0], [1.0, -2.0]].map(Vec::from);
         assert_eq!(clipped(around.clone(), &contributions), drawn);
-        // Of an even number, the lower median.
+        // The lower median of an even number.
         assert_eq!(clipped(around, &contributions[..2])[1], [1.0, 1.0]);
     }
 
     #[test]
-    fn the_centre_is_the_mean_of_past_averages_or_the_last_one_without_momentum() {
+    fn the_centre_is_the_mean_of_past_averages_and_without_momentum_the_last() {
         let none = CentredClipping::around(&state(0, &[0.0; 2]), 4, &outer(0.9, Rescale::SqrtPaths));
         assert_eq!(none.centre, [0.0; 2]);
         let last = CentredClipping::around(&state(7, &[3.0, -1.0]), 4, &outer(0.0, Rescale::None));
@@ -130,13 +128,13 @@ mod tests {
         // Averages of √4·1, then √4·2, with β = 1/2: the momentum is 2/2 + 4 = 5, and 1 counts half as much as 2.
         let two = CentredClipping::around(&state(2, &[5.0]), 4, &outer(0.5, Rescale::SqrtPaths));
         assert_eq!(two.centre, [(5.0f64 / 3.0) as f32]);
-        // After many updates the sum is 1 / (1 − β).
+        // After many updates, the sum is 1 / (1 − β).
         let long = CentredClipping::around(&state(u64::MAX, &[8.0]), 1, &outer(0.5, Rescale::SqrtPaths));
         assert_eq!(long.centre, [4.0]);
     }
 
     #[test]
-    fn chunks_and_threads_do_not_change_the_result() {
+    fn chunks_and_threads_change_nothing() {
         let wave =
             |phase: f32| (0..2 * CHUNK_VALUES + 17).map(|i| (i as f32 * 0.001 + phase).sin()).collect::<Vec<f32>>();
         let contributions: Vec<Vec<f32>> = (0..5).map(|at| wave(at as f32)).collect();
@@ -149,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equal_contributions_stay_the_same_to_the_bit(
+        fn equal_contributions_are_as_they_were_to_the_bit(
             values in prop::collection::vec(-2.0f32..2.0, 6),
             momentum in prop::collection::vec(-20.0f32..20.0, 6),
             (count, version) in (1usize..9, 0u64..40),
@@ -160,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn byzantine_contributions_below_half_move_the_mean_no_further_than_the_furthest_honest_one(
+        fn byzantine_ones_that_are_fewer_than_half_move_the_mean_no_further_than_an_honest_one_is_off(
             honest in prop::collection::vec(prop::collection::vec(-1.0f32..1.0, 4), 3..6),
             far in prop::collection::vec(-60_000.0f32..60_000.0, 4),
         ) {

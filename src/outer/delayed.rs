@@ -1,9 +1,9 @@
-//! Delayed Nesterov momentum, for the asynchronous mode, where contributions arrive one by one.
+//! Nesterov's momentum for contributions that arrive one by one (asynchronous mode): the momentum is delayed.
 //!
-//! If the momentum moved with every contribution, it would carry each of them many times over. So it moves once a
-//! round, when as much weight has arrived as all the module's paths have together (Liu et al., "Asynchronous Local-SGD
-//! Training for Language Modeling", 2024, algorithm 3, with c = 0). An update may count several contributions. `s` is
-//! its share of a round, `d` its average outer gradient, `β` the momentum factor and `η` the learning rate:
+//! Momentum that moved with every contribution would apply each of them many times. So it moves once per round, when
+//! the gathered weight equals that of all the module's paths (Liu et al., "Asynchronous Local-SGD Training for Language
+//! Modeling", 2024, algorithm 3, with c = 0). An update may count several contributions. `s` is its share of a round,
+//! `d` its average outer gradient, `β` the momentum factor and `η` the learning rate:
 //!
 //! ```text
 //! S ← S + s·d
@@ -11,15 +11,15 @@
 //! when a round is full:     m ← β·m + S,   θ ← θ − η·(s·d + β·m),   S ← 0
 //! ```
 //!
-//! With `N` equal paths and one contribution per update, `s` is 1/N, and this is the paper's rule. With all paths in
-//! every update, `s` is 1, every update fills its round, and this is [`nesterov::step`](super::nesterov::step), bit for
-//! bit. Each operation is a single correctly rounded f32 operation, in this order, and none are fused.
+//! With `N` equal paths and one contribution an update, `s` is 1/N and this is the paper's rule. With all paths in
+//! every update `s` is 1, every update fills its round, and this is [`nesterov::step`](super::nesterov::step), bit for
+//! bit. Each operation is one correctly rounded f32 operation, in this order, without fusing.
 
 use rayon::prelude::*;
 
 use super::CHUNK_VALUES;
 
-/// The share of a round that an update is: the weight that it counts, out of the weight of all the module's paths.
+/// The share of a round in an update: its weight, divided by the weight of all the module's paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     weight: u64,
@@ -30,29 +30,29 @@ impl Share {
     /// A full round.
     pub const FULL: Self = Self { weight: 1, full_weight: 1 };
 
-    /// The share `weight` of `full_weight`, limited to a full round. Contributions that accumulated while a module
-    /// stood still move it no further than one round.
+    /// `weight` of `full_weight`, at most a full round: contributions that accumulated while a module stood still move
+    /// it no further than one round.
     pub fn new(weight: u64, full_weight: u64) -> Self {
         let full_weight = full_weight.max(1);
         Self { weight: weight.min(full_weight), full_weight }
     }
 
-    /// The share as a factor: the quotient in f64, rounded to f32; 1 for a full round.
+    /// The quotient in f64, rounded to f32. 1 for a full round.
     pub fn factor(self) -> f32 {
         (self.weight as f64 / self.full_weight as f64) as f32
     }
 }
 
-/// The contributions that a module has gathered since its momentum last moved.
+/// Averages gathered since the momentum last moved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gathered {
     pub weight: u64,
-    /// `S`, with one value per parameter.
+    /// `S`, one value for each parameter.
     pub sum: Vec<f32>,
 }
 
 impl Gathered {
-    /// Nothing gathered yet.
+    /// Zeros.
     pub fn nothing(count: usize) -> Self {
         Self { weight: 0, sum: vec![0.0; count] }
     }
@@ -69,7 +69,7 @@ struct Place {
 /// One outer step, in place.
 ///
 /// # Panics
-/// If the four slices differ in length. All belong to one module, and decoders have checked that.
+/// If the four slices differ in length. Decoders have checked that they belong to one module.
 pub fn step(
     parameters: &mut [f32],
     momentum: &mut [f32],
@@ -90,7 +90,7 @@ pub fn step(
     chunks.for_each(|(((parameters, momentum), sum), average)| {
         for (((parameter, momentum), sum), average) in parameters.iter_mut().zip(momentum).zip(sum).zip(average) {
             let part = place.factor * *average;
-            // The first part is copied, because 0 + −0 would be 0.
+            // The first one is not added, since 0 + −0 would be 0.
             let gathered = if place.begins { part } else { *sum + part };
             if place.fills {
                 *momentum = momentum_factor * *momentum + gathered;
@@ -165,13 +165,13 @@ mod tests {
         };
         assert_eq!(apply(100), (100, 0.0));
         assert_eq!(apply(60), (0, 1.0));
-        // The faster path alone fills a round and a little more. Nothing of it is lost.
+        // The faster path fills a round alone and the excess is kept.
         assert_eq!(apply(100), (100, 1.0));
         assert_eq!(apply(100), (0, 0.5 + 1.25));
     }
 
     #[test]
-    fn accumulated_weight_moves_a_module_no_further_than_a_round() {
+    fn what_has_piled_up_moves_a_module_no_further_than_a_round() {
         assert_eq!(Share::new(640, 160), Share::new(160, 160));
         assert_eq!(Share::new(640, 160).factor(), 1.0);
         assert_eq!(Share::new(40, 160).factor(), 0.25);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_threads_do_not_change_the_result() {
+    fn chunks_and_threads_change_nothing() {
         let count = 2 * CHUNK_VALUES + 17;
         let wave = |phase: f32| (0..count).map(|i| (i as f32 * 0.001 + phase).sin()).collect::<Vec<f32>>();
         let (mut parameters, mut momentum, average) = (wave(0.0), wave(1.0), wave(2.0));
@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn with_all_paths_in_every_update_it_equals_the_nesterov_step_to_the_bit(
+        fn with_all_paths_in_every_update_it_is_nesterovs_step_to_the_bit(
             averages in prop::collection::vec(prop::collection::vec(-2.0f32..2.0, 6), 1..8),
             weight in 1u64..1 << 40,
         ) {

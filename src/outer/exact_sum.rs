@@ -1,40 +1,39 @@
-//! The sum of weighted contributions. It does not depend on their order or grouping.
+//! A sum of weighted contributions that does not depend on their order or grouping.
 //!
-//! Floating-point addition depends on the order, integer addition does not. So each value is rounded once, half to
-//! even, to a multiple of 2⁻³² and limited to ±(8 − 2⁻³²), which makes it an integer below 2³⁵ in magnitude. It is
+//! Adding floats in another order gives other bits; adding integers does not. So each value is rounded once, half to
+//! even, to a multiple of 2⁻³² and clamped to ±(8 − 2⁻³²), which makes it an integer below 2³⁵ in magnitude. It is
 //! multiplied by its weight and added to an `i64`:
 //!
 //! ```text
 //! one value            |q|     <= 2^35 - 1
 //! times its weight     |q·w|   <= 2^35 - 1 times 2^16   < 2^51   exact in f64, which holds integers to 2^53
-//! all of them          |Σ q·w| <= 2^35 - 1 times 2^28   < 2^63   because the weights may add up to 2^28, no more
+//! all of them          |Σ q·w| <= 2^35 - 1 times 2^28   < 2^63   because the weights may add up to at most 2^28
 //! ```
 //!
-//! 2²⁸ allows for 4096 contributions of the largest weight. Values of outer gradients are far below 1. A value beyond 8
-//! comes from a diverging path, and should be limited. The step of the grid is 2⁻³² = 2.3e-10.
+//! 2²⁸ allows 4096 contributions of the greatest weight. Values of outer gradients are far below 1. A value beyond 8
+//! comes from a diverging path, for which a bound is useful. The step of the grid is 2⁻³² = 2.3e-10.
 
 use rayon::prelude::*;
 
 use super::CHUNK_VALUES;
 use crate::config::{Divide, OuterConfig, Rescale};
 
-/// The largest weight of one contribution.
+/// The greatest weight of one contribution.
 pub const MAX_WEIGHT: u32 = 1 << 16;
 
-/// The largest sum of weights: 4096 contributions of [`MAX_WEIGHT`].
+/// The greatest sum of weights: 4096 contributions of [`MAX_WEIGHT`].
 pub const MAX_TOTAL_WEIGHT: u64 = (MAX_WEIGHT as u64) << 12;
 
-/// Steps of the grid per unit: 2³².
+/// Steps of the grid in 1: 2³².
 const STEPS: f64 = 4_294_967_296.0;
 
-/// Values are limited to this, in steps of the grid.
+/// The clamp, in steps of the grid.
 const MAX_STEPS: f64 = 8.0 * STEPS - 1.0;
 
-/// 1.5·2⁵². Adding it to a number below 2⁵¹ rounds that number to an integer, half to even, which is then in the low
-/// bits.
+/// 1.5·2⁵². Adding it to a number below 2⁵¹ rounds to an integer, half to even, in the low bits.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
-/// Why a contribution cannot be added. The sum stays unchanged.
+/// Why a contribution cannot be added. The sum is unchanged.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SumError {
     #[error("{found} values cannot be added to a sum of {expected}")]
@@ -52,12 +51,11 @@ pub enum SumError {
 pub struct ExactSum {
     steps: Vec<i64>,
     weight: u64,
-    /// The weight if no contribution were capped.
+    /// The weight without norm caps.
     uncapped: u64,
-    /// For each value, the weight of the contributions in which it is not zero on the grid; only if the run divides by
-    /// senders.
+    /// If requested, for each value the weight of the contributions in which it is not zero on the grid.
     senders: Option<Vec<u32>>,
-    /// The sum of weighted norms, in steps of the grid; only if the run rescales radially.
+    /// If requested, the sum of weighted norms, in steps of the grid.
     lengths: Option<u128>,
 }
 
@@ -67,13 +65,12 @@ impl ExactSum {
         Self { steps: vec![0; count], weight: 0, uncapped: 0, senders: None, lengths: None }
     }
 
-    /// An empty sum that also collects what the run's way of averaging needs.
+    /// The same, with the additional sums that a run's averaging needs.
     pub fn of_run(count: usize, outer: &OuterConfig) -> Self {
         let senders = (outer.divide == Divide::Senders).then(|| vec![0; count]);
         Self { senders, lengths: (outer.rescale == Rescale::Radial).then_some(0), ..Self::new(count) }
     }
 
-    /// Number of values.
     pub fn count(&self) -> usize {
         self.steps.len()
     }
@@ -83,8 +80,8 @@ impl ExactSum {
         self.weight
     }
 
-    /// The same sum, with the total weight that its contributions would have if none were capped. Their average is
-    /// divided by that weight. Otherwise a capped contribution would count in full when it is alone.
+    /// The same sum with the weight that its contributions would have without norm caps. The average is divided by that
+    /// weight, so that a capped contribution that is alone does not count in full.
     #[must_use]
     pub fn capped_from(self, uncapped: u64) -> Self {
         Self { uncapped, ..self }
@@ -95,7 +92,7 @@ impl ExactSum {
         if self.uncapped > self.weight { self.weight as f64 / self.uncapped as f64 } else { 1.0 }
     }
 
-    /// Adds `values`, multiplied by `weight`.
+    /// Adds `weight` times `values`.
     pub fn add(&mut self, values: &[f32], weight: u32) -> Result<(), SumError> {
         if weight == 0 || weight > MAX_WEIGHT {
             return Err(SumError::Weight(weight));
@@ -153,8 +150,8 @@ impl ExactSum {
         if total > MAX_TOTAL_WEIGHT { Err(SumError::Full(total)) } else { Ok(total) }
     }
 
-    /// `sum / weight · factor`, computed in f64 and rounded to f32; zeros if nothing was added. The weight is that of
-    /// all contributions, or of a value's senders. The factor includes the reduction by [caps](Self::capped_from).
+    /// `sum / weight · factor`, in f64 and then rounded to f32; zeros for an empty sum. The weight is that of all
+    /// contributions or of a value's senders, divided by what [caps](Self::capped_from) leave of it.
     pub fn average(&self, factor: f32) -> Vec<f32> {
         let weight = self.weight.max(1) as f64;
         let factor = f64::from(factor) * self.left();
@@ -168,21 +165,21 @@ impl ExactSum {
         }
     }
 
-    /// The mean norm of the contributions; 0 if there are none, or norms are not collected.
+    /// The mean norm of the contributions; 0 if there are none, or norms were not requested.
     pub fn mean_length(&self) -> f64 {
         self.lengths.unwrap_or(0) as f64 / STEPS / self.weight.max(1) as f64 * self.left()
     }
 }
 
-/// The Euclidean norm of a vector, identical on every machine: chunks of a stated size, added in order.
+/// The norm of a vector, the same on every machine: parts of a fixed size, added in order.
 pub(super) fn length(values: &[f32]) -> f64 {
     let squares = |values: &[f32]| values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
     let parts: Vec<f64> = values.par_chunks(CHUNK_VALUES).map(squares).collect();
     parts.into_iter().sum::<f64>().sqrt()
 }
 
-/// The norm of the values on the grid, so that no contribution's norm exceeds what is summed of it. It is below 2^63,
-/// as 8·√n is for any n that fits in memory. A sum of 4096 contributions of the largest weight thus fits in 128 bits.
+/// The norm on the grid, so that it does not exceed what is summed. Below 2^63, as 8·√n is for any n in memory, so 4096
+/// of the greatest weight fit 128 bits.
 fn length_in_steps(values: &[f32]) -> u64 {
     let on_grid: Vec<f32> =
         values.par_iter().map(|value| (weighted_steps(*value, 1.0) as f64 / STEPS) as f32).collect();
@@ -226,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_sum_does_not_overflow() {
+    fn the_fullest_sum_does_not_overflow() {
         for value in [8.0, -8.0, f32::MAX, f32::MIN] {
             let mut sum = ExactSum::new(1);
             for _ in 0..4096 {
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capped_contribution_does_not_count_in_full_when_it_is_alone() {
+    fn one_that_is_capped_does_not_count_in_full_for_being_alone() {
         let mut sum = ExactSum::new(1);
         sum.add(&[5.0], 400).unwrap();
         assert_eq!(sum.clone().capped_from(400).average(1.0), [5.0]);
@@ -259,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_contribution_does_not_change_the_sum() {
+    fn what_is_refused_leaves_the_sum_alone() {
         let mut sum = ExactSum::new(70_000);
         let mut values = vec![0.5; 70_000];
         sum.add(&values, 7).unwrap();
@@ -275,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_threads_do_not_change_the_result() {
+    fn chunks_and_threads_change_nothing() {
         let values: Vec<f32> = (0..200_000).map(|i| (i as f32).sin()).collect();
         let mut sum = ExactSum::new(values.len());
         sum.add(&values, 5).unwrap();
@@ -284,20 +281,20 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_divided_by_its_senders_if_configured() {
+    fn a_value_is_divided_by_its_senders_where_that_is_asked_for() {
         let outer = OuterConfig { divide: Divide::Senders, ..OuterConfig::default() };
         let (mut sum, mut other) = (ExactSum::of_run(3, &outer), ExactSum::of_run(3, &outer));
         sum.add(&[1.0, 0.0, 0.0], 1).unwrap();
         other.add(&[0.5, 0.25, 0.0], 3).unwrap();
         sum.merge(&other).unwrap();
         assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
-        // A value that is zero on the grid has no sender.
+        // Values that round to zero have no sender.
         sum.add(&[0.0, 1.0e-12, 1.0e-12], 4).unwrap();
         assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
     }
 
     #[test]
-    fn the_mean_norm_is_weighted_and_independent_of_order() {
+    fn the_mean_length_is_weighted_and_knows_no_order() {
         let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
         let sum = |list: &[([f32; 2], u32)]| {
             let mut sum = ExactSum::of_run(2, &outer);
@@ -307,7 +304,7 @@ mod tests {
         let both = sum(&[([3.0, 4.0], 1), ([0.0, 1.0], 3)]);
         assert_eq!(both, sum(&[([0.0, 1.0], 3), ([3.0, 4.0], 1)]));
         assert_eq!((both.mean_length(), ExactSum::of_run(2, &outer).mean_length()), (2.0, 0.0));
-        // The norm of a Byzantine peer's vector is no larger than what is summed of it.
+        // A Byzantine contribution has no larger norm than what is summed of it.
         assert!((sum(&[([65_536.0, 0.0], 1)]).mean_length() - 8.0).abs() < 1e-6);
     }
 
@@ -342,7 +339,7 @@ mod tests {
         }
 
         #[test]
-        fn the_grid_is_as_documented(value in any::<f32>().prop_filter("finite", |v| v.is_finite()), weight in 1..=MAX_WEIGHT) {
+        fn the_grid_is_what_the_document_says(value in any::<f32>().prop_filter("finite", |v| v.is_finite()), weight in 1..=MAX_WEIGHT) {
             let steps = (f64::from(value) * 4_294_967_296.0).round_ties_even();
             let bound = (1i64 << 35) - 1;
             let expected = if steps.abs() > bound as f64 { bound * steps.signum() as i64 } else { steps as i64 };

@@ -1,9 +1,9 @@
-//! Streaming mode: how a trainer mixes in an update that arrived while it continued (Streaming DiLoCo, section 2.3.2).
+//! Mixing an update into the parameters of a path that has trained on (Streaming DiLoCo, section 2.3.2).
 //!
-//! This affects a path's own copy, not the replicated state, so no other peer has to compute the same result.
+//! This changes a path's own copy, not the replicated state, so peers need not agree on it.
 
-/// `own` becomes `α · own + (1 − α) · new`, where `own` are the path's parameters after its inner steps, and `new` are
-/// those of the module after the update.
+/// `own` becomes `α · own + (1 − α) · new`: the path's parameters after its inner steps, and the module's after the
+/// update.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_own_parameters_is_alpha() {
+    fn what_stays_of_the_paths_own_is_alpha() {
         let mut own = [1.0, -3.0];
         mix(&mut own, &[3.0, 1.0], 0.25);
         assert_eq!(own, [2.5, 0.0]);

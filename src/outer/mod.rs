@@ -1,9 +1,9 @@
-//! The outer step: contributions are summed exactly, averaged, and applied to a module by Nesterov's rule, in whole
-//! rounds ([`nesterov`]) or as they arrive ([`delayed`]).
+//! The outer step: contributions are summed exactly, averaged, and applied to a module by Nesterov's rule, once per
+//! round ([`nesterov`]) or as they arrive ([`delayed`]).
 //!
-//! The same bytes give the same state on any machine and in any order of arrival. [`ExactSum`] rounds each value once
-//! to a fixed grid and adds integers. [`nesterov::step`] uses plain f32 operations in a fixed order. The hash of a
-//! [`ModuleState`] covers all of it. There are only plain slices, no tensors.
+//! The same bytes give the same state on any machine and in any order of arrival: [`ExactSum`] rounds each value once
+//! to a fixed grid and adds integers, [`nesterov::step`] uses plain f32 operations in a fixed order, and the hash of a
+//! [`ModuleState`] covers all of it. Plain slices, no tensors.
 
 pub mod centred_clipping;
 pub mod delayed;
@@ -23,5 +23,5 @@ pub use mixing::mix;
 pub use rescale::{rescale_factor, rescaled};
 pub use state::{ModuleState, StateError};
 
-/// Values that one thread processes at a time. Every operation here is elementwise, so it changes no result.
+/// Values per rayon task. Every operation here is elementwise, so this changes no result.
 const CHUNK_VALUES: usize = 1 << 16;

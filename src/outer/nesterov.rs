@@ -1,4 +1,4 @@
-//! Nesterov momentum as in PyTorch's `SGD(nesterov=True)`, which DiLoCo and DiPaCo use as outer optimizer.
+//! Nesterov's momentum as in PyTorch's `SGD(nesterov=True)`, the outer optimiser of DiLoCo and DiPaCo.
 //!
 //! With `d` the average outer gradient, `β` the momentum factor and `η` the learning rate:
 //!
@@ -7,8 +7,8 @@
 //! θ ← θ − η·(d + β·m)
 //! ```
 //!
-//! Each of the six operations is a single correctly rounded f32 operation, in this order, and none are fused. So every
-//! member of a module computes the same bits.
+//! Each of the six operations is one correctly rounded f32 operation, in this order, without fusing. So every member of
+//! a module computes the same bits.
 
 use rayon::prelude::*;
 
@@ -17,7 +17,7 @@ use super::CHUNK_VALUES;
 /// One outer step, in place.
 ///
 /// # Panics
-/// If the three slices differ in length. All belong to one module, and decoders have checked that.
+/// If the three slices differ in length. Decoders have checked that they belong to one module.
 pub fn step(parameters: &mut [f32], momentum: &mut [f32], average: &[f32], learning_rate: f32, momentum_factor: f32) {
     assert!(
         parameters.len() == momentum.len() && parameters.len() == average.len(),
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_and_threads_do_not_change_the_result() {
+    fn chunks_and_threads_change_nothing() {
         let count = 3 * CHUNK_VALUES + 17;
         let wave = |phase: f32| (0..count).map(|i| (i as f32 * 0.001 + phase).sin()).collect::<Vec<f32>>();
         let (mut parameters, mut momentum, average) = (wave(0.0), wave(1.0), wave(2.0));

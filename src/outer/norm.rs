@@ -1,11 +1,11 @@
-//! The norm of an outer gradient, as an update states it for each contribution: 16 bits, identical on every machine.
+//! The norm of an outer gradient in 16 bits, the same on every machine. An update lists it for each contribution.
 
 use super::exact_sum::length;
 
-/// The norm of these values as the bits of a bfloat16: the upper half of its f32, truncated. Larger bits mean a larger
-/// norm. The values of a decoded frame are finite and at most 65536, so the norm is finite too.
+/// The norm as a bfloat16's bits: the upper half of its f32, truncated. Larger bits mean a larger norm. Decoded values
+/// are finite and at most 65536, so the norm is finite too.
 pub fn norm(values: &[f32]) -> u16 {
-    // An empty sum is −0.
+    // The sum of nothing is −0.
     let length = length(values).abs().min(f64::from(f32::MAX)) as f32;
     (length.to_bits() >> 16) as u16
 }
@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_norm_is_exact_to_a_part_in_128() {
+    fn a_norm_is_the_length_to_a_part_in_256() {
         assert_eq!(norm(&[]), 0);
         assert_eq!(norm(&[3.0, -4.0]), (5.0f32.to_bits() >> 16) as u16);
         let long: Vec<f32> = (0..200_000).map(|i| (i as f32).sin()).collect();

@@ -1,5 +1,5 @@
-//! Recomputes the sum of an update's contributions from their bytes. It is used by owners that could not add
-//! contributions as they arrived, and by auditors.
+//! Recomputes the sum of an update from the bytes of its contributions: for an owner that could not add them as they
+//! arrived, and for audits.
 
 use super::centred_clipping::CentredClipping;
 use super::exact_sum::{ExactSum, SumError};
@@ -10,23 +10,22 @@ use crate::compress::{FrameError, frame};
 use crate::config::OuterConfig;
 use crate::names::{BlobRef, ModuleId};
 
-/// A contribution as an update counts it.
+/// A contribution as an update lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The blob of the contribution.
     pub blob: BlobRef,
     pub weight: u32,
-    /// Its claimed [`norm`].
+    /// The claimed norm, as from [`norm`].
     pub norm: u16,
 }
 
-/// What the contributions update.
+/// The module to which contributions are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Onto {
     pub module: ModuleId,
     /// Number of values.
     pub count: usize,
-    /// The state before the update; needed only if contributions are [clipped](OuterConfig::clips).
+    /// State before the update; needed only for [clipping](OuterConfig::clips).
     pub from: Option<BlobRef>,
     /// Number of paths for which the average is rescaled.
     pub paths: usize,
@@ -49,14 +48,14 @@ pub enum NotSo {
     Average,
 }
 
-/// The values of a contribution and its norm.
+/// The values of a contribution and their norm.
 pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<(Vec<f32>, u16), FrameError> {
     let values = frame::decode_as(outer.codec, frame, count)?;
     let norm = norm(&values);
     Ok((values, norm))
 }
 
-/// The sum of contributions. Their bytes are fetched one after the other, twice if they are clipped.
+/// The sum of contributions, whose bytes are fetched one after the other; twice if they are clipped.
 pub fn recount<E>(
     parts: &[Part],
     onto: &Onto,
@@ -68,7 +67,7 @@ pub fn recount<E>(
     Ok(added.map(|()| sum))
 }
 
-/// Visits the values of each contribution, as they are added, with its weight.
+/// Calls back with each contribution's values as they are added, and its weight.
 pub fn each_counted<E>(
     parts: &[Part],
     onto: &Onto,
@@ -104,7 +103,7 @@ pub fn each_counted<E>(
     Ok(Ok(()))
 }
 
-/// The values of a contribution, if its norm is as claimed.
+/// The values of one contribution, if they match the update.
 fn values<E>(
     part: &Part,
     count: usize,
@@ -121,8 +120,7 @@ fn values<E>(
     Ok(so)
 }
 
-/// Whether an average is that of a sum. Compares values, because the bytes of a compressed frame may differ between
-/// machines.
+/// Whether an average is that of a sum. Compares values, since compressed bytes may differ between machines.
 pub fn check_average(sum: &ExactSum, average: &[u8], paths: usize, outer: &OuterConfig) -> Result<(), NotSo> {
     let codec = outer.average_codec();
     let values = |frame: &[u8]| frame::decode_as(codec, frame, sum.count()).ok();
@@ -147,7 +145,7 @@ mod tests {
     const COUNT: usize = 300;
     const ONTO: Onto = Onto { module: ModuleId { level: 0, expert: 0 }, count: COUNT, from: None, paths: 3 };
 
-    /// Three contributions, as an update lists them.
+    /// Three contributions, as blobs and as parts of an update.
     fn made() -> (BTreeMap<BlobHash, Vec<u8>>, Vec<Part>) {
         let outer = OuterConfig::default();
         let frame = |number: usize| {
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contributions_of_five_paths_are_clipped_and_those_of_four_are_not() {
+    fn of_five_paths_none_is_further_than_the_middle_one_and_of_four_all_are_as_they_are() {
         let outer = OuterConfig {
             centred_clipping: true,
             codec: Codec::Fp32,
@@ -199,17 +197,13 @@ mod tests {
     }
 
     #[test]
-    fn a_recount_confirms_a_correct_update_and_finds_a_wrong_one() {
+    fn whoever_counts_again_finds_the_same_and_whatever_is_not_so() {
         let (blobs, parts) = made();
         let outer = OuterConfig::default();
         let sum = counted(&parts, &blobs).unwrap();
         let average = step::combine(&sum, 3, &outer).unwrap();
         assert_eq!(check_average(&sum, &average, 3, &outer), Ok(()));
-        assert_eq!(
-            check_average(&sum, &average, 2, &outer),
-            Err(NotSo::Average),
-            "rescaled for another number of paths"
-        );
+        assert_eq!(check_average(&sum, &average, 2, &outer), Err(NotSo::Average), "rescaled for others");
         assert_eq!(check_average(&sum, b"no frame", 3, &outer), Err(NotSo::Average));
 
         let mut heavier = parts.clone();

@@ -1,13 +1,12 @@
-//! The rescaling of averages before they are applied.
+//! Scaling of the average of outer gradients before it is applied.
 
 use super::exact_sum::{ExactSum, length};
 use crate::config::Rescale;
 
 /// √P for the P distinct paths in an update (DiPaCo, section 2.3), or 1.
 ///
-/// An average of P gradients in different directions is smaller by about √P. This factor compensates for it, so that
-/// modules shared by many paths learn as fast as those shared by few. It is 1 for no paths, and without rescaling by
-/// √P.
+/// Averaging P gradients in different directions shrinks them by about √P. This factor undoes it, so that modules with
+/// many paths learn as fast as those with few. 1 for no paths, and for radial scaling.
 pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     match rescale {
         // A grid has at most 2^20 paths, which f32 holds exactly; its square root is correctly rounded everywhere.
@@ -16,12 +15,12 @@ pub fn rescale_factor(rescale: Rescale, distinct_paths: usize) -> f32 {
     }
 }
 
-/// The largest magnitude of a rescaled average: 8, the limit of the exact sum, times √P of the most paths that a grid
-/// may have. Where contributions nearly cancel, a radial average would exceed it.
+/// The largest magnitude of a rescaled average: 8, the clamp of the exact sum, times √P of the largest grid. If
+/// contributions nearly cancel, a radial average would exceed it.
 const MOST: f32 = 8.0 * 1024.0;
 
-/// The average of a sum as the run rescales it. A radial average has the direction of the mean and the mean norm of the
-/// contributions. Zeros stay zeros.
+/// The average of a sum, scaled for a run. Radial: the direction of the mean with the mean norm of the contributions;
+/// zeros stay zeros.
 pub fn rescaled(sum: &ExactSum, rescale: Rescale, distinct_paths: usize) -> Vec<f32> {
     let mut average = sum.average(rescale_factor(rescale, distinct_paths));
     if rescale == Rescale::Radial {
@@ -39,7 +38,7 @@ mod tests {
     use crate::config::OuterConfig;
 
     #[test]
-    fn a_radial_average_has_the_mean_norm_of_its_contributions() {
+    fn a_radial_average_is_as_long_as_its_parts() {
         let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
         let mut sum = ExactSum::of_run(2, &outer);
         assert_eq!(rescaled(&sum, Rescale::Radial, 2), [0.0, 0.0]);
@@ -51,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_distinct_paths_count_and_only_if_configured() {
+    fn only_distinct_paths_count_and_only_if_asked() {
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 16), 4.0);
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 2), std::f32::consts::SQRT_2);
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 0), 1.0);

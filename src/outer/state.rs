@@ -1,7 +1,7 @@
-//! The replicated state of a module: everything its next update depends on, in one canonical encoding.
+//! The replicated state of a module: everything on which its next update depends, in one canonical encoding.
 //!
-//! An update attests the BLAKE3 hash of that encoding, which is also the name under which the state is stored and
-//! fetched as a blob. Two members with the same hash hold the same bits.
+//! The BLAKE3 of that encoding is what an update attests, and also the name of the state as a blob. Two members with
+//! the same hash hold the same bits.
 
 use std::io::{self, Write};
 
@@ -14,30 +14,28 @@ use crate::config::OuterMode;
 use crate::names::{BlobHash, ModuleId, Version};
 
 const MAGIC: [u8; 4] = *b"pswm";
-/// Format with parameters and momentum.
+/// Parameters and momentum.
 const FORMAT_SYNCHRONOUS: u16 = 1;
-/// Format that also has the gathered contributions of the current round.
+/// The same, and the averages gathered for the momentum.
 const FORMAT_ASYNCHRONOUS: u16 = 2;
 const HEADER_BYTES: usize = 28;
 
-/// Number of values that are converted to bytes at a time.
+/// Values converted to bytes at a time.
 const WRITTEN_VALUES: usize = 1 << 16;
 
-/// The largest magnitude of an average that is applied. The exact sum is limited to 8, and √P is at most √2²⁰ = 1024.
-/// The rest leaves room for the rounding of the codec, and keeps parameters finite for longer than any run.
+/// The largest magnitude of an average that is applied. The exact sum stops at 8, and √P is at most √2²⁰ = 1024. The
+/// rest is for the rounding of the codec. It keeps parameters finite for longer than any run.
 const MAX_AVERAGE: f32 = 16384.0;
 
-/// A module's parameters and the state of its outer optimizer, at one version.
+/// A module's parameters and the state of its outer optimiser, at one version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModuleState {
     pub module: ModuleId,
     /// Number of updates.
     pub version: Version,
-    /// The parameters, flat.
     pub parameters: Vec<f32>,
-    /// The Nesterov momentum, one value per parameter.
     pub momentum: Vec<f32>,
-    /// In the asynchronous mode, the contributions that have not entered the momentum yet.
+    /// In the asynchronous mode, the averages gathered for the momentum.
     pub gathered: Option<Gathered>,
 }
 
@@ -97,7 +95,7 @@ impl ModuleState {
         Ok(())
     }
 
-    /// Bytes of an encoded state with `count` parameters.
+    /// Size of an encoded state with `count` parameters.
     pub fn size_bytes(count: usize, mode: OuterMode) -> u64 {
         let values = (size_of::<f32>() as u64).saturating_mul(count as u64);
         let (fixed, kinds) = match mode {
@@ -111,14 +109,13 @@ impl ModuleState {
         if self.gathered.is_some() { OuterMode::Asynchronous } else { OuterMode::Synchronous }
     }
 
-    /// The canonical encoding.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::size_bytes(self.parameters.len(), self.mode()) as usize);
         self.write_to(&mut bytes).expect("a vector takes all bytes");
         bytes
     }
 
-    /// Writes the canonical encoding without a second copy of it in memory.
+    /// Writes the canonical encoding, without a second copy of it in memory.
     pub fn write_to(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut header = Vec::with_capacity(HEADER_BYTES + size_of::<u64>());
         header.extend(MAGIC);
@@ -192,7 +189,7 @@ impl ModuleState {
     }
 }
 
-/// `N` bytes of the header at `at`. Both are constants within its bounds.
+/// `N` bytes of the header at `at`. Both are constants within it.
 fn field<const N: usize>(fields: &[u8], at: usize) -> [u8; N] {
     let mut bytes = [0; N];
     bytes.copy_from_slice(&fields[at..at + N]);
@@ -203,7 +200,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks::<4>().0.par_iter().with_min_len(CHUNK_VALUES).map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-/// Whether all values are finite and within the bound.
+/// False if a value is beyond the bound or not finite.
 fn all_within(values: &[f32], bound: f32) -> bool {
     let largest = |values: &[f32]| values.iter().fold(0, |most: u32, value| most.max(value.abs().to_bits()));
     values.par_chunks(CHUNK_VALUES).all(|values| largest(values) <= bound.to_bits())
@@ -222,7 +219,7 @@ mod tests {
         ModuleState { module, version: Version(258), parameters, momentum, gathered: None }
     }
 
-    /// The same state in the asynchronous mode.
+    /// The same in the asynchronous mode.
     fn asynchronous(count: usize) -> ModuleState {
         let state = state(count);
         let sum = state.parameters.iter().map(|value| value * 0.25).collect();
@@ -230,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_is_as_documented() {
+    fn the_encoding_is_what_the_document_says() {
         let state = ModuleState { parameters: vec![1.0, -0.0], momentum: vec![0.5, 2.0], ..state(0) };
         let expected = [
             &b"pswm"[..],
@@ -254,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_blob_name() {
+    fn hash_and_blob_name_are_one() {
         for count in [0, 1, WRITTEN_VALUES - 1, WRITTEN_VALUES, 2 * WRITTEN_VALUES + 5] {
             for state in [state(count), asynchronous(count)] {
                 let bytes = state.encode();
@@ -265,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_a_state_changes_its_hash() {
+    fn everything_in_a_state_changes_its_hash() {
         let original = state(3);
         let mut others = vec![original.clone(); 5];
         others[0].version = Version(259);
@@ -311,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_average_changes_nothing() {
+    fn an_update_that_cannot_be_right_changes_nothing() {
         for good in [state(3), asynchronous(3)] {
             let mut state = good.clone();
             for average in [&[0.1, 0.1][..], &[0.1, f32::NAN, 0.1], &[0.1, 0.1, 20_000.0]] {
@@ -325,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn full_rounds_give_the_same_state_in_both_modes() {
+    fn a_module_that_gathers_full_rounds_is_as_one_that_does_not() {
         let module = ModuleId { level: 0, expert: 1 };
         let initial = |mode| ModuleState::initial(module, vec![0.5, -2.0, 0.0], mode);
         let (mut plain, mut delayed) = (initial(OuterMode::Synchronous), initial(OuterMode::Asynchronous));

@@ -1,5 +1,5 @@
-//! The outer step on the bytes that are stored and sent: the average that an owner makes of a sum, and the state that
-//! every member makes of the average. The peer and the simulator both call these functions.
+//! An outer step on encoded bytes: an owner combines a sum into an average, and every member applies it. Peers and the
+//! simulator share this code.
 
 use super::delayed::Share;
 use super::exact_sum::ExactSum;
@@ -9,7 +9,6 @@ use crate::compress::{EncodeError, FrameError, frame};
 use crate::config::OuterConfig;
 use crate::names::ModuleId;
 
-/// Why an average could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     #[error("the state before it: {0}")]
@@ -23,8 +22,8 @@ pub fn combine(sum: &ExactSum, paths: usize, outer: &OuterConfig) -> Result<Vec<
     frame::encode(outer.average_codec(), &rescaled(sum, outer.rescale, paths))
 }
 
-/// Applies a compressed average, which is this share of a round, to an encoded state of `count` values. Returns the
-/// encoded new state.
+/// Applies a compressed average, with this share of a round, to an encoded state of `count` values, and returns the new
+/// encoded state.
 pub fn apply(
     state: &[u8],
     module: ModuleId,
@@ -50,9 +49,9 @@ mod tests {
     const COUNT: usize = 300;
 
     proptest! {
-        /// No accepted contribution prevents an owner from making an update that every member can apply.
+        /// No accepted contribution prevents an update that every member can apply.
         #[test]
-        fn accepted_contributions_always_make_an_applicable_update(
+        fn whatever_is_contributed_makes_an_update(
             codec in prop::sample::select(vec![Codec::Fp32, Codec::Int4, Codec::Int2, Codec::Sparse, Codec::TopK(40)]),
             rescale in prop::sample::select(vec![Rescale::None, Rescale::SqrtPaths, Rescale::Radial]),
             divide in prop::sample::select(vec![Divide::All, Divide::Senders]),

@@ -1,5 +1,5 @@
-//! Keeps the store's index of checkpoints: for each path held here the phase that it has finished and the blobs to go on
-//! with. `status` reads it when the peer is stopped. The journal decides; a start brings the index in line with it.
+//! Maintains the store's index of checkpoints: for each path held here, the finished phase and the blobs to resume
+//! from. `status` reads it when the peer is stopped. The journal is authoritative; a start updates the index from it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::protocol::journal::record::Finished;
 use crate::protocol::{Node, Record};
 use crate::store::{Checkpoint, Index, ModuleCheckpoint, StoreError, StoreHandle};
 
-/// The checkpoint of a path whose trainer has finished a phase, with the modules as the node has them now.
+/// The checkpoint of a path whose trainer has finished a phase, with the node's present modules.
 fn checkpoint(node: &Node, manifest: &Manifest, path: PathId, phase: Phase, trainer: BlobRef) -> Checkpoint {
     let of_path = node.modules_of(path);
     let states = node.states().into_iter().filter(|(module, _, _)| of_path.contains(module));
@@ -17,7 +17,7 @@ fn checkpoint(node: &Node, manifest: &Manifest, path: PathId, phase: Phase, trai
     Checkpoint { phase, trainer, modules, shard: manifest.shard(node.path_at(path, phase)).train }
 }
 
-/// Brings the index in line with a node that has just been restored, and logs where each path goes on.
+/// Updates the index from a node that has just been restored, and logs where each path resumes.
 pub(super) async fn refresh(store: &StoreHandle, node: &Node, manifest: &Manifest) -> Result<(), StoreError> {
     let mut indexed: BTreeMap<PathId, Checkpoint> =
         store.index(|index| index.checkpoints()).await?.into_iter().collect();
@@ -50,7 +50,7 @@ pub(super) async fn refresh(store: &StoreHandle, node: &Node, manifest: &Manifes
     store.index(update).await
 }
 
-/// Notes what a record of the journal says of a path. An index that fails is brought in line at the next start.
+/// Notes a path's record of the journal in the index. If this fails, the next start repairs it.
 pub(super) async fn note(store: &StoreHandle, node: &Node, manifest: &Manifest, record: &Record) {
     let noted = match record {
         Record::Finished(Finished { path, phase, trainer, .. }) => {

@@ -1,5 +1,5 @@
-//! The folder of a peer: its key, the manifest of its run, its store, the ports that it listened on, and the folder of
-//! the next stage, if the run has two.
+//! The folder of a peer: its key, the manifest of its run, its store, its ports, and the folder of the next stage, if
+//! the run has two.
 
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,15 @@ use crate::peer::access::access_control::{guests_file, invitation_file};
 use crate::peer::manifest::Manifest;
 use crate::store::{LockedStore, OpenError, StoreReader, write_file};
 
-/// Where a peer keeps its store.
 pub fn store_folder(folder: &Path) -> PathBuf {
     folder.join("store")
 }
 
-/// Where a peer's manifest is.
 pub fn manifest_file(folder: &Path) -> PathBuf {
     folder.join("manifest.json")
 }
 
-/// Takes the store of a peer's folder, before it is known whose run it will be.
+/// Locks the store of a peer's folder, before its run is known.
 pub fn lock_store(folder: &Path) -> Result<LockedStore, OpenError> {
     LockedStore::open(&store_folder(folder))
 }
@@ -38,59 +36,58 @@ pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest,
     Ok(Some((bytes, manifest, run)))
 }
 
-/// Puts a manifest into a folder, whole or not at all.
+/// Writes a manifest into a folder atomically.
 pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write_file(&manifest_file(folder), bytes)?;
     Ok(())
 }
 
-/// The run that the store in a peer's folder belongs to; nothing if there is no store yet.
+/// The run of the store in a peer's folder; `None` if there is no store yet.
 pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
     match StoreReader::open(&store_folder(folder)) {
         Ok(store) => Ok(Some(store.run())),
         Err(OpenError::NotAStore(_)) => Ok(None),
-        // Made, but stopped before it was given to a run.
+        // Created, but stopped before it was assigned to a run.
         Err(OpenError::NoRun(file)) if !file.exists() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Where a peer's secret key is.
 pub(crate) fn key_file(folder: &Path) -> PathBuf {
     folder.join("key")
 }
 
-/// Who the peer in a folder is, from now on if it was nobody yet.
+/// The identity of the peer in a folder, which is created if needed.
 pub fn identity_of(folder: &Path) -> Result<Identity, IdentityError> {
     let identity = Identity::load_or_generate(&key_file(folder))?;
     identity.keep(&key_file(folder))?;
     Ok(identity)
 }
 
-/// Where a peer listened last: it asks for the same ports, so that a join line, a forwarded port and what others remember
-/// stay true.
+/// The file with the last ports, which are reused so that join commands, forwarded ports and remembered addresses stay
+/// valid.
 pub(crate) fn ports_file(folder: &Path) -> PathBuf {
     folder.join("ports")
 }
 
-/// What that file says: nothing if it listened nowhere yet.
+/// The addresses in that file; empty before the first start.
 pub fn ports_before(folder: &Path) -> Vec<Multiaddr> {
     let kept = std::fs::read_to_string(ports_file(folder)).unwrap_or_default();
     kept.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// Where a peer of this folder keeps its part of the second stage.
+/// The folder of the second stage.
 pub fn next_folder(folder: &Path) -> PathBuf {
     folder.join("next")
 }
 
-/// Where it keeps its part of the stage that it has come to.
+/// The folder of the present stage.
 pub fn present_folder(folder: &Path) -> PathBuf {
     let next = next_folder(folder);
     if manifest_file(&next).exists() { next } else { folder.to_owned() }
 }
 
-/// In the second stage a peer is who it was, and listens where it did.
+/// Prepares the second stage with the same identity and ports.
 pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
     let next = next_folder(folder);
     std::fs::create_dir_all(&next)?;
@@ -104,7 +101,7 @@ pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
             }
         }
     }
-    // What it knows of the door it may know better there by now.
+    // Access data there may be newer.
     for file in [invitation_file, guests_file] {
         if file(folder).exists() && !file(&next).exists() {
             let unfinished = file(&next).with_extension("taken");
@@ -115,7 +112,7 @@ pub fn take_along(folder: &Path) -> std::io::Result<PathBuf> {
     Ok(next)
 }
 
-/// Leaves a second stage that others have not followed. Its folder is set aside, and no manifest is in it any more.
+/// Leaves a second stage that other peers have not followed. Its folder is renamed and loses its manifest.
 pub fn abandon(folder: &Path) -> std::io::Result<()> {
     let (next, aside) = (next_folder(folder), folder.join("next.left"));
     match std::fs::remove_file(manifest_file(&next)) {

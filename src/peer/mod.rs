@@ -1,12 +1,12 @@
 //! A peer: the protocol's node, and everything that a machine adds to it. In data order:
 //!
-//! - [`create`] makes a run from text: tokenizer, ancestor, router, shards. [`manifest`] is the run: what it is, and the
-//!   blobs that it names. [`join`] gets the manifest from a peer at a known address.
-//! - [`folder`] is what a peer keeps on its disk. [`start`] makes a folder complete, by creating or joining, and starts
-//!   the actors.
-//! - [`driver`] owns the node: events in, actions out. [`trainer`] trains phases of paths on a thread of its own,
-//!   [`aggregator`] takes outer steps on another. `checkpoint_index` notes what they have reached.
-//! - [`access`] says who may take part, and whose signatures hold. [`client`] asks peers of a swarm without taking part.
+//! - [`create`] makes a run from text: tokenizer, ancestor, router, shards. [`manifest`] defines the run and names its
+//!   blobs. [`join`] gets the manifest from a peer at a known address.
+//! - [`folder`] is a peer's data on disk. [`start`] completes a folder, by creating or joining, and starts the actors.
+//! - [`driver`] owns the node: events in, actions out. [`trainer`] trains phases of paths on its own thread,
+//!   [`aggregator`] takes outer steps on another. `checkpoint_index` notes their progress.
+//! - [`access`] decides which peers may take part, and verifies signatures. [`client`] queries a swarm without taking
+//!   part.
 //! - [`collect`] gathers the modules of a run into a folder, [`collected`] is that folder.
 //! - [`inference`] scores and continues text, here or for other peers; [`transducer`] learns which path suits a text.
 //! - [`stages`] leads from the first stage of a run to the second.

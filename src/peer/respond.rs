@@ -1,4 +1,4 @@
-//! Answers to requests of other peers.
+//! Responses to requests of other peers.
 
 use crate::network::{NetworkHandle, RequestToken};
 use crate::protocol::Response;

@@ -1,9 +1,9 @@
-//! From the first stage of a run to the second, without anybody in charge. Each stage is a run of its own; the manifest of
-//! the second names the first.
+//! From the first stage of a run to the second, without a coordinator. Each stage is a run; the manifest of the second
+//! names the first.
 //!
-//! A peer whose part of the first stage is done looks for a peer that has gone on ([`StageDiscovery`]), and follows it. If
-//! there is none, the owner of the first module creates the second run, from what all have trained and from the text that
-//! all have ([`gather`]). If that owner is gone, whoever owns the module after it does so instead.
+//! A peer that has finished the first stage looks for a peer in the second ([`StageDiscovery`]), and follows it. If
+//! there is none, the owner of the first module creates the second run, from the trained modules and from the text of
+//! all peers ([`gather`]). If that owner is gone, the next owner of the module does so.
 
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -25,26 +25,26 @@ use crate::peer::manifest::Manifest;
 use crate::store::{BlobStore, DiskError, write_file};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
-/// Where the other peers of the first stage were, one address a line: whoever creates the second may find, when it comes back
-/// from a crash, that they have gone on without it.
+/// The file with addresses of the first stage's peers, one a line: a peer that crashes while it creates the second
+/// stage may find that the others have gone on without it.
 fn others_file(next: &Path) -> PathBuf {
     next.join("others")
 }
 
-/// Writes that down.
+/// Writes that file.
 pub fn remember_others(next: &Path, others: &[Multiaddr]) -> Result<(), DiskError> {
     let lines: String = others.iter().map(|address| format!("{address}\n")).collect();
     write_file(&others_file(next), lines.as_bytes())
 }
 
-/// Whether the others have gone on to another run than the one that this peer has created: then where, and its own is
-/// removed.
+/// The address of a peer in another second stage than the one that this peer has created, if there is one. Its own is
+/// then removed.
 pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     let next = next_folder(folder);
     let (Some((_, _, own)), Some((_, first, before))) = (read_manifest(&next)?, read_manifest(folder)?) else {
         return Ok(None);
     };
-    // A peer that runs there is not disturbed.
+    // A peer that runs there is left alone.
     let _lock = lock_store(&next)?;
     let others = std::fs::read_to_string(others_file(&next)).unwrap_or_default();
     let others: Vec<Multiaddr> = others.lines().filter_map(|line| line.parse().ok()).collect();
@@ -64,12 +64,12 @@ pub async fn elsewhere(folder: &Path) -> anyhow::Result<Option<Multiaddr>> {
     }
 }
 
-/// Whether a peer is the one that creates the second stage: its part of the first is done, and it owns the first module.
+/// Whether a peer creates the second stage: it has finished the first, and owns the first module.
 pub fn is_first(status: &PeerStatus) -> bool {
     status.node.done && status.node.modules.iter().any(|module| module.module == "0.0" && module.owned_here)
 }
 
-/// Asks peers which run they are in, in the name of a peer of this machine where that is asked for.
+/// Asks peers for their run, with the sponsor of this machine if needed.
 pub struct StageDiscovery {
     network: NetworkHandle,
     events: NetworkEvents,
@@ -77,20 +77,20 @@ pub struct StageDiscovery {
 }
 
 impl StageDiscovery {
-    /// Listens nowhere.
+    /// Does not listen.
     pub async fn start(sponsor: Option<Arc<AccessControl>>) -> Result<Self, StartError> {
         let config = NetworkConfig::visitor(Identity::generate());
         let (network, events) = crate::network::start(config, Arc::new(StoredBlobs::default())).await?;
         Ok(Self { network, events, sponsor })
     }
 
-    /// Where a peer is that has gone on from a run, and to which.
+    /// The address and run of a peer that has left a run for the next.
     pub async fn successor(
         &mut self,
         addresses: &[Multiaddr],
         (first, of): (&Manifest, RunId),
     ) -> Option<(Multiaddr, RunId)> {
-        // A visit ends after a while, a stage may last for weeks.
+        // A visitor's credential expires after a while, but a stage may take weeks.
         let shown = self.sponsor.as_ref().and_then(|sponsor| sponsor.visitor(self.network.me()).ok());
         for address in addresses {
             let asked = fetch_manifest(&self.network, &mut self.events, address, shown.as_ref()).await;
@@ -104,8 +104,8 @@ impl StageDiscovery {
     }
 }
 
-/// The text of a run that shares it, from the peers at these addresses and those that they know. It is kept in `folder` while
-/// it is read.
+/// The text of a run that shares it, from the peers at these addresses and those that they know. Files are in `folder`
+/// while they are read.
 ///
 /// # Errors
 /// If no peer answers, a shard has no holder, or the disk fails.
@@ -142,7 +142,7 @@ fn lacking(what: &'static str, from: &Multiaddr, reason: String) -> JoinError {
     JoinError::Blob { what, from: format!("{from} and the peers it knows"), reason }
 }
 
-/// All shards in one: what was held out of them is training text again.
+/// All shards in one. Held-out text becomes training text again.
 fn text_of(manifest: &Manifest, blobs: &BlobStore) -> anyhow::Result<Text> {
     let model = &manifest.config.model;
     let set = |blob: BlobRef| -> anyhow::Result<TokenSet> {

@@ -1,4 +1,4 @@
-//! The measurements of a drill: how many faults occurred, and how long the swarm took to recover.
+//! Counts of a drill: faults, and the times of recovery.
 
 use std::collections::BTreeMap;
 
@@ -6,54 +6,54 @@ use crate::names::ModuleId;
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::scenario::faults::Kind;
 
-/// The counts of one seed, or of several seeds together.
+/// Of one seed, or of several seeds together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Events handled by nodes.
     pub events: u64,
-    /// Faults that occurred, by name.
+    /// Faults by name.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Bytes of gossip that peers have published.
+    /// Bytes of gossip published.
     pub said_bytes: u64,
-    /// Bytes of gossip that were sent to peers, lost or not.
+    /// Bytes of gossip sent to peers, lost or not.
     pub heard_bytes: u64,
     /// Bytes of requests and responses.
     pub asked_bytes: u64,
-    /// Number of peers times number of phases.
+    /// Peers times phases.
     pub peer_phases: u64,
-    /// The mean duration of a phase in each seed, from one update to the next.
+    /// The mean duration of a phase, from one update to the next, of each seed.
     pub phases_ms: Vec<u64>,
-    /// Changes of ownership that peers observed.
+    /// Changes of ownership that peers saw.
     pub ownership_changes: u64,
     /// Chains abandoned for heavier ones, or for ones too far ahead to replay.
     pub switches: u64,
-    /// Rollbacks of chains.
+    /// Chains that were rolled back to before an invalidated update.
     pub went_back: u64,
-    /// Wrong updates, and how many of them remain in the surviving chains.
+    /// Updates that do not match their contributions, and how many of them remain in the final chains.
     pub wrong_updates: (u64, u64),
-    /// Byzantine peers that an honest peer has quarantined, by their behaviour.
+    /// Byzantine peers that an honest peer has quarantined, by behaviour.
     pub quarantined: BTreeMap<&'static str, u64>,
-    /// The time from each crash of an owner to the claim of another peer.
+    /// From each crash of an owner to the election of another.
     pub takeovers_ms: Vec<u64>,
-    /// The time from an owner's hand-off of its module to its adoption by another peer.
+    /// From an owner's hand-off of its module to the new owner.
     pub hand_offs_ms: Vec<u64>,
-    /// Elections to replace an owner that was up, not frozen and not cut off.
+    /// Elections while the owner was up, not frozen and not cut off.
     pub needless: u64,
-    /// The time from each crash of an owner to the next update that any peer applied.
+    /// From each crash of an owner to the next applied update.
     pub recoveries_ms: Vec<u64>,
-    /// Contributions counted at least one version late.
+    /// Contributions counted a version or more late.
     pub late: u64,
     /// Paths without a holder at the end.
     pub unheld: u64,
-    /// Modules whose owner is down, and since when.
+    /// Modules whose owner is down, with the time.
     vacant: BTreeMap<ModuleId, (u64, usize)>,
     left: BTreeMap<ModuleId, u64>,
     stalled: BTreeMap<ModuleId, u64>,
-    /// The time that the peers have spent in phases, and the total time from their first to their last phase.
+    /// Time of peers in phases, and their whole time from the first phase to the last.
     pub trained_ms: (u64, u64),
-    /// For each peer: the time in phases, and when they began and ended.
+    /// For each peer: time in phases, start, and end.
     in_phases: BTreeMap<usize, (u64, u64, u64)>,
-    /// When a peer first and last had a new head.
+    /// Times of the first and the last new head.
     advances_ms: Option<(u64, u64)>,
 }
 
@@ -73,26 +73,26 @@ impl Counts {
         *self.quarantined.entry(behaviour.name()).or_default() += 1;
     }
 
-    /// The owner of a module has crashed, and other peers have the module.
+    /// A module's owner has crashed, while other peers have the module.
     pub fn owner_crashed(&mut self, now_ms: u64, module: ModuleId, owner: usize) {
         self.vacant.entry(module).or_insert((now_ms, owner));
         self.stalled.entry(module).or_insert(now_ms);
     }
 
-    /// The owner of a module leaves in order.
+    /// A module's owner leaves cleanly.
     pub fn owner_leaves(&mut self, now_ms: u64, module: ModuleId) {
         self.left.insert(module, now_ms);
     }
 
-    /// A peer claims a module.
+    /// A peer reports that it owns a module.
     pub fn owner_claims(&mut self, now_ms: u64, module: ModuleId, owner: usize) {
         self.hand_offs_ms.extend(self.left.remove(&module).map(|since_ms| now_ms - since_ms));
-        // An owner that returns before anyone has missed it stays the owner.
+        // An owner that returns before it is missed continues.
         let crashed = self.vacant.remove(&module).filter(|(_, before)| *before != owner);
         self.takeovers_ms.extend(crashed.map(|(since_ms, _)| now_ms - since_ms));
     }
 
-    /// A module has a new head at some peer.
+    /// A module has a new head at a peer.
     pub fn advanced(&mut self, now_ms: u64, module: ModuleId) {
         self.recoveries_ms.extend(self.stalled.remove(&module).map(|since_ms| now_ms - since_ms));
         let (first_ms, _) = self.advances_ms.unwrap_or((now_ms, now_ms));
@@ -105,12 +105,12 @@ impl Counts {
         (*spent_ms, *last_ms) = (*spent_ms + until_ms - since_ms, until_ms);
     }
 
-    /// The percentage of their time that peers have spent in phases.
+    /// The share of their time that peers have spent in phases, in percent.
     pub fn trained_percent(&self) -> f64 {
         100.0 * self.trained_ms.0 as f64 / self.trained_ms.1.max(1) as f64
     }
 
-    /// The run of a seed has ended.
+    /// The swarm has finished.
     pub fn ended(&mut self, peers: usize, phases: u64) {
         self.peer_phases += peers as u64 * phases;
         for (spent_ms, first_ms, last_ms) in std::mem::take(&mut self.in_phases).into_values() {
@@ -121,7 +121,7 @@ impl Counts {
         self.phases_ms.extend(took.map(|(first_ms, last_ms)| (last_ms - first_ms) / (phases - 1)));
     }
 
-    /// The control bytes that a peer sends and receives per phase, without blobs.
+    /// Bytes of gossip, requests and responses of a peer in a phase, without blobs.
     pub fn control_bytes_per_phase(&self) -> u64 {
         (self.said_bytes + self.heard_bytes + self.asked_bytes) / self.peer_phases.max(1)
     }
@@ -156,7 +156,7 @@ impl Counts {
     }
 }
 
-/// The median (the upper one of an even number); nothing for no numbers.
+/// The median; `None` for none.
 pub fn median(numbers: &[u64]) -> Option<u64> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();

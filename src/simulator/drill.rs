@@ -12,16 +12,15 @@ use crate::simulator::invariants::none_lost::Tally;
 use crate::simulator::trace::{Trace, hash_of_seeds};
 use crate::simulator::{Failure, Outcome, Scenario, run, run_traced};
 
-/// The result of all seeds of a drill.
+/// The results of all seeds of a drill.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Seeds that ran without a violation.
     pub seeds: u64,
-    /// The counts over all seeds.
     pub counts: Counts,
-    /// The fate of all contributions.
+    /// The fates of all contributions.
     pub tally: Tally,
-    /// Inner steps that the surviving chains have counted, summed over their contributions.
+    /// Inner steps counted in the final chains, summed over their contributions.
     pub accepted_steps: u64,
     /// Virtual time until every path was done.
     pub took_ms: u64,
@@ -29,7 +28,7 @@ pub struct Summary {
     pub slowest_ms: u64,
     /// The loss at the end, summed over the seeds.
     pub losses: f64,
-    /// For each seed that reached the given loss: since when the loss was at or below it.
+    /// The time at which the loss reached the given one, for each seed that did.
     pub reached_ms: Vec<u64>,
 }
 
@@ -51,13 +50,13 @@ impl Summary {
         1_000.0 * self.accepted_steps as f64 / self.took_ms.max(1) as f64
     }
 
-    /// The mean loss over the seeds.
+    /// The mean over the seeds.
     pub fn loss(&self) -> f64 {
         self.losses / self.seeds.max(1) as f64
     }
 }
 
-/// Runs the seeds. After each one, `done` receives how many have run.
+/// Runs the seeds. `done` is called after each with their number.
 ///
 /// # Errors
 /// The failure of the lowest seed that fails, for any number of cores.
@@ -71,8 +70,8 @@ pub fn drill(scenario: &Arc<Scenario>, seeds: Range<u64>, done: impl Fn(u64) + S
     Ok(outcomes.iter().fold(Summary::default(), Summary::with))
 }
 
-/// Runs the seeds and hashes their traces into one hash, in order. The hash does not change as long as behaviour does
-/// not. After each seed, `done` receives how many have run.
+/// Runs the seeds and hashes their traces into one hash, in their order, which changes only if the behaviour does.
+/// `done` is called after each with their number.
 ///
 /// # Errors
 /// The failure of the lowest seed that fails.
@@ -90,7 +89,7 @@ pub fn trace_hash(
     Ok(hash_of_seeds(&hashes.into_iter().flatten().collect::<Vec<_>>()))
 }
 
-/// The result of each seed in order, or the error of the lowest seed that failed, after which no seed is begun.
+/// The result of each seed, in order; or of the lowest that failed, after which none is begun.
 fn up_to_the_first_failure<T: Send, E: Send>(
     seeds: Range<u64>,
     one: impl Fn(u64) -> Result<T, E> + Sync,
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_seed_that_fails_is_reported_on_any_number_of_cores() {
+    fn the_lowest_seed_that_fails_is_told_of_on_however_many_cores() {
         let fails = |seed| if [41, 70, 199].contains(&seed) { Err(seed) } else { Ok(seed) };
         for threads in [1, 2, 7] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

@@ -1,13 +1,13 @@
-//! Simulates a swarm in one thread and in virtual time. The protocol core, the outer arithmetic and the compression are
-//! real. Everything else is simulated from a seed, so a failure repeats with the same seed.
+//! A swarm in one thread and in virtual time: the real protocol core, outer arithmetic and compression; everything else
+//! is simulated from a seed. A failure repeats with the same seed.
 //!
-//! The parts in the order of a drill:
+//! In the order of a drill:
 //!
 //! 1. [`scenario`] is the file: the swarm, its links and clocks, faults and Byzantine peers.
 //! 2. [`rng`] draws from the seed; the fault schedule of a seed is drawn first.
 //! 3. `peer` is one peer: its core, its disk, and a trainer whose steps a [`peer::learner`] makes.
 //! 4. [`world`] runs all peers: an event queue, a network, the actions of each core, crashes and restarts.
-//! 5. [`invariants`] are checked after every event and at the end; [`counts`] is what was measured.
+//! 5. [`invariants`] are checked after every event and at the end; [`counts`] has the measurements.
 //! 6. [`drill`] runs many seeds on all cores; [`trace`] hashes or prints the events of one.
 
 pub mod counts;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 pub use scenario::{Scenario, ScenarioError};
 pub use trace::Trace;
 
-/// A failed seed, with all that is needed to repeat it.
+/// A violation, with everything needed to reproduce it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}: {invariant} at {at_ms} ms: {detail}")]
 pub struct Failure {
@@ -41,17 +41,16 @@ pub struct Outcome {
     pub finished_ms: u64,
     /// BLAKE3 over all events and actions, if they were hashed: equal for equal seeds.
     pub trace: Option<crate::names::BlobHash>,
-    /// The measurements.
     pub counts: counts::Counts,
-    /// The final loss: the weighted mean over all paths of ½‖θ − target‖² per value.
+    /// The mean over all paths of ½‖θ − target‖² per value, by weight, at the end.
     pub loss: f64,
-    /// Since when the loss was at or below the scenario's `given_loss`; nothing if it is not, or none is given.
+    /// The time at which the loss reached the scenario's `given_loss`; `None` if it did not, or none is given.
     pub reached_ms: Option<u64>,
-    /// The most versions that a contribution was late.
+    /// The largest lateness of a contribution, in versions.
     pub staleness_most: u64,
-    /// Inner steps that the surviving chains have counted, summed over their contributions.
+    /// Inner steps counted in the final chains, summed over their contributions.
     pub accepted_steps: u64,
-    /// The fate of all contributions.
+    /// The fates of all contributions.
     pub tally: invariants::none_lost::Tally,
 }
 
@@ -60,7 +59,7 @@ pub fn run(scenario: &Arc<Scenario>, seed: u64) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).run()
 }
 
-/// Runs one seed of a scenario with a trace.
+/// The same, with a trace.
 pub fn run_traced(scenario: &Arc<Scenario>, seed: u64, trace: Trace) -> Result<Outcome, Failure> {
     world::World::new(scenario.clone(), seed).traced(trace).run()
 }

@@ -1,4 +1,4 @@
-//! Random numbers, all derived from a drill's seed.
+//! Random numbers, all from a drill's seed.
 
 use std::ops::RangeInclusive;
 
@@ -8,13 +8,11 @@ use serde::Deserialize;
 
 use crate::seed::Seed;
 
-/// An integer drawn anew each time from `[least, most]` in a scenario's file, both inclusive.
+/// A range to draw whole numbers from: `[least, most]` in a scenario's file, both inclusive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(from = "[u64; 2]")]
 pub struct Between {
-    /// The smallest.
     pub least: u64,
-    /// The largest.
     pub most: u64,
 }
 
@@ -30,33 +28,31 @@ impl From<RangeInclusive<u64>> for Between {
     }
 }
 
-/// A stream of random numbers.
+/// One random stream.
 #[derive(Debug)]
 pub struct SeededRng(ChaCha8Rng);
 
 impl SeededRng {
-    /// The stream for this purpose.
+    /// The stream of this name.
     pub fn new(seed: u64, purpose: &str) -> Self {
         Self(Seed::root(seed).child(purpose).generator())
     }
 
-    /// An integer of a range.
     pub fn draw(&mut self, between: Between) -> u64 {
         let width = between.most.saturating_sub(between.least).saturating_add(1);
         between.least + self.0.next_u64() % width
     }
 
-    /// An index below this count; zero if the count is zero.
+    /// An index below `of`; 0 if there are none.
     pub fn pick(&mut self, of: usize) -> usize {
         (self.0.next_u64() % of.max(1) as u64) as usize
     }
 
-    /// A number from zero up to, but not including, one.
+    /// Between zero (inclusive) and one (exclusive).
     pub fn share(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether an event of this probability happens.
     pub fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.share() < probability
     }
@@ -67,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_stay_in_the_range_and_reach_both_ends() {
+    fn draws_stay_within_and_reach_both_ends() {
         let mut rng = SeededRng::new(1, "test");
         let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| rng.draw([3, 6].into())).collect();
         assert_eq!(drawn, [3, 4, 5, 6].into());

@@ -1,4 +1,4 @@
-//! The trace of one seed: printed for reading, or hashed to compare two runs.
+//! Traces of one seed: printed, or hashed to compare two runs.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -9,16 +9,16 @@ use crate::names::BlobHash;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Action, Event};
 
-/// Where events and actions are written.
+/// Destination of events and actions.
 #[derive(Default)]
 pub enum Trace {
-    /// Nowhere, as in most drills, which have thousands of seeds.
+    /// None, as in most drills.
     #[default]
     Off,
-    /// Into a hash, equal for equal seeds. It covers the values of events and actions but not the names of types and
-    /// fields, so that renaming these does not change the hash.
+    /// A hash: equal for equal seeds. It covers the values of events and actions but not the names of types and fields,
+    /// so that renaming does not change it.
     Hashed(Box<blake3::Hasher>),
-    /// As text.
+    /// A writer.
     Written(Box<dyn Write + Send>),
 }
 
@@ -27,7 +27,7 @@ impl Trace {
         Self::Hashed(Box::default())
     }
 
-    /// A node receives an event.
+    /// An event for a node.
     pub(super) fn event(&mut self, now_ms: u64, peer: usize, event: &Event) {
         match self {
             Self::Off => {}
@@ -36,7 +36,7 @@ impl Trace {
         }
     }
 
-    /// An action of a node is carried out.
+    /// An action of a node.
     pub(super) fn action(&mut self, action: &Action) {
         match self {
             Self::Off => {}
@@ -45,7 +45,7 @@ impl Trace {
         }
     }
 
-    /// A fault occurs at a peer. The text is for readers.
+    /// A fault at a peer; the words are for people.
     pub(super) fn fault(&mut self, now_ms: u64, peer: usize, words: std::fmt::Arguments<'_>) {
         match self {
             Self::Off => {}
@@ -54,7 +54,7 @@ impl Trace {
         }
     }
 
-    /// The hash, if the trace is hashed.
+    /// The hash, if requested.
     pub fn hash(&self) -> Option<BlobHash> {
         match self {
             Self::Hashed(hasher) => Some(BlobHash(*hasher.finalize().as_bytes())),
@@ -67,12 +67,12 @@ fn hash_values(hasher: &mut blake3::Hasher, values: &impl Serialize) {
     hasher.update(&encoding::encode_plain(values));
 }
 
-/// A reader may close the output.
+/// The reader may have gone.
 fn written(out: &mut dyn Write, line: std::fmt::Arguments<'_>) {
     drop(writeln!(out, "{line}"));
 }
 
-/// Combines the hashes of many seeds, in order.
+/// The hashes of many seeds as one, in their order.
 pub fn hash_of_seeds(hashes: &[BlobHash]) -> BlobHash {
     let mut text = String::new();
     for hash in hashes {

@@ -1,8 +1,8 @@
-//! The store's thread, which has the journal and the index. Disks block, so no task that must stay awake touches them.
+//! The store's thread, which owns the journal and the index. Disks block, so asynchronous tasks must not touch them.
 //!
-//! The thread has a bounded mailbox, works in order of arrival, answers through a oneshot, and stops when the last handle is
-//! dropped, after what is already in the mailbox. Blobs are read and written by the threads that need them: a record of the
-//! journal never waits behind gigabytes.
+//! The thread has a bounded mailbox, works in order of arrival, answers through a oneshot, and stops when the last
+//! handle is dropped, after the commands in the mailbox. Blobs are read and written by the threads that need them, so
+//! that a record of the journal never waits behind gigabytes.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -14,10 +14,9 @@ use super::folder::StoreFolder;
 use super::index::{Index, IndexError};
 use super::journal::{Journal, JournalError};
 
-/// Commands that wait for the journal and the index. One that finds no room waits for it, and so slows its sender.
+/// Commands that wait for the journal and the index. A full mailbox slows its senders.
 pub const MAX_COMMANDS: usize = 64;
 
-/// Why the store did not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error(transparent)]
@@ -29,8 +28,8 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same may succeed later: see [`super::DiskError::is_transient`]. A journal left in doubt is mended by
-    /// [`StoreHandle::rewrite`].
+    /// Whether the same may succeed later: see [`super::DiskError::is_transient`]. [`StoreHandle::rewrite`] repairs a
+    /// journal after a failed write.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Journal(error) => error.is_transient(),
@@ -41,9 +40,9 @@ impl StoreError {
 
 type Reply<T, E> = oneshot::Sender<Result<T, E>>;
 
-/// What the thread does.
+/// The commands of the thread.
 enum Command {
-    /// Appends to the journal, and replies when it is synced.
+    /// Appends to the journal, and replies after the sync.
     Persist { records: Vec<Vec<u8>>, reply: Reply<u64, JournalError> },
     /// Replaces the journal.
     Rewrite { records: Vec<Vec<u8>>, reply: Reply<u64, JournalError> },
@@ -51,25 +50,25 @@ enum Command {
     Index(Box<dyn FnOnce(&mut Index) + Send>),
 }
 
-/// Speaks to the store's thread. Dropping the last one stops it.
+/// A handle of the store's thread, which stops with the last one.
 #[derive(Clone)]
 pub struct StoreHandle {
     commands: mpsc::Sender<Command>,
     blobs: BlobStore,
 }
 
-/// Waits for the store's thread, so that a process ends with everything on the disk and the lock released.
+/// Waits for the store's thread, so that everything is on the disk and the lock released when a process ends.
 pub struct StoreThread(JoinHandle<()>);
 
 impl StoreThread {
     /// Returns when the last handle has been dropped and the work is done.
     pub fn join(self) {
-        // A thread that panicked has said so on its way; its handle answers `Stopped` from then on.
+        // A thread that panicked has logged it; its handle answers `Stopped` from then on.
         let _ = self.0.join();
     }
 }
 
-/// Starts the thread of a store. The operating system may give none.
+/// Starts the thread of a store.
 pub fn start(store: StoreFolder) -> io::Result<(StoreHandle, StoreThread)> {
     let StoreFolder { blobs, journal, index, lock, .. } = store;
     let (commands, mailbox) = mpsc::channel(MAX_COMMANDS);
@@ -80,7 +79,7 @@ pub fn start(store: StoreFolder) -> io::Result<(StoreHandle, StoreThread)> {
     Ok((StoreHandle { commands, blobs }, StoreThread(thread)))
 }
 
-/// A reply that nobody waits for any more is dropped.
+/// Replies without a receiver are dropped.
 fn keep_records(mut mailbox: mpsc::Receiver<Command>, mut journal: Journal, mut index: Index) {
     while let Some(command) = mailbox.blocking_recv() {
         match command {
@@ -96,13 +95,13 @@ fn keep_records(mut mailbox: mpsc::Receiver<Command>, mut journal: Journal, mut 
 }
 
 impl StoreHandle {
-    /// Appends records to the journal, all of them or none. They are synced when this returns, and not before; only then
-    /// may they be acted upon. Gives the size of the journal, which tells when to [`StoreHandle::rewrite`] it.
+    /// Appends records to the journal, all or none. When this returns, they are synced, and only then may they be acted
+    /// on. Returns the size of the journal, which tells when to [`StoreHandle::rewrite`] it.
     pub async fn persist(&self, records: Vec<Vec<u8>>) -> Result<u64, StoreError> {
         self.ask(|reply| Command::Persist { records, reply }).await
     }
 
-    /// Replaces all records of the journal at once. Gives its size.
+    /// Replaces all records of the journal atomically. Returns its size.
     pub async fn rewrite(&self, records: Vec<Vec<u8>>) -> Result<u64, StoreError> {
         self.ask(|reply| Command::Rewrite { records, reply }).await
     }
@@ -149,7 +148,7 @@ mod tests {
         let (store, thread) = start(StoreFolder::open(folder.path(), RUN).unwrap()).unwrap();
         let small = store.persist(vec![b"term 1".to_vec(), b"head".to_vec()]).await.unwrap();
         assert!(store.persist(vec![b"cursor".to_vec()]).await.unwrap() > small);
-        // Acknowledged means on the disk, also if the process is killed now.
+        // An acknowledged record is on the disk, also if the process is killed now.
         let (_, records) = Journal::open(&copy_of(&folder.path().join("journal"))).unwrap();
         assert_eq!(records.len(), 3);
         let blob = store.blobs().put(b"parameters").unwrap();

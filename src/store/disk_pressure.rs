@@ -1,5 +1,5 @@
-//! Disk pressure: a disk does not take what is written, because it is full, read-only or over its quota. A thread that must
-//! not lose what it writes waits, and is listed here meanwhile; the peer then acts on nothing that it could lose.
+//! Disk pressure: the disk rejects writes, because it is full, read-only or over its quota. A thread that must not lose
+//! its data waits, and is listed here. The peer then takes no action whose result could be lost.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Between two attempts to write. A disk gives no sign when there is room again.
+/// Time between two attempts to write, since a disk does not signal free space.
 pub const RETRY: Duration = Duration::from_secs(2);
 
-/// The writes that wait, and why. Clones share it.
+/// The waiting writes, and their reasons. Clones share them.
 #[derive(Clone, Debug)]
 pub struct DiskPressure {
     waiting: Arc<watch::Sender<BTreeMap<u64, String>>>,
     next: Arc<AtomicU64>,
 }
 
-/// One write that waits, until this is dropped.
+/// One waiting write, until dropped.
 #[derive(Debug)]
 #[must_use = "the pressure ends when this is dropped"]
 pub struct PressureGuard {
@@ -33,24 +33,24 @@ impl Default for DiskPressure {
 }
 
 impl DiskPressure {
-    /// Somebody begins to wait.
+    /// Registers a waiting write.
     pub fn begin(&self, reason: impl ToString) -> PressureGuard {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.waiting.send_modify(|waiting| drop(waiting.insert(number, reason.to_string())));
         PressureGuard { number, pressure: self.clone() }
     }
 
-    /// Why the first of those who wait does; nothing if nobody waits.
+    /// The reason of the first waiting write; `None` without one.
     pub fn reason(&self) -> Option<String> {
         self.waiting.borrow().values().next().cloned()
     }
 
-    /// Whether anybody waits.
+    /// Whether a write waits.
     pub fn is_active(&self) -> bool {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Wakes whenever somebody begins or ends to wait.
+    /// Wakes whenever a write begins or ends to wait.
     pub fn watch(&self) -> watch::Receiver<BTreeMap<u64, String>> {
         self.waiting.subscribe()
     }

@@ -1,10 +1,10 @@
-//! How bytes get to a disk so that they stay: written, synced, renamed, and the folder synced as well.
+//! Durable writes: written, synced, renamed, and the folder synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// The operating system refused something. Says what, where, and what to do if that is known.
+/// An error of the operating system, with the operation, the path, and advice if there is any.
 #[derive(Debug, thiserror::Error)]
 #[error("{doing} {}: {source}{}", path.display(), advice(source.kind()))]
 pub struct DiskError {
@@ -13,7 +13,7 @@ pub struct DiskError {
     pub source: io::Error,
 }
 
-/// As [`DiskError::is_transient`], for those who know only what kind of error it was.
+/// As [`DiskError::is_transient`], from the kind of error alone.
 pub fn is_transient(kind: ErrorKind) -> bool {
     !matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
 }
@@ -31,8 +31,8 @@ fn advice(kind: ErrorKind) -> &'static str {
 }
 
 impl DiskError {
-    /// Whether the same write may succeed later: the disk is full, over a quota or a cap, read-only, or fails now and
-    /// then. Where a folder is gone, no waiting helps.
+    /// Whether the same write may succeed later: the disk is full, over a quota, read-only, or fails now and then. If a
+    /// folder is missing, waiting does not help.
     pub fn is_transient(&self) -> bool {
         is_transient(self.source.kind())
     }
@@ -43,18 +43,18 @@ impl DiskError {
         move |source| Self { doing, path, source }
     }
 
-    /// For callers that know only [`io::Error`]; its kind stays what it was.
+    /// For callers that use [`io::Error`]. Keeps the kind.
     pub fn into_io(self) -> io::Error {
         io::Error::new(self.source.kind(), self)
     }
 }
 
-/// A file that is being written. Tests put a disk that fills up in its place.
+/// A file that is being written. Tests replace it by a disk that fills up.
 pub(crate) trait Medium: Write + Send {
     /// Waits until all bytes have reached the disk.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Keeps only the first `bytes`; what is written next goes after them.
+    /// Truncates the file to `bytes`; the next write appends there.
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
 }
 
@@ -68,7 +68,7 @@ impl Medium for File {
     }
 }
 
-/// Opens a file for writing at its end, and makes it if need be.
+/// Opens or creates a file for writing at its end.
 pub(crate) type OpenMedium = fn(&Path) -> io::Result<Box<dyn Medium>>;
 
 /// The real disk.
@@ -76,7 +76,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<Box<dyn Medium>> {
     Ok(Box::new(OpenOptions::new().append(true).create(true).open(path)?))
 }
 
-/// Makes a folder and its parents, each synced into the one that holds it.
+/// Creates a folder and its parents, and syncs each into its parent.
 pub(crate) fn create_folder(folder: &Path) -> Result<(), DiskError> {
     if folder.is_dir() {
         return Ok(());
@@ -92,7 +92,7 @@ pub(crate) fn create_folder(folder: &Path) -> Result<(), DiskError> {
     }
 }
 
-/// Syncs the folder that holds `path`, so that its entry survives a loss of power.
+/// Syncs the folder of `path`, so that its entry survives a loss of power.
 pub(crate) fn sync_parent(path: &Path) -> Result<(), DiskError> {
     let parent = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -101,13 +101,13 @@ pub(crate) fn sync_parent(path: &Path) -> Result<(), DiskError> {
     File::open(parent).and_then(|folder| folder.sync_all()).map_err(DiskError::when("cannot sync the folder", parent))
 }
 
-/// Replaces the contents of `path` at once: after a crash there is either the old file or the new one, whole.
+/// Replaces the contents of `path` atomically: after a crash it has either the old contents or the new ones.
 pub(crate) fn replace(path: &Path, contents: &[u8], open: OpenMedium) -> Result<(), DiskError> {
     write_beside(path, contents, open)?;
     put_in_place(path)
 }
 
-/// The first half of [`replace`]: writes and syncs the new file beside the old one, and gives it, open at its end.
+/// The first half of [`replace`]: writes and syncs the new file next to the old one, and returns it, open at its end.
 pub(crate) fn write_beside(path: &Path, contents: &[u8], open: OpenMedium) -> Result<Box<dyn Medium>, DiskError> {
     let temporary = temporary_for(path);
     remove_if_there(&temporary)?;
@@ -118,7 +118,7 @@ pub(crate) fn write_beside(path: &Path, contents: &[u8], open: OpenMedium) -> Re
         Ok(medium)
     };
     write().inspect_err(|_| {
-        // The first error is the one to report; what is left over goes at the next start.
+        // The first error is reported; the next start removes the file.
         let _ = fs::remove_file(&temporary);
     })
 }
@@ -129,12 +129,12 @@ pub(crate) fn put_in_place(path: &Path) -> Result<(), DiskError> {
     sync_parent(path)
 }
 
-/// Where [`write_beside`] writes.
+/// The path for [`write_beside`].
 pub(crate) fn temporary_for(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// Removes a file; whether it was there.
+/// Removes a file. Returns whether it existed.
 pub(crate) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
     match fs::remove_file(path) {
         Ok(()) => Ok(true),
@@ -148,7 +148,7 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
 pub(super) mod failing {
     use super::*;
 
-    /// Room on a [`FullDisk`], for each file.
+    /// Capacity of [`full_disk`], for each file.
     pub const CAPACITY_BYTES: usize = 200;
 
     struct FullDisk {
@@ -181,7 +181,7 @@ pub(super) mod failing {
         }
     }
 
-    /// A file that takes [`ROOM_BYTES`], and then the disk is full.
+    /// A file that takes [`CAPACITY_BYTES`]; then the disk is full.
     pub fn full_disk(path: &Path) -> io::Result<Box<dyn Medium>> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         Ok(Box::new(FullDisk { file, free: CAPACITY_BYTES }))
@@ -209,7 +209,7 @@ pub(super) mod failing {
         }
     }
 
-    /// A file on a disk that takes bytes and then fails to keep them.
+    /// A file on a disk that takes bytes but fails to sync.
     pub fn never_synced(path: &Path) -> io::Result<Box<dyn Medium>> {
         Ok(Box::new(NeverSynced(OpenOptions::new().append(true).create(true).open(path)?)))
     }

@@ -1,10 +1,10 @@
-//! A store's folder: one process at a time, one run for ever.
+//! A store's folder, for one process at a time and one run.
 //!
 //! ```text
 //! lock        held by the process that has the store open
 //! run         the run's id, in hexadecimal
 //! blobs/      ab/abcdef.., incoming/
-//! journal     what must survive
+//! journal     what must survive a crash
 //! index/      sled
 //! ```
 
@@ -18,7 +18,6 @@ use super::index::{Index, IndexError};
 use super::journal::{Journal, JournalError};
 use crate::names::RunId;
 
-/// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]
@@ -39,27 +38,23 @@ pub enum OpenError {
 
 /// An open store. [`super::actor::start`] gives it its threads.
 pub struct StoreFolder {
-    /// Large things.
     pub blobs: BlobStore,
-    /// What must survive.
     pub journal: Journal,
-    /// What the journal held, in order.
+    /// The records of the journal, in order.
     pub records: Vec<Vec<u8>>,
-    /// What can be rebuilt.
     pub index: Index,
     pub(super) lock: File,
 }
 
-/// A store that this process alone writes to, though it may not be known yet whose run it will be.
+/// A store that only this process writes to; its run may not be known yet.
 pub struct LockedStore {
     folder: PathBuf,
-    /// Large things.
     pub blobs: BlobStore,
     lock: File,
 }
 
 impl LockedStore {
-    /// Locks the folder, which is made if need be.
+    /// Locks the folder, and creates it if needed.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         create_folder(folder)?;
         let lock = take_lock(folder)?;
@@ -77,13 +72,13 @@ impl LockedStore {
 }
 
 impl StoreFolder {
-    /// Opens the store of a run, or makes an empty one.
+    /// Opens the store of a run, or creates an empty one.
     pub fn open(folder: &Path, run: RunId) -> Result<Self, OpenError> {
         LockedStore::open(folder)?.of_run(run)
     }
 }
 
-/// The lock goes when the file is closed, also by a crash.
+/// The lock is released when the file is closed, also by a crash.
 fn take_lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join("lock");
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
@@ -102,7 +97,7 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
     Ok(file)
 }
 
-/// The process that holds the lock wrote its number there; it only helps the user.
+/// Reads the process id that the lock's holder wrote into it, for the message.
 pub(super) fn in_use(folder: &Path, lock: File) -> OpenError {
     let mut holder = String::new();
     let _ = lock.take(20).read_to_string(&mut holder);
@@ -110,7 +105,7 @@ pub(super) fn in_use(folder: &Path, lock: File) -> OpenError {
     OpenError::InUse { folder: folder.to_owned(), holder }
 }
 
-/// Makes this the store of the run, unless it is another's.
+/// Makes this the store of the run, unless it belongs to another.
 fn claim(folder: &Path, run: RunId) -> Result<(), OpenError> {
     let path = folder.join("run");
     match fs::read_to_string(&path) {

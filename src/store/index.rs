@@ -1,11 +1,11 @@
-//! The index, in sled: where each path of this store stands, and where other peers can be reached.
+//! The index, in sled: the checkpoint of each path of this store, and the addresses of other peers.
 //!
-//! A restart asks it for the peers to join and for the checkpoints to go on with; `status` asks it what the store of a
-//! stopped peer holds, without the run's manifest and without the journal.
+//! A restart reads the peers to join and the checkpoints to resume from. `status` reads what the store of a stopped
+//! peer holds, without the run's manifest and without the journal.
 //!
-//! All of it can be rebuilt: checkpoints from the journal, addresses from other peers. sled 0.34 may lose what was written
-//! just before the process was killed, and panics on some damage. So the index is read once when it is opened. A broken one
-//! is removed and an empty one takes its place; a start writes again what is missing or out of date.
+//! The index can be rebuilt: checkpoints from the journal, addresses from other peers. sled 0.34 may lose what was
+//! written just before the process was killed, and panics on some damage. So the whole index is read when it is opened.
+//! A damaged one is replaced by an empty one, and a start adds what is missing or out of date.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 use crate::store::durable::DiskError;
 
-/// Peers that are remembered. The protocol passes on at most 2 KiB of addresses of a peer: 2 MiB in all.
+/// Limit of remembered peers. The protocol passes on at most 2 KiB of addresses of a peer: 2 MiB in all.
 pub const MAX_PEERS: usize = 1024;
 
 const CACHE_BYTES: u64 = 16 << 20;
 
-/// sled releases its lock a moment after it has been dropped: how long to wait for that, in all and at a time.
+/// sled releases its lock a moment after it is dropped: total and single time to wait for that.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
-/// Where a path stands, and the text that it is trained on. Each blob is in the store, unless the disk has lost it.
+/// The progress of a path, and its text. Each blob is in the store, unless the disk has lost it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// The phase that it has finished.
+    /// The last finished phase.
     pub phase: Phase,
     /// The state of its trainer: optimiser and data cursor.
     pub trainer: BlobRef,
@@ -44,23 +44,20 @@ pub struct Checkpoint {
 pub struct ModuleCheckpoint {
     pub module: ModuleId,
     pub version: Version,
-    /// Its encoded state.
     pub state: BlobRef,
 }
 
 impl Checkpoint {
-    /// As JSON.
     pub fn encode(&self) -> Vec<u8> {
         serde_json::to_vec(self).expect("names and numbers are JSON")
     }
 
-    /// `None` if these bytes are not a checkpoint.
+    /// `None` if the bytes are not a checkpoint.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
 }
 
-/// Why the index could not be opened or used.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
     #[error(transparent)]
@@ -72,7 +69,7 @@ pub enum IndexError {
 }
 
 impl IndexError {
-    /// Whether a new index would help. A full disk or a lock stays where it is.
+    /// Whether a new index would help. It does not against a full disk or a lock.
     fn is_damage(&self) -> bool {
         use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
         match self {
@@ -86,7 +83,6 @@ impl IndexError {
     }
 }
 
-/// An open index.
 pub struct Index {
     folder: PathBuf,
     db: sled::Db,
@@ -95,7 +91,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Opens an index, or makes an empty one: also in place of a broken one.
+    /// Opens an index, or creates an empty one, also in place of a damaged one.
     pub fn open(folder: &Path) -> Result<Self, IndexError> {
         match Self::open_whole(folder) {
             Err(error) if error.is_damage() => {
@@ -107,7 +103,7 @@ impl Index {
         }
     }
 
-    /// Opens an index and reads all of it; a broken one is an error.
+    /// Opens an index and reads all of it, to detect damage.
     pub(super) fn open_whole(folder: &Path) -> Result<Self, IndexError> {
         let open = || -> Result<Self, IndexError> {
             let failed = |source| IndexError::Sled { folder: folder.to_owned(), source };
@@ -128,7 +124,7 @@ impl Index {
         |source| IndexError::Sled { folder: self.folder.clone(), source }
     }
 
-    /// Records where a path stands, in place of where it stood.
+    /// Replaces the checkpoint of a path.
     pub fn set_checkpoint(&mut self, path: PathId, checkpoint: &Checkpoint) -> Result<(), IndexError> {
         self.checkpoints.insert(path.0.to_be_bytes(), checkpoint.encode()).map_err(self.failed())?;
         Ok(())
@@ -140,15 +136,15 @@ impl Index {
         Ok(())
     }
 
-    /// Where all paths of this store stand, in order.
+    /// The checkpoints of all paths, in order.
     pub fn checkpoints(&self) -> Result<Vec<(PathId, Checkpoint)>, IndexError> {
         self.entries(&self.checkpoints, |key, value| {
             Some((PathId(u32::from_be_bytes(key.try_into().ok()?)), Checkpoint::decode(value)?))
         })
     }
 
-    /// Remembers where a peer can be reached. Where [`MAX_PEERS`] are known, another one gives way to a new one: that of
-    /// the next key, which is as good as chance.
+    /// Remembers the addresses of a peer. If [`MAX_PEERS`] are known, the peer with the next key is dropped, which is
+    /// as good as a random one.
     pub fn set_peer(&mut self, peer: PeerKey, addresses: &[String]) -> Result<(), IndexError> {
         let known = self.peers.insert(peer.0, addresses.join("\n").as_bytes()).map_err(self.failed())?;
         if known.is_none() && self.peers.len() > MAX_PEERS {
@@ -161,7 +157,7 @@ impl Index {
         Ok(())
     }
 
-    /// All peers that are remembered, with their addresses, in order.
+    /// All remembered peers with their addresses, in order.
     pub fn peers(&self) -> Result<Vec<(PeerKey, Vec<String>)>, IndexError> {
         self.entries(&self.peers, |key, value| {
             let addresses = std::str::from_utf8(value).ok()?;
@@ -188,9 +184,9 @@ impl Drop for Index {
 
 #[expect(clippy::disallowed_methods, reason = "sled gives no sign when another process releases its lock")]
 fn open_sled(folder: &Path) -> sled::Result<sled::Db> {
-    // LowSpace: this index is small and changes often, and sled's files grow otherwise.
+    // LowSpace: this index is small and changes often, and sled's files would grow otherwise.
     let config = sled::Config::new().path(folder).cache_capacity(CACHE_BYTES).mode(sled::Mode::LowSpace);
-    // sled gives this error no kind of its own.
+    // sled has no kind of its own for this error.
     let is_locked = |error: &sled::Error| matches!(error, sled::Error::Io(error) if error.to_string().contains("could not acquire lock"));
     let mut waited = Duration::ZERO;
     loop {

@@ -1,15 +1,15 @@
-//! What a peer keeps on disk: large things as blobs, what must survive as a journal, the rest as an index.
+//! What a peer keeps on disk: large data as blobs, what must survive a crash in a journal, the rest in an index.
 //!
-//! - [`folder`]: opens the store of a run, for one process; [`read_only`] reads that of a peer that is not running.
-//! - [`blobs`]: content-addressed files, whole or not there. Partial ones are resumed; a quota bounds all of them.
-//! - [`journal`]: an append-only file with checksums, synced before a record is acted upon. `kill -9` at any moment loses
-//!   nothing that was acknowledged.
+//! - [`folder`]: opens the store of a run, for one process; [`read_only`] reads that of a stopped peer.
+//! - [`blobs`]: content-addressed files, complete or absent. Partial ones are resumed; a quota bounds all of them.
+//! - [`journal`]: an append-only file with checksums, synced before a record is acted on. `kill -9` at any moment loses
+//!   no acknowledged record.
 //! - [`index`]: sled, for the checkpoint of each path and the addresses of peers; it can be rebuilt.
-//! - [`actor`]: gives journal and index a thread of their own, since disks block.
-//! - [`disk_pressure`]: what waits for a disk that does not take what is written.
-//! - [`staging`]: a folder that is written beside its place, and then put there at once.
+//! - [`actor`]: gives journal and index their own thread, since disks block.
+//! - [`disk_pressure`]: writes that wait for a disk that rejects them.
+//! - [`staging`]: a folder that is written next to its place and then moved there atomically.
 //!
-//! `durable` has what they share: how bytes get to a disk, and what is said when they don't.
+//! `durable` has the shared writes and errors of the disk.
 
 pub mod actor;
 pub mod blobs;
@@ -33,7 +33,7 @@ pub use index::{Checkpoint, Index, IndexError, ModuleCheckpoint};
 pub use journal::{Journal, JournalError};
 pub use staging::{StagedFolder, StagingError};
 
-/// Writes a file so that it is there whole, or not at all.
+/// Writes a file atomically.
 pub fn write_file(path: &std::path::Path, contents: &[u8]) -> Result<(), DiskError> {
     durable::create_folder(path.parent().unwrap_or(path))?;
     durable::replace(path, contents, durable::open_file)

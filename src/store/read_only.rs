@@ -1,8 +1,7 @@
-//! A store that is only looked at: to take a run out of the folders of peers that have stopped.
+//! A read-only store, to collect a run from the folders of stopped peers.
 //!
-//! Nothing in the folder is changed, not even a torn end of the journal; only sled may write to its own files when the
-//! index is read. While it is being read no peer can start there:
-//! the lock is held in the way that allows other readers.
+//! Nothing in the folder changes, not even a torn end of the journal; only sled may write to its own files when the
+//! index is read. Meanwhile no peer can start there, since the lock is held in shared mode.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -15,7 +14,6 @@ use crate::store::folder::{OpenError, in_use};
 use crate::store::index::{Checkpoint, Index, IndexError};
 use crate::store::journal::Journal;
 
-/// An open store that is only read.
 pub struct StoreReader {
     run: RunId,
     records: Vec<Vec<u8>>,
@@ -24,7 +22,7 @@ pub struct StoreReader {
 }
 
 impl StoreReader {
-    /// Opens the store of a peer that is not running.
+    /// Opens the store of a stopped peer.
     pub fn open(folder: &Path) -> Result<Self, OpenError> {
         let lock_file = folder.join("lock");
         let lock = File::open(&lock_file).map_err(|error| match error.kind() {
@@ -47,12 +45,12 @@ impl StoreReader {
         self.run
     }
 
-    /// What the journal holds, in order.
+    /// The records of the journal, in order.
     pub fn records(&self) -> &[Vec<u8>] {
         &self.records
     }
 
-    /// Where the paths stand that were trained here, by the index; none if there is no index.
+    /// The checkpoints of the paths, from the index; empty without an index.
     pub fn checkpoints(&self) -> Result<Vec<(PathId, Checkpoint)>, IndexError> {
         let folder = self.blobs.with_file_name("index");
         if folder.is_dir() { Index::open_whole(&folder)?.checkpoints() } else { Ok(Vec::new()) }
@@ -63,7 +61,7 @@ impl StoreReader {
         BlobStore::list_in(&self.blobs)
     }
 
-    /// The bytes of a blob, verified, or `None` if it is not here.
+    /// The verified bytes of a blob, or `None` if it is absent.
     pub fn blob(&self, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
         BlobStore::look_up(&self.blobs, blob)
     }

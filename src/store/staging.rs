@@ -1,4 +1,4 @@
-//! A folder that is written beside its place and put there at once: whole, or not at all.
+//! A folder that is written next to its place and moved there atomically.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, Write};
@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::durable::{DiskError, create_folder, open_file, sync_parent};
 
-/// Why a folder cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum StagingError {
     #[error(transparent)]
@@ -17,8 +16,8 @@ pub enum StagingError {
     Busy(PathBuf),
 }
 
-/// A folder on its way to its place. What is not put in place is removed when this is dropped; what a crash left is
-/// removed when the same folder is begun again.
+/// A folder on its way to its place. It is removed when dropped before; what a crash left is removed when the same
+/// folder is begun again.
 pub struct StagedFolder {
     target: PathBuf,
     beside: PathBuf,
@@ -26,7 +25,7 @@ pub struct StagedFolder {
 }
 
 impl StagedFolder {
-    /// Begins a folder that shall replace `target`, in a hidden one beside it.
+    /// Begins a folder to replace `target`, in a hidden one next to it.
     pub fn begin(target: &Path) -> Result<Self, StagingError> {
         let target = std::path::absolute(target).map_err(DiskError::when("cannot find", target))?;
         let name = target.file_name().ok_or_else(|| StagingError::NoName(target.clone()))?;
@@ -39,7 +38,7 @@ impl StagedFolder {
             Err(TryLockError::Error(error)) => return Err(DiskError::when("cannot lock", &beside)(error).into()),
         }
         let staged = Self { target, beside, _lock: lock };
-        // Killed between the two renames: what was there comes back.
+        // Killed between the two renames: the earlier folder is restored.
         if !staged.target.exists() && staged.replaced().exists() {
             let failed = DiskError::when("cannot restore", &staged.target);
             fs::rename(staged.replaced(), &staged.target).map_err(failed)?;
@@ -51,7 +50,7 @@ impl StagedFolder {
         Ok(staged)
     }
 
-    /// What becomes the target.
+    /// The folder that becomes the target.
     fn folder(&self) -> PathBuf {
         self.beside.join("folder")
     }
@@ -60,7 +59,7 @@ impl StagedFolder {
         self.beside.join("replaced")
     }
 
-    /// A place for what is needed only until the folder is finished. It is not there yet.
+    /// A path for temporary data. It does not exist yet.
     pub fn scratch(&self) -> PathBuf {
         self.beside.join("scratch")
     }
@@ -75,7 +74,7 @@ impl StagedFolder {
         sync_parent(&path)
     }
 
-    /// Puts the folder in its place. What was there goes, once the new one is there.
+    /// Moves the folder to its place, and then removes the earlier one.
     pub fn put_in_place(self) -> Result<(), DiskError> {
         let failed = DiskError::when("cannot replace", &self.target);
         let replaced = match fs::rename(&self.target, self.replaced()) {
@@ -95,7 +94,7 @@ impl StagedFolder {
 
 impl Drop for StagedFolder {
     fn drop(&mut self) {
-        // What cannot be removed now is when the same folder is begun again.
+        // If this fails, it is removed when the same folder is begun again.
         let _ = fs::remove_dir_all(&self.beside);
     }
 }

@@ -139,7 +139,7 @@ fn every_shipped_configuration_is_one() {
 }
 
 #[test]
-fn a_sample_that_cannot_be_is_blamed_on_whoever_asked_for_it() {
+fn a_sample_that_cannot_be_names_the_place_that_asked_for_it() {
     let show = ["config", "show", "configs/dipaco-4x4x4.toml"];
     let found = mistake(&[], &[&show[..], &["--set", "sample.paths=3"]].concat());
     assert!(found.starts_with("--set: sample: 3 paths at a time leave modules of level 0 out, which has 4"), "{found}");

@@ -194,7 +194,7 @@ fn an_arm_that_was_stopped_goes_on_as_if_it_had_not_been() {
         &|event| matches!(event, ExperimentEvent::Phase("grid · seed 2", 10, _)),
     ];
     for stops in places {
-        let error = bench.conduct_until("parts", stops).unwrap_err();
+        let error = bench.run_until("parts", stops).unwrap_err();
         assert!(format!("{error:#}").contains("stopped before the end"), "{error:#}");
     }
     let phases = AtomicU64::new(0);

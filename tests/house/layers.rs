@@ -1,10 +1,8 @@
 //! The house stays tidy: who may import whom, what the core never touches, no dead files, nothing too long. Each rule is
 //! tested on made-up sources that break it.
 
-use std::collections::BTreeSet;
-use std::path::PathBuf;
-
 use crate::source::{Source, lines_with};
+use crate::tree::{files_of, none, reached, rust};
 
 /// Names, time, chance, the grid, configurations and how blobs are cut: everybody may use them.
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
@@ -19,17 +17,17 @@ const LAYERS: [(&str, &[&str]); 26] = [
     ("config", &[]),
     ("pieces", &[]),
     ("images", &[]),
-    ("text", &["images", "routing", "model", "training"]),
-    ("routing", &["text", "model", "training"]),
-    ("model", &["text", "routing", "training"]),
-    ("training", &["images", "text", "routing", "model"]),
+    ("text", &["images"]),
+    ("routing", &["text"]),
+    ("model", &[]),
+    ("training", &["images", "text", "model"]),
     ("compress", &[]),
     // An outer step is taken on the bytes that are stored and sent: decoding them is part of it.
     ("outer", &["compress"]),
     ("query", &[]),
     ("protocol", &["query"]),
     ("access", &["protocol::wire", "protocol::limits"]),
-    ("store", &["protocol::wire", "protocol::limits"]),
+    ("store", &[]),
     ("network", &["protocol::wire", "protocol::limits"]),
     ("observe", &[]),
     ("simulator", &["compress", "outer", "protocol"]),
@@ -37,14 +35,11 @@ const LAYERS: [(&str, &[&str]); 26] = [
         "peer",
         &[
             "text", "routing", "model", "training", "compress", "outer", "query", "protocol", "access", "store",
-            "network", "observe",
+            "network",
         ],
     ),
-    (
-        "experiment",
-        &["text", "routing", "model", "training", "compress", "outer", "protocol::limits", "store", "observe", "peer"],
-    ),
-    ("inspect", &["text", "routing", "model", "training"]),
+    ("experiment", &["text", "routing", "model", "training", "compress", "outer", "store", "peer"]),
+    ("inspect", &["text", "model", "training"]),
     ("cli", &["*"]),
     ("main", &["cli"]),
 ];
@@ -63,7 +58,7 @@ const HOMES: [(&str, &[&str]); 15] = [
     ("prometheus_client", &["network/traffic"]),
     ("rand_distr", &["inspect/dna/dreaming"]),
     ("sled", &["store"]),
-    ("tch", &["text", "routing", "model", "training", "inspect"]),
+    ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),
     ("tracing_appender", &["observe"]),
 ];
@@ -127,6 +122,31 @@ fn foreign(source: &Source) -> Vec<String> {
     found
 }
 
+/// What the tables above name or allow though nothing of it is there.
+fn needless(sources: &[Source]) -> Vec<String> {
+    let inside = |home: &str| {
+        let below = format!("{home}/");
+        let is_inside = move |source: &&Source| {
+            let place = source.module().join("/");
+            place == below.trim_end_matches('/') || place.starts_with(&below)
+        };
+        sources.iter().filter(is_inside)
+    };
+    let rooms = GROUND.iter().chain(LAYERS.iter().map(|(home, _)| home)).chain(&CORE);
+    let gone = rooms.filter(|room| inside(room).next().is_none());
+    let mut found: Vec<String> = gone.map(|room| format!("there is no src/{room}")).collect();
+    for (home, allowed) in &LAYERS {
+        let named: Vec<Vec<String>> = inside(home).flat_map(Source::crate_paths).map(|(_, named)| named).collect();
+        let is_used = |it: &&str| *it == "*" || named.iter().any(|named| named[0] == *it || named.join("::") == *it);
+        found.extend(allowed.iter().filter(|it| !is_used(it)).map(|it| format!("{home} does not import {it}")));
+    }
+    for (name, homes) in &HOMES {
+        let uses = |home: &&&str| inside(home).any(|source| !source.uses_crate(name).is_empty());
+        found.extend(homes.iter().filter(|home| !uses(home)).map(|home| format!("{home} does not use {name}")));
+    }
+    found
+}
+
 fn effects(source: &Source) -> Vec<String> {
     if !CORE.contains(&source.module()[0]) {
         return Vec::new();
@@ -175,79 +195,9 @@ fn sleeps(source: &Source) -> Vec<String> {
 
 /// Files that no `mod` leads to.
 fn dead_files(sources: &[Source]) -> Vec<String> {
-    let is_root = |path: &str| {
-        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
-        let of_a_folder = file == "main.rs" && ["tests/", "benches/"].iter().any(|home| folder.starts_with(home));
-        matches!(path, "src/lib.rs" | "src/main.rs") || matches!(folder, "tests" | "benches") || of_a_folder
-    };
-    let mut alive: BTreeSet<String> =
-        sources.iter().map(|source| source.path.clone()).filter(|path| is_root(path)).collect();
-    let mut waiting: Vec<String> = alive.iter().cloned().collect();
-    while let Some(path) = waiting.pop() {
-        let Some(source) = sources.iter().find(|source| source.path == path) else { continue };
-        let stem = path.trim_end_matches(".rs");
-        let folder = match stem.strip_suffix("/mod") {
-            Some(folder) => folder,
-            None if is_root(&path) => stem.rsplit_once('/').map_or("", |(folder, _)| folder),
-            None => stem,
-        };
-        let here = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let placed = source.placed_modules().into_iter().map(|file| joined(here, &file));
-        let named = source.declared_modules().into_iter();
-        let named = named.flat_map(|name| [format!("{folder}/{name}.rs"), format!("{folder}/{name}/mod.rs")]);
-        for file in placed.chain(named) {
-            if alive.insert(file.clone()) {
-                waiting.push(file);
-            }
-        }
-    }
+    let alive = reached(sources, files_of);
     let dead = sources.iter().filter(|source| !alive.contains(&source.path));
     dead.map(|source| format!("{}:1: no mod leads here", source.path)).collect()
-}
-
-/// A file named from a folder, `..` included.
-pub fn joined(folder: &str, file: &str) -> String {
-    let mut parts: Vec<&str> = folder.split('/').collect();
-    for part in file.split('/') {
-        match part {
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
-}
-
-pub fn project() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// All files below a folder of the project with this ending.
-pub fn files(folder: &str, ending: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut folders = vec![project().join(folder)];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        for path in entries.map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|found| found == ending) {
-                let name = path.strip_prefix(project()).unwrap().to_str().unwrap().replace('\\', "/");
-                found.push((name, std::fs::read_to_string(&path).unwrap()));
-            }
-        }
-    }
-    found.sort();
-    found
-}
-
-fn rust(folders: &[&str]) -> Vec<Source> {
-    let texts = folders.iter().flat_map(|folder| files(folder, "rs"));
-    texts.map(|(path, text)| Source::new(&path, &text)).collect()
-}
-
-#[track_caller]
-pub fn none(found: Vec<String>) {
-    assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
 #[test]
@@ -256,6 +206,11 @@ fn modules_import_only_what_their_layer_may() {
     // The root of the library declares modules and imports none.
     let inside: Vec<&Source> = sources.iter().filter(|source| source.path != "src/lib.rs").collect();
     none(inside.iter().flat_map(|source| [imports(source), foreign(source)].concat()).collect());
+}
+
+#[test]
+fn nothing_is_allowed_that_nobody_does() {
+    none(needless(&rust(&["src"])));
 }
 
 #[test]
@@ -287,12 +242,12 @@ mod made_up {
 
     #[test]
     fn an_import_of_a_higher_layer_is_found_however_it_is_written() {
-        let wrong = |text: &str| imports(&at("src/store/blobs.rs", text));
+        let wrong = |text: &str| imports(&at("src/network/gossip.rs", text));
         assert_eq!(
-            wrong("use crate::names::BlobHash;\nuse pathswarm::network::swarm::actor;"),
-            ["src/store/blobs.rs:2: store may not import network::swarm"]
+            wrong("use crate::names::BlobHash;\nuse pathswarm::store::journal::frames;"),
+            ["src/network/gossip.rs:2: network may not import store::journal"]
         );
-        assert_eq!(wrong("use crate::{names::{PathId, Term}, network, store::index};").len(), 1);
+        assert_eq!(wrong("use crate::{names::{PathId, Term}, store, network::gossip};").len(), 1);
         assert_eq!(wrong("fn f() -> crate::peer::Driver { todo }").len(), 1);
         assert_eq!(wrong("use pathswarm::protocol::wire::message::Offer;").len(), 0);
         assert_eq!(wrong("use crate::protocol::{wire::message::Offer, Node};").len(), 1);
@@ -317,6 +272,20 @@ mod made_up {
         assert_eq!(wrong("src/model/block.rs", "use tch::Tensor;"), 0);
         assert_eq!(wrong("src/protocol/chain.rs", "fn f() { bincode::serde::encode() }"), 1);
         assert_eq!(wrong("src/protocol/wire/encoding.rs", "use bincode;"), 0);
+    }
+
+    #[test]
+    fn what_is_allowed_and_not_done_is_found() {
+        let found = needless(&[
+            at("src/access/mod.rs", "use crate::protocol::wire::message::Offer;"),
+            at("src/network/mod.rs", "use crate::protocol::{limits, event};"),
+            at("src/store/blobs.rs", "fn f() { sled::open() }"),
+        ]);
+        let has = |message: &str| found.iter().any(|one| one == message);
+        assert!(has("there is no src/peer") && !has("there is no src/store"));
+        assert!(has("access does not import protocol::limits") && !has("access does not import protocol::wire"));
+        assert!(has("network does not import protocol::wire") && !has("network does not import protocol::limits"));
+        assert!(has("network does not use libp2p") && !has("store does not use sled"));
     }
 
     #[test]

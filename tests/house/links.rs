@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::layers::{files, joined, none, project};
+use crate::tree::{files, joined, none, project};
 
 /// Links of a Markdown text within the project, headings included, outside code, and their lines.
 fn links(text: &str) -> Vec<(usize, String)> {

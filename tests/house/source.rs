@@ -12,6 +12,8 @@ pub struct Source {
     pub shipped: String,
     /// Where `#[path = "…"] mod name;` says a module is, relative to the file's folder.
     placed: Vec<String>,
+    /// The same, without what only tests see.
+    shipped_placed: Vec<String>,
 }
 
 /// A function and how many lines it takes.
@@ -26,8 +28,8 @@ impl Source {
     pub fn new(path: &str, text: &str) -> Self {
         let code = blank_comments_and_literals(text);
         let shipped = blank_tests(&code);
-        let placed = placed_modules(text, &code);
-        Self { path: path.to_owned(), code, shipped, placed }
+        let (placed, shipped_placed) = (placed_modules(text, &code), placed_modules(text, &shipped));
+        Self { path: path.to_owned(), code, shipped, placed, shipped_placed }
     }
 
     pub fn line_count(&self) -> usize {
@@ -47,11 +49,52 @@ impl Source {
         for root in ["crate::", "pathswarm::"] {
             for at in occurrences(&self.code, root) {
                 let mut paths = Vec::new();
-                follow(&self.code[at + root.len()..], &mut Vec::new(), &mut paths);
+                follow(&self.code[at + root.len()..], 2, &mut Vec::new(), &mut paths);
                 found.extend(paths.into_iter().map(|path| (line_of(&self.code, at), path)));
             }
         }
         found
+    }
+
+    /// The paths that shipped code names, in `use`s and elsewhere, from the crate on, and their lines.
+    pub fn named_paths(&self) -> Vec<(usize, Vec<String>)> {
+        let mut elsewhere = self.shipped.clone();
+        let mut named = Vec::new();
+        let mut add = |at: usize, text: &str| {
+            let mut paths = Vec::new();
+            follow(text, usize::MAX, &mut Vec::new(), &mut paths);
+            named.extend(paths.into_iter().map(|path| (at, path)));
+        };
+        for at in occurrences(&self.shipped, "use ") {
+            let end = self.shipped[at..].find(';').map_or(self.shipped.len(), |length| at + length);
+            add(at, &self.shipped[at + 4..end]);
+            elsewhere.replace_range(at..end, &blank(&self.shipped[at..end]));
+        }
+        for root in ["crate::", "pathswarm::", "self::", "super::"] {
+            for at in occurrences(&elsewhere, root).filter(|at| !elsewhere[..*at].ends_with("::")) {
+                add(at, &elsewhere[at..]);
+            }
+        }
+        let from_the_crate = |(at, path): (usize, Vec<String>)| {
+            Some((line_of(&self.shipped, at), absolute(&self.modules_around(at), &path)?))
+        };
+        named.into_iter().filter_map(from_the_crate).collect()
+    }
+
+    /// The module of the file, and those inside it that are open at a place of its shipped code.
+    fn modules_around(&self, at: usize) -> Vec<String> {
+        let mut modules: Vec<String> = self.module().into_iter().map(str::to_owned).collect();
+        for opens in occurrences(&self.shipped[..at], "mod ") {
+            let rest = &self.shipped[opens + 4..];
+            let name = identifier(rest);
+            let is_open = |body: Range<usize>| body.end > at;
+            if rest[name.len()..].trim_start().starts_with('{')
+                && block(&self.shipped, opens + 4 + rest.find('{').unwrap_or(0)).is_some_and(is_open)
+            {
+                modules.push(name.to_owned());
+            }
+        }
+        modules
     }
 
     /// Lines on which so many `super::` follow each other that they leave the file's folder.
@@ -80,17 +123,22 @@ impl Source {
 
     /// The names of the files that `mod name;` declares.
     pub fn declared_modules(&self) -> Vec<String> {
-        let names = occurrences(&self.code, "mod ").filter_map(|at| {
-            let rest = self.code[at + 4..].trim_start();
-            let name = identifier(rest);
-            rest[name.len()..].trim_start().starts_with(';').then(|| name.to_owned())
-        });
-        names.collect()
+        declared_modules(&self.code)
+    }
+
+    /// The same, without what only tests see.
+    pub fn shipped_modules(&self) -> Vec<String> {
+        declared_modules(&self.shipped)
     }
 
     /// The files that `#[path = "…"]` names.
-    pub fn placed_modules(&self) -> Vec<String> {
-        self.placed.clone()
+    pub fn placed_modules(&self) -> &[String] {
+        &self.placed
+    }
+
+    /// The same, without what only tests see.
+    pub fn shipped_placed_modules(&self) -> &[String] {
+        &self.shipped_placed
     }
 
     /// Every function with a body.
@@ -116,19 +164,19 @@ pub fn lines_with(code: &str, word: &str) -> Vec<usize> {
 }
 
 /// Where a text stands that begins at the start of an identifier.
-fn occurrences<'a>(code: &'a str, text: &'a str) -> impl Iterator<Item = usize> + 'a {
+pub fn occurrences<'a>(code: &'a str, text: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(text).map(|(at, _)| at).filter(|at| !code[..*at].ends_with(is_in_identifier))
 }
 
-fn is_in_identifier(character: char) -> bool {
+pub fn is_in_identifier(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
-fn identifier(text: &str) -> &str {
+pub fn identifier(text: &str) -> &str {
     &text[..text.find(|c| !is_in_identifier(c)).unwrap_or(text.len())]
 }
 
-fn line_of(code: &str, at: usize) -> usize {
+pub fn line_of(code: &str, at: usize) -> usize {
     code[..at].matches('\n').count() + 1
 }
 
@@ -136,10 +184,37 @@ fn inside_brackets(text: &str) -> bool {
     text.matches('[').count() > text.matches(']').count()
 }
 
-/// Follows a path or a group of paths, two steps deep.
-fn follow(text: &str, begun: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
+/// The names of the files that `mod name;` declares in this code.
+fn declared_modules(code: &str) -> Vec<String> {
+    let names = occurrences(code, "mod ").filter_map(|at| {
+        let rest = code[at + 4..].trim_start();
+        let name = identifier(rest);
+        rest[name.len()..].trim_start().starts_with(';').then(|| name.to_owned())
+    });
+    names.collect()
+}
+
+/// A path that is named inside these modules, from the crate on. Nothing if it leads elsewhere.
+fn absolute(modules: &[String], path: &[String]) -> Option<Vec<String>> {
+    let mut found = match path.first()?.as_str() {
+        "crate" | "pathswarm" => Vec::new(),
+        "self" | "super" => modules.to_vec(),
+        _ => return None,
+    };
+    for name in path {
+        match name.as_str() {
+            "super" => drop(found.pop()),
+            "crate" | "pathswarm" | "self" | "" => {}
+            name => found.push(name.to_owned()),
+        }
+    }
+    Some(found)
+}
+
+/// Follows a path or a group of paths, so many steps deep at the most.
+fn follow(text: &str, most: usize, begun: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
     let text = text.trim_start();
-    if begun.len() == 2 {
+    if begun.len() == most {
         return paths.push(begun.clone());
     }
     if let Some(group) = text.strip_prefix('{') {
@@ -151,7 +226,7 @@ fn follow(text: &str, begun: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
                 '}' if depth > 0 => depth -= 1,
                 ',' | '}' if depth == 0 => {
                     if !group[start..at].trim().is_empty() {
-                        follow(&group[start..at], &mut begun.clone(), paths);
+                        follow(&group[start..at], most, &mut begun.clone(), paths);
                     }
                     start = at + 1;
                     if character == '}' {
@@ -166,13 +241,13 @@ fn follow(text: &str, begun: &mut Vec<String>, paths: &mut Vec<Vec<String>>) {
     let name = identifier(text);
     begun.push(name.to_owned());
     match text[name.len()..].trim_start().strip_prefix("::") {
-        Some(rest) if !name.is_empty() => follow(rest, begun, paths),
+        Some(rest) if !name.is_empty() => follow(rest, most, begun, paths),
         _ => paths.push(begun.clone()),
     }
 }
 
 /// From an opening brace to behind its closing one.
-fn block(code: &str, opens: usize) -> Option<Range<usize>> {
+pub fn block(code: &str, opens: usize) -> Option<Range<usize>> {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(opens) {
         match byte {

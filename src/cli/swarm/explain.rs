@@ -1,4 +1,4 @@
-//! What the user can mend of what goes wrong while a run is created, joined or trained, with a word on how.
+//! Hints for errors of creating, joining and training a run.
 
 use std::error::Error;
 
@@ -22,13 +22,13 @@ use crate::text::{CorpusError, TokenizerError};
 use crate::training::StepError;
 
 const OTHER_FOLDER: &str = "choose another folder with --dir";
-/// What to do where a peer's folder was copied.
+/// The hint if a peer's folder was copied.
 pub(super) const COPIED_IDENTITY: &str = "stop both; in the folder of the copy, remove the file key, or use another \
     --dir there, so that it becomes a peer of its own; start them again";
 const MORE_TEXT: &str = "give more text with --corpus, or use a smaller grid";
 const LOWER_RATE: &str = "set a lower training.learning_rate";
 
-/// Makes it a [`Mistake`] if the user can mend it.
+/// Makes it a [`Mistake`] if the user can correct it.
 pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
     match error.chain().find_map(hint) {
         Some(hint) => Mistake::new(format!("{error:#}")).hint(hint).into(),

@@ -1,4 +1,4 @@
-//! `pathswarm join`: an address is all that a newcomer needs.
+//! `pathswarm join`: joins a run with only an address.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,30 +22,26 @@ use crate::peer::{DeviceScheduler, Manifest};
 /// Join a swarm by the address of any of its peers, and train in it.
 #[derive(Args)]
 pub struct Join {
-    /// Such as /ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo…: what `found` printed.
+    /// The address that `create` printed, such as /ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo….
     #[arg(required_unless_present = "invitation")]
     address: Option<String>,
-    /// An invitation, or the file that it is in: where the run is not open. It may say where to go, too.
+    /// An invitation, or the file with it, if the run is not open. It may have the address, too.
     #[arg(long, value_name = "TEXT|FILE")]
     invitation: Option<String>,
     #[command(flatten)]
     text: TextFlags,
-    /// Where to keep this peer's part; by default `joined` among the machine's runs.
+    /// The folder of this peer; by default `joined` among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Where to listen, instead of what the machine's profile says.
+    /// Listening addresses, instead of those of the machine's profile.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
-    /// A relay through which others reach this machine if need be, besides those of its profile.
+    /// A relay for a machine that others cannot reach directly, besides those of its profile.
     #[arg(long, value_name = "ADDRESS")]
     relay: Vec<String>,
 }
 
 impl Join {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
         let log_filter = globals.log_filter()?;
@@ -96,7 +92,7 @@ impl Join {
                 launched = joining => launched.map_err(explain)?,
                 () = interrupt.wait() => return Err(super::interrupt::Interrupted.into()),
             };
-            // Kept until the end, so that everything logged is written.
+            // Kept until the end, so that all log lines are written.
             let _log = log.map_err(explain)?;
             let supervisor =
                 RunSupervisor { folder: folder.clone(), launch, own_text, progress: progress.clone(), interrupt };
@@ -105,7 +101,7 @@ impl Join {
     }
 }
 
-/// What joining costs, before anything is downloaded.
+/// Prints the cost of joining, before anything is downloaded.
 fn tell_cost(progress: &Progress, manifest: &Manifest, run: RunId, folder: &std::path::Path) {
     let cost = manifest.cost_of_a_path();
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);

@@ -5,27 +5,18 @@ pub use crate::cli::address::parse;
 use crate::config::MachineConfig;
 use crate::network::{Multiaddr, is_relay_address};
 
-/// Where to listen: what was given, else what the machine's profile says.
-///
-/// # Errors
-/// If one is no address.
+/// Listening addresses: those given, else those of the machine's profile.
 pub fn listen(given: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     let chosen = if given.is_empty() { &machine.listen } else { given };
     chosen.iter().map(|text| parse(text)).collect()
 }
 
-/// Where others reach this machine besides, from its profile.
-///
-/// # Errors
-/// If one is no address.
+/// Further addresses of this machine, from its profile.
 pub fn announce(machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     machine.announce.iter().map(|text| parse(text)).collect()
 }
 
-/// Relays: those of the profile, and more.
-///
-/// # Errors
-/// If one is no address, or not a relay's.
+/// Relays: those of the profile, and further ones.
 pub fn relays(more: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
     let one = |text: &String| {
         let hint = "copy the whole address that `pathswarm relay` printed; it ends with /p2p/ and the relay's key";

@@ -1,4 +1,4 @@
-//! The commands that need text, tensors and the network: all that train a run, look at one or use it.
+//! The commands that need text, tensors and the network: those that train, inspect or use a run.
 
 mod access;
 mod create;
@@ -22,31 +22,31 @@ commands! {
     pub(super) enum Command {
         /// Train a run with several peers on this machine, and compare it with a dense path.
         Simulate(simulate::Simulate),
-        /// Train the arms of an experiment, and write tables and plots of what came of them.
+        /// Train the arms of an experiment, and write tables and plots of the results.
         Experiment(crate::cli::swarm::research::experiment::Experiment),
-        /// Make one file of images in folders, from which runs that read images learn.
+        /// Make one file of images from folders, for runs that read images.
         Prepare(crate::cli::swarm::research::prepare::Prepare),
-        /// Start a swarm, train in it, and print the line by which others join.
+        /// Start a swarm, train in it, and print the command by which others join.
         Create(crate::cli::swarm::create::Found),
         /// Join a swarm by the address of any of its peers, and train in it.
         Join(join::Join),
-        /// Look at this machine as a peer would need it, and at how others see it.
+        /// Check this machine for a peer, and its reachability.
         Doctor(doctor::Doctor),
         /// Invite a peer to a run that is not open.
         Invite(crate::cli::swarm::access::invite::Invite),
-        /// Send a peer away from a run by invitation, or take an invitation back.
+        /// Revoke the access of a peer to a run by invitation, or an unused invitation.
         Revoke(crate::cli::swarm::access::revoke::Revoke),
         /// Fetch all modules of a run into one folder.
         Collect(crate::cli::swarm::model::collect::Collect),
         /// Show what running peers are doing.
         Status(status::Status),
-        /// Score a run, in its swarm or collected, on its test text or on text of yours.
+        /// Score a run, in its swarm or collected, on its test text or on your text.
         Evaluate(crate::cli::swarm::model::evaluate::Evaluate),
         /// Continue a text with a run, in its swarm or collected.
         Generate(crate::cli::swarm::model::generate::Generate),
-        /// Teach a copy of a run's ancestor which path reads on best, for `--route-every`.
+        /// Train a copy of a run's ancestor to choose the path that reads on best, for `--route-every`.
         Transducer(crate::cli::swarm::research::transducer::Transducer),
-        /// Look inside a path while it reads.
+        /// Inspect a path while it reads.
         Inspect(crate::cli::swarm::research::inspect::Inspect),
         /// Write a path of a collected run as a folder that transformers loads.
         Export(crate::cli::swarm::model::export::Export),

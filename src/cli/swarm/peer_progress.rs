@@ -1,4 +1,4 @@
-//! A peer's news as progress: one line that changes, and notes that stay.
+//! Events of a peer as progress: one line that changes, and notes that stay.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -15,20 +15,20 @@ fn waits(waiting: &Waiting) -> Waits {
     Waits { words: waits_for(waiting), value: serde_json::json!(waiting) }
 }
 
-/// Turns one peer's news into progress.
+/// Turns the events of one peer into progress.
 pub struct PeerLine {
     progress: Progress,
     state: Mutex<PeerProgress>,
 }
 
 impl PeerLine {
-    /// A line for a peer of a run with so many phases of so many steps.
+    /// For a run with so many phases of so many steps.
     pub fn new(progress: Progress, peer: String, phases: u64, steps: u64) -> Self {
         let state = PeerProgress { peer, phases, steps, phase: 1, ..PeerProgress::default() };
         Self { progress, state: Mutex::new(state) }
     }
 
-    /// Takes in a piece of news.
+    /// Handles an event.
     pub fn hear(&self, news: &PeerEvent) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(note) = note(news) {
@@ -56,7 +56,7 @@ impl PeerLine {
     }
 }
 
-/// What is worth a line that stays.
+/// The note for an event that deserves one.
 fn note(news: &PeerEvent) -> Option<String> {
     Some(match news {
         PeerEvent::Reported(report) => return note_of_report(report),

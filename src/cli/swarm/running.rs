@@ -1,4 +1,4 @@
-//! A peer in the foreground: shown, asked for its status, stopped by Ctrl-C, and scored when its paths are done.
+//! A peer in the foreground: its progress, its control socket, its stop by Ctrl-C, and the scores of its paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -19,17 +19,16 @@ use crate::peer::{EventSink, PeerEvent, PeerStatus};
 use crate::store::write_file;
 use crate::training::Score;
 
-/// How often a running peer is looked at.
+/// Interval of checking a running peer.
 const LOOK: Duration = Duration::from_millis(500);
 
 type Scores = Arc<Mutex<BTreeMap<PathId, (Score, Score)>>>;
 
-/// What watches one peer.
+/// Observes one peer.
 pub struct Watch {
     folder: PathBuf,
     progress: Progress,
     scores: Scores,
-    /// Takes the peer's news.
     pub event_sink: EventSink,
 }
 
@@ -49,10 +48,7 @@ impl Watch {
         Self { folder: folder.to_owned(), progress, scores, event_sink }
     }
 
-    /// Stays with the peer until it is interrupted, or cannot go on.
-    ///
-    /// # Errors
-    /// Why it cannot go on.
+    /// Runs until the peer is interrupted, or fails.
     pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
         let socket = open_control_socket(&self.folder, launched.peer.handle(), &self.progress);
         let mut told = BTreeSet::new();
@@ -64,7 +60,7 @@ impl Watch {
             if launched.peer.has_stopped() {
                 return Ok(launched.peer.finished().await?);
             }
-            // Once more where a path was taken up after that: of a peer that has gone, say.
+            // Once more, since a path may have been taken over later, from a peer that has gone.
             let handle = launched.peer.handle();
             if let Some(scored) = handle.status().await.as_ref().and_then(scored)
                 && !scored.is_subset(&told)
@@ -77,7 +73,7 @@ impl Watch {
         drop(socket);
         self.progress.note("leaving: other peers take over this peer's paths and modules; Ctrl-C again leaves at once");
         launched.peer.stop().await?;
-        // One that has done its part has not been interrupted in it.
+        // A peer that has finished its work was not interrupted in it.
         if told.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
     }
 
@@ -106,14 +102,14 @@ impl Watch {
     }
 }
 
-/// The paths here, if there are any and all of them are done and scored.
+/// The paths here, if there are any and all are finished and scored.
 pub fn scored(status: &PeerStatus) -> Option<BTreeSet<u32>> {
     let paths: BTreeSet<u32> = status.node.paths.iter().map(|path| path.path).collect();
     let all = status.node.done && !paths.is_empty() && paths.iter().all(|path| status.scored.contains(path));
     all.then_some(paths)
 }
 
-/// Opens the control socket, for `pathswarm status` and `pathswarm revoke`. A peer without one works all the same.
+/// Opens the control socket, for `pathswarm status` and `pathswarm revoke`. A peer works without one, too.
 pub fn open_control_socket(folder: &Path, handle: PeerHandle, progress: &Progress) -> Option<ControlSocket> {
     let opened = control_socket::serve(folder, handle);
     let told = |error: &std::io::Error| {

@@ -28,51 +28,46 @@ use crate::peer::start::{Launch, Launched, NeedsText, OwnText};
 use crate::peer::{CollectError, Manifest, collect_from_swarm};
 use crate::store::LockedStore;
 
-/// How often a peer that is done looks for what comes next.
+/// Interval at which a finished peer looks for the next stage.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// One that still trains does so once in so many times.
+/// A peer that still trains looks once in this many intervals.
 const LOOKS_OF_ONE_THAT_TRAINS: u64 = 15;
 
-/// When the next stage could not be prepared, so much later it is tried again.
+/// Intervals before another attempt to prepare the next stage.
 const LOOKS_AFTER_A_REFUSAL: u64 = 10;
 
-/// How often joining the next stage is tried.
+/// Attempts to join the next stage.
 const TRIES: usize = 20;
 
-/// How a peer gets to the next stage.
+/// How a peer enters the next stage.
 enum Way {
-    /// Where somebody is in it.
+    /// By following a peer that is in it.
     Follow(Multiaddr),
     /// As its creator.
     Lead(LockedStore),
 }
 
-/// One command's peer.
+/// The peer of one command.
 pub struct RunSupervisor {
-    /// Where the peer began; what is shown and kept for people is there.
+    /// The peer's first folder, with everything for people.
     pub folder: PathBuf,
     /// How it was launched, and will be again.
     pub launch: Launch,
-    /// This machine's copy of the text, if it has one.
+    /// This machine's copy of the text, if any.
     pub own_text: Option<OwnText>,
-    /// Shows it.
     pub progress: Progress,
-    /// Ends it.
     pub interrupt: Interrupt,
 }
 
-/// What is shown of a peer while it trains a stage.
+/// The progress line of a stage.
 pub fn line_of(progress: &Progress, run: &RunConfig) -> PeerLine {
     let training = &run.training;
     PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps)
 }
 
 impl RunSupervisor {
-    /// Stays with the peer through all stages, until it is interrupted or cannot go on.
-    ///
-    /// # Errors
-    /// Why it cannot go on.
+    /// Runs the peer through all stages, until it is interrupted or fails.
     pub async fn go(self, launched: Launched, watch: Watch) -> anyhow::Result<()> {
         let (_, manifest, run) = read_manifest(&present_folder(&self.folder))?.context("the peer has no manifest")?;
         let Some(then) = manifest.then.clone() else { return watch.stay(launched, &self.interrupt).await };
@@ -80,7 +75,7 @@ impl RunSupervisor {
         watch.stay(launched, &self.interrupt).await
     }
 
-    /// Waits until the present stage is done and somebody has begun the next one; the peer is in it then.
+    /// Waits until the present stage is done and another peer has begun the next one, and joins it.
     async fn next(
         &self,
         launched: Launched,
@@ -95,14 +90,14 @@ impl RunSupervisor {
             Ok(Way::Follow(address)) => self.follow(launched, &address).await,
             Ok(Way::Lead(store)) => self.lead(launched, store).await,
             Err(error) => {
-                // What this peer has goes to the others, however it ends.
+                // Hands everything over to other peers, however it ends.
                 launched.peer.stop().await?;
                 Err(error)
             }
         }
     }
 
-    /// Looks for somebody who has gone on, or goes first if that is for this peer to do.
+    /// Looks for a peer in the next stage, or prepares it if that is this peer's duty.
     async fn seek(
         &self,
         launched: &Launched,
@@ -118,7 +113,7 @@ impl RunSupervisor {
             let handle = launched.peer.handle();
             let status = handle.status().await;
             let done = status.as_ref().and_then(scored).is_some();
-            // One that lags looks as well, now and then: the others may have gone on without it.
+            // A lagging peer looks as well, now and then, since the others may have gone on without it.
             if !done && looks % LOOKS_OF_ONE_THAT_TRAINS > 0 {
                 continue;
             }
@@ -141,7 +136,7 @@ impl RunSupervisor {
             let entrance = Entrance { addresses: &peers, sponsor: launched.access_control.as_deref() };
             match self.found(entrance, &others, (manifest, run), then.clone()).await {
                 Err(error) if !error.is::<Interrupted>() => {
-                    // Another peer would do no better if this one gave up.
+                    // Another peer would do no better.
                     let reason = format!("{error:#}");
                     if refusal != reason {
                         self.progress.note(format!("the paths cannot be prepared yet: {reason}"));
@@ -151,7 +146,7 @@ impl RunSupervisor {
                 }
                 created => {
                     let store = created?;
-                    // Somebody who did not see this peer may have been quicker.
+                    // Another peer may have been faster.
                     let Some((address, _)) =
                         self.unless_interrupted(discovery.successor(&others, (manifest, run))).await?
                     else {
@@ -172,7 +167,7 @@ impl RunSupervisor {
         }
     }
 
-    /// Makes the next stage of what all have trained.
+    /// Creates the next stage from the trained modules.
     async fn found(
         &self,
         entrance: Entrance<'_>,
@@ -180,7 +175,7 @@ impl RunSupervisor {
         (manifest, run): (&Manifest, RunId),
         then: RunConfig,
     ) -> anyhow::Result<LockedStore> {
-        // Before there is a manifest: whoever comes back to that is who it was, and knows whom to ask.
+        // Before there is a manifest, so that a restart finds the identity and the addresses of others.
         let (folder, shared) = (take_along(&self.folder)?, self.folder.join("shared"));
         remember_others(&folder, others)?;
         let summary = self.unless_interrupted(collect_from_swarm(entrance, &shared, &mut |_| {})).await??;
@@ -236,7 +231,7 @@ impl RunSupervisor {
         Ok((launched, watch))
     }
 
-    /// Goes where somebody else has begun it.
+    /// Follows another peer that has begun it.
     async fn follow(&self, launched: Launched, address: &Multiaddr) -> anyhow::Result<(Launched, Watch)> {
         let (launch, watch) = self.leave(launched).await?;
         let mut tries = 0;
@@ -246,7 +241,7 @@ impl RunSupervisor {
                 launch.clone().listen_again().await?.join(address, self.own_text.clone(), &mut |_, _| {}).await
             };
             match self.unless_interrupted(joining).await? {
-                // Everybody comes at once.
+                // All peers join at once.
                 Err(error) if tries < TRIES && may_pass(&error) => {
                     tracing::warn!(error = %format!("{error:#}"), "joining the next stage failed; retrying");
                     self.unless_interrupted(tokio::time::sleep(LOOK)).await?;
@@ -258,7 +253,7 @@ impl RunSupervisor {
         Ok((launched, watch))
     }
 
-    /// Ends the peer of the stage that is over. Its folder stays.
+    /// Stops the peer of the finished stage. Its folder stays.
     async fn leave(&self, launched: Launched) -> anyhow::Result<(Launch, Watch)> {
         let Launched { peer, network, .. } = launched;
         peer.stop().await?;
@@ -280,15 +275,12 @@ impl RunSupervisor {
     }
 }
 
-/// Whether what is missing may come with a peer that is not here now.
+/// Whether the missing part may come with a peer that is not here now.
 fn may_pass(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.is::<JoinError>() || cause.is::<CollectError>() || cause.is::<VisitError>())
 }
 
-/// The run that a folder is to be created with, and the stage that follows.
-///
-/// # Errors
-/// If the configuration makes none.
+/// The run to create in a folder, and the stage that follows.
 pub fn stages_of(run: &RunConfig) -> anyhow::Result<(RunConfig, Option<RunConfig>)> {
     Ok(match run.shared_stage()? {
         Some(shared) => (shared, Some(run.path_stage())),

@@ -25,13 +25,13 @@ use crate::protocol::status::{
     CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus, Status as NodeStatus,
 };
 
-/// A peer that is alive answers between two pieces of work.
+/// A live peer answers between two pieces of work.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A run's folder holds its peers' folders, which hold their sockets.
 const DEPTH: usize = 4;
 
-/// What the table shows of a peer's answer; programs get all of it.
+/// The part of a peer's answer that the table shows; programs get all of it.
 #[derive(Debug, Deserialize)]
 struct PeerStatus {
     run: String,
@@ -50,13 +50,13 @@ struct PeerStatus {
 /// `pathswarm status`
 #[derive(Args)]
 pub struct Status {
-    /// A peer's folder, or one with several in it; without it, the folder where this machine keeps its runs.
+    /// A peer's folder, or one with several in it; by default the folder of this machine's runs.
     folder: Option<PathBuf>,
 }
 
 impl Status {
     /// # Errors
-    /// If no peer runs there; what the stores of stopped ones hold is told before.
+    /// If no peer runs there. The contents of its store are printed before.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let folder = match self.folder {
             Some(folder) => folder,
@@ -92,11 +92,11 @@ impl Status {
 
 fn not_running(folder: &Path, why: &str) -> Mistake {
     Mistake::new(format!("no peer is running in {}{why}", folder.display()))
-        .hint("start one with pathswarm found or pathswarm join, or name the folder of one that runs")
+        .hint("start one with pathswarm create or pathswarm join, or name the folder of one that runs")
 }
 
-/// Peers' folders, in order of name: those with a socket, and those with a store alone. Stores and collected runs hold
-/// none and may be large.
+/// Peers' folders, in order of name: those with a socket, and those with only a store. Stores and collected runs are
+/// not searched, since they may be large.
 fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &mut Vec<PathBuf>) {
     if fs::symlink_metadata(control_socket::path(folder)).is_ok() {
         found.push(folder.to_owned());
@@ -190,7 +190,7 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
     lines
 }
 
-/// A peer with faulty contributions: whether it is quarantined, why, and how often.
+/// Faults of a peer: quarantine, reason, and counts.
 fn peer_score_line(score: &PeerScoreStatus) -> String {
     let faults: u64 = score.faults.values().sum();
     let state = if score.quarantined { "quarantined: " } else { "" };
@@ -199,7 +199,7 @@ fn peer_score_line(score: &PeerScoreStatus) -> String {
     format!("faults   {who} {state}{reason} ({faults} faults, {counted} valid contributions)")
 }
 
-/// Who is kept out, and whether this peer is itself.
+/// Banned peers, and access in a run by invitation.
 fn strangers(status: &PeerStatus) -> Vec<String> {
     let ban = |Ban { peer, until_s, times, reason }: &Ban| {
         let minutes = until_s.saturating_sub(now_s()).div_ceil(60);
@@ -244,7 +244,7 @@ fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String
     format!("{name:<8} {phase:>9} {version:>7}  {owner:<9} {term:>4} {members:>7} {late:>8}  {hash}{alone}{lost}")
 }
 
-/// A peer's name as the progress lines show it.
+/// The abbreviation of a key in progress lines.
 fn short(key: &str) -> String {
     format!("…{}", head(key))
 }

@@ -1,4 +1,4 @@
-//! What `pathswarm status` says of a peer that is not running: the checkpoints in its store, and how much its disk holds.
+//! The status of a stopped peer: the checkpoints in its store, and its disk usage.
 
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,16 @@ use crate::names::{BlobRef, PathId, RunId};
 use crate::peer::folder::store_folder;
 use crate::store::{Checkpoint, OpenError, StoreReader};
 
-/// The store of a stopped peer.
 pub(super) struct StoppedPeer {
     folder: PathBuf,
     run: RunId,
     checkpoints: Vec<(PathId, Checkpoint)>,
-    /// Blobs that checkpoints name and the disk no longer holds.
+    /// Blobs of checkpoints that the disk has lost.
     missing: Vec<BlobRef>,
     bytes: u64,
 }
 
-/// Reads the index of the store in a peer's folder; nothing if there is no store.
-///
-/// # Errors
-/// If a peer uses it, or it cannot be read.
+/// Reads the index of the store in a peer's folder; `None` if there is no store.
 pub(super) fn stopped_peer(folder: &Path) -> Result<Option<StoppedPeer>, OpenError> {
     let store = match StoreReader::open(&store_folder(folder)) {
         Err(OpenError::NotAStore(_)) => return Ok(None),
@@ -41,7 +37,7 @@ pub(super) fn stopped_peer(folder: &Path) -> Result<Option<StoppedPeer>, OpenErr
 }
 
 impl StoppedPeer {
-    /// Prints it for people and for programs.
+    /// Prints it for people or for programs.
     pub fn print(&self, output: Output) -> std::io::Result<()> {
         self.lines().iter().try_for_each(|line| output.text(line))?;
         let path = |(path, checkpoint): &(PathId, Checkpoint)| json!({ "path": path, "checkpoint": checkpoint });

@@ -40,9 +40,6 @@ impl ResolveError {
 
 impl Settings {
     /// Reads a run's file and applies the settings.
-    ///
-    /// # Errors
-    /// The first wrong value, and the file, variable or flag that gave it.
     pub fn run(&self, file: &Path) -> Result<Resolved<RunConfig>, ResolveError> {
         self.resolve(Some(file), |run: &RunConfig| {
             run.check().map_err(|error| (key_of_error(&error), error.to_string()))
@@ -50,9 +47,6 @@ impl Settings {
     }
 
     /// Reads a machine's profile, if any, and applies the settings.
-    ///
-    /// # Errors
-    /// The first wrong value, and the file, variable or flag that gave it.
     pub fn machine(&self, file: Option<&Path>) -> Result<Resolved<MachineConfig>, ResolveError> {
         self.resolve(file, |_| Ok(()))
     }
@@ -310,7 +304,7 @@ learning_rate = 1e-3
     }
 
     #[test]
-    fn a_wrong_setting_is_blamed_and_not_the_file() {
+    fn a_wrong_setting_is_named_and_not_the_file() {
         let file = file(RUN);
         let error = |settings: Settings| settings.run(file.path()).unwrap_err().to_string();
         let fine = ("PATHSWARM_SEED", "4");

@@ -1,4 +1,4 @@
-//! What was expected of an experiment, and whether it holds.
+//! The claims of an experiment, and whether they hold.
 
 use std::fmt::Write as _;
 
@@ -9,22 +9,22 @@ use crate::experiment::results::spread::{Spread, of_arm};
 /// Whether a claim holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// For the worst seed of the better arm against the best of the other.
+    /// The worst seed of the better arm beats the best of the other.
     Holds,
-    /// As good will do, and the seeds' ranges overlap, though the mean is worse.
+    /// An equal result is enough, and the ranges overlap, though the mean is worse.
     AsGood,
-    /// The same, but there is no spread to be seen: an arm was trained with one seed.
+    /// The better arm wins, but an arm has only one seed, so no spread is known.
     OfOneSeed,
-    /// For the means alone.
+    /// Only the mean is better.
     WithinSpread,
-    /// Not even for them.
+    /// Even the mean is worse.
     Fails,
     /// An arm is not trained yet.
     Open,
 }
 
 impl Verdict {
-    /// In words.
+    /// For people.
     pub fn words(self) -> &'static str {
         match self {
             Self::Holds => "yes",
@@ -54,13 +54,13 @@ fn perplexity(outcomes: &[Outcome], arm: &str, every: Option<usize>) -> Option<S
     Spread::of(of_arm(outcomes, arm).filter_map(|outcome| outcome.perplexity(every)))
 }
 
-/// With a route for each document, of the seeds for which it is known what one every so many tokens does.
+/// With one route per document, for the seeds with a known result for a route every so many tokens.
 pub(in crate::experiment) fn once_beside(outcomes: &[Outcome], arm: &str, every: Option<usize>) -> Option<Spread> {
     let known = of_arm(outcomes, arm).filter(|outcome| outcome.perplexity(every).is_some());
     Spread::of(known.filter_map(|outcome| outcome.perplexity(None)))
 }
 
-/// What a claim compares: of one arm with itself the same seeds.
+/// The two sides of a claim. An arm is compared with itself over the same seeds.
 fn compared(claim: &Claim, outcomes: &[Outcome]) -> [Option<Spread>; 2] {
     let than = if claim.than == claim.better {
         once_beside(outcomes, &claim.than, claim.better_every)
@@ -79,7 +79,7 @@ pub fn verdicts(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Verdict> {
     experiment.claims.iter().map(verdict).collect()
 }
 
-/// Adds what was expected, if anything was.
+/// Adds the table of claims, if there are any.
 pub(in crate::experiment) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     if experiment.claims.is_empty() {
         return;

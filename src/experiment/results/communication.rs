@@ -1,5 +1,4 @@
-//! The table of what outer steps cost: bits sent for each value, what compression loses, and the perplexity beside the
-//! first arm.
+//! The table of communication: bits per value, errors of compression, and the perplexity relative to the first arm.
 
 use std::fmt::Write as _;
 
@@ -7,8 +6,8 @@ use crate::experiment::plan::{Arm, Experiment};
 use crate::experiment::results::outcome::Outcome;
 use crate::experiment::results::spread::Spread;
 
-/// A table of what travelled, and of what it did to the perplexity, beside the first arm with the same seed; nothing where
-/// all arms are written alike.
+/// A table of communication and its effect on perplexity, relative to the first arm with the same seed; nothing if all
+/// arms use the same compression.
 pub(in crate::experiment) fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     let written = |arm: &Arm| (arm.run.outer.codec, arm.run.outer.average_codec());
     let differ = |first: &&Arm| experiment.arms.iter().any(|arm| written(arm) != written(first));

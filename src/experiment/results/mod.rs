@@ -1,4 +1,4 @@
-//! What the arms of an experiment came to: scores, claims, tables and plots.
+//! Results of experiments: scores, claims, tables and plots.
 
 pub mod claims;
 pub mod communication;

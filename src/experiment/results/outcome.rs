@@ -1,4 +1,4 @@
-//! What came of an arm, in numbers that other programs can read.
+//! The outcome of an arm, in numbers for other programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::experiment::plan::Kind;
 use crate::experiment::results::traffic::Exchanged;
 use crate::training::Score;
 
-/// How well held out documents were predicted in the middle of training.
+/// The held-out loss at a point of the training.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Phases done.
@@ -19,24 +19,23 @@ pub struct Point {
     pub loss: f64,
 }
 
-/// A score as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Numbers {
     /// Sum of negative log-probabilities.
     pub nats: f64,
-    /// Of so many tokens.
+    /// Number of tokens.
     pub tokens: u64,
-    /// Which stand for so many bytes.
+    /// Their bytes of text.
     pub bytes: u64,
 }
 
 impl Numbers {
-    /// Of the mean token.
+    /// Perplexity of the mean token.
     pub fn perplexity(&self) -> f64 {
         Score::from(*self).perplexity()
     }
 
-    /// Comparable between tokenizers; none of images.
+    /// Comparable between tokenizers; `None` for images.
     pub fn bits_per_byte(&self) -> Option<f64> {
         Score::from(*self).bits_per_byte()
     }
@@ -63,10 +62,10 @@ pub struct Routed {
     pub logistic: Numbers,
     /// By a transducer fine-tuned from the ancestor.
     pub transducer: Numbers,
-    /// By what has been best so far in the document.
+    /// By the path that has been best so far in the document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub so_far: Option<Numbers>,
-    /// By what turns out best: a bound.
+    /// By the path that turns out best: a bound.
     pub oracle: Numbers,
 }
 
@@ -75,7 +74,7 @@ pub struct Routed {
 pub struct Honest {
     /// Each in its whole sequence, as in training.
     pub as_trained: Numbers,
-    /// Each with nothing but what comes before it: what a language model can do.
+    /// Each with only the tokens before it, as a language model is used.
     pub honest: Numbers,
 }
 
@@ -88,58 +87,56 @@ impl std::ops::Add for Honest {
     }
 }
 
-/// What came of an arm with one seed.
+/// The outcome of an arm with one seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub arm: String,
-    /// What tells it from all other trainings and scores: where this is known from results, nothing is trained again.
+    /// Hash of training and scoring. An arm with stored results is not trained again.
     #[serde(default)]
     pub identity: String,
     pub seed: u64,
-    /// How it was trained.
     pub kind: Kind,
     pub paths: u32,
     /// Parameters of a path.
     pub path_parameters: u64,
-    /// Of all modules together.
     pub parameters: u64,
     /// Inner steps of a path, with those of the ancestor.
     pub steps: u64,
     /// Tokens trained on: the ancestor's, and those of all paths.
     pub tokens: u64,
-    /// Seconds of training, the ancestor's not counted.
+    /// Seconds of training, without the ancestor's.
     pub seconds: f64,
     /// Training sequences of each path at the end.
     pub shards: Vec<usize>,
-    /// How it went.
+    /// The held-out losses during training.
     pub curve: Vec<Point>,
-    /// The test text on the paths as they are at the end.
+    /// The test text on the final paths.
     pub last: Numbers,
-    /// The test text on each path as it was when it was at its best on its held out documents.
+    /// The test text on each path with its best parameters on its held-out documents.
     pub early: Numbers,
-    /// After how many phases that was, by path.
+    /// The phase of the best parameters, by path.
     pub stopped_at: Vec<u64>,
     /// The same paths, with routes chosen more often.
     pub rerouted: Vec<Routed>,
-    /// Early stopped paths by the domain of test documents, where their source says so.
+    /// Early stopped paths by the domain of test documents, if known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<(String, Numbers)>,
-    /// Early stopped paths on a sample of tokens, with and without what follows on each.
+    /// Early stopped paths on a sample of tokens, with and without later tokens in view.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub honest: Option<Honest>,
-    /// Of how many test images early stopped paths find the right class likeliest, where images are read.
+    /// Number of test images that early stopped paths classify right, if images are read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub right: Option<u64>,
-    /// The test text on what modules alone are at the end, where paths keep what they have not sent.
+    /// The test text on the modules alone at the end, if paths keep their unsent changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modules_alone: Option<Numbers>,
-    /// What travelled in outer steps.
+    /// Bytes and errors of outer steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchanged: Option<Exchanged>,
 }
 
 impl Outcome {
-    /// Perplexity of the test text with early stopping, and with a route for each document, or every so many tokens by the
+    /// Perplexity of the test text with early stopping, with one route per document, or one every so many tokens by the
     /// transducer.
     pub fn perplexity(&self, every: Option<usize>) -> Option<f64> {
         match every {

@@ -1,11 +1,11 @@
-//! How the arms of an experiment learnt, as images.
+//! Plots of the training of an experiment's arms.
 
 use plotters::prelude::*;
 
 use crate::experiment::plan::Experiment;
 use crate::experiment::results::outcome::{Outcome, Point};
 
-/// What the held out loss is drawn against.
+/// The horizontal axis of the held-out loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Inner steps of a path.
@@ -32,7 +32,7 @@ impl Axis {
 
 const SIZE: (u32, u32) = (900, 560);
 
-/// Points of the steepest beginning would press all others together: of the losses, this quantile is the highest shown.
+/// The first points are so high that they would compress the rest: this quantile of the losses is the highest shown.
 const HIGHEST_SHOWN: f64 = 0.98;
 
 /// The mean over the seeds of each arm that has been trained.
@@ -52,7 +52,7 @@ fn lines<'a>(experiment: &'a Experiment, outcomes: &[Outcome], axis: Axis) -> Ve
     lines.filter(|(_, points)| !points.is_empty()).collect()
 }
 
-/// An SVG image of held out loss against an axis; nothing if no arm has been trained.
+/// An SVG plot of held-out loss against an axis; `None` if no arm has been trained.
 pub fn svg(experiment: &Experiment, outcomes: &[Outcome], axis: Axis) -> anyhow::Result<Option<String>> {
     let lines = lines(experiment, outcomes, axis);
     let points = || lines.iter().flat_map(|(_, points)| points);

@@ -1,4 +1,4 @@
-//! The page of an experiment, in Markdown: what each arm came to, from perplexity to what travelled.
+//! The page of an experiment, in Markdown: the results of each arm, from perplexity to communication.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::experiment::results::outcome::{Honest, Outcome};
 use crate::experiment::results::spread::{Spread, of_arm};
 use crate::experiment::results::{claims, communication, wall_clock};
 
-/// All tables. `command` is what makes them again.
+/// All tables. `command` reproduces them.
 pub fn markdown(experiment: &Experiment, outcomes: &[Outcome], command: &str) -> String {
     let mut page = format!("# {}\n\n    {command}\n\n", experiment.title);
     page += "Perplexity of the test text, the mean of all seeds and their range. A document's first tokens, which choose \
@@ -101,7 +101,7 @@ fn domains_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome
     }
 }
 
-/// Tokens scored with and without what follows on them.
+/// Tokens scored with and without later tokens in view.
 fn honest_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     if outcomes.iter().all(|outcome| outcome.honest.is_none()) {
         return;
@@ -130,7 +130,7 @@ fn honest_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]
     }
 }
 
-/// How often images' classes are told right.
+/// Accuracy on images' classes.
 fn classes_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     if outcomes.iter().all(|outcome| outcome.right.is_none()) {
         return;

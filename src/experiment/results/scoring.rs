@@ -1,5 +1,5 @@
-//! What a trained arm is worth: the test text on its paths, in all and by domain, and as a language model that may not look
-//! ahead has to be scored.
+//! Scoring a trained arm: the test text on its paths, in all and by domain, and with only earlier tokens in view, as a
+//! language model is used.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::text::TokenSet;
 use crate::text::corpus::Domains;
 use crate::training::{EvaluateError, Score, Sequences, target_losses};
 
-/// Sequences of which only tokens from one on count, whatever they begin with.
+/// Sequences that are scored only from a given token on.
 pub struct From<'a> {
     pub set: &'a TokenSet,
-    /// The first that counts.
+    /// The first scored token.
     pub first: usize,
 }
 
@@ -38,15 +38,15 @@ impl Sequences for From<'_> {
     }
 }
 
-/// Sequences cut off behind one token, which alone is to be predicted: nothing that computes them can see what follows.
+/// Sequences cut off after one token, the only target, so that no network can see later tokens.
 pub struct CutOff<'a> {
     set: &'a TokenSet,
-    /// Of which sequence, and which token of it.
+    /// Pairs of a sequence and a token of it.
     positions: Vec<(usize, usize)>,
 }
 
 impl<'a> CutOff<'a> {
-    /// At so many places of a text, drawn by a seed among those that count; at all of them if they are fewer.
+    /// At random positions among the scored ones, by a seed; at all of them if they are fewer.
     pub fn sample(set: &'a From<'_>, prefix: usize, count: usize, seed: Seed) -> CutOff<'a> {
         let mut positions: Vec<(usize, usize)> = Vec::new();
         for index in 0..set.len() {
@@ -81,7 +81,7 @@ impl Sequences for CutOff<'_> {
     }
 }
 
-/// Scores of documents' sequences, summed by each document's domain: `domains` has those of documents, by their number.
+/// Scores of documents' sequences, summed by each document's domain: `domains` has the domains by document number.
 pub fn by_domain(documents: &Documents, scores: &[Score], domains: &Domains, sums: &mut BTreeMap<u32, Score>) {
     for range in documents.sequences() {
         if let Some(domain) = domains.of(documents.set.document(range.start) as usize) {
@@ -92,7 +92,7 @@ pub fn by_domain(documents: &Documents, scores: &[Score], domains: &Domains, sum
     }
 }
 
-/// What a network makes of the tokens at some places, as it was trained and cut off behind each of them.
+/// The losses of a network on the tokens at some positions, as in training and cut off after each of them.
 pub fn cut_off(
     model: &PathModel,
     set: &From<'_>,

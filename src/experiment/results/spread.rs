@@ -1,20 +1,19 @@
-//! What several seeds came to, as it is shown.
+//! Mean and range over several seeds.
 
 use crate::experiment::results::outcome::Outcome;
 
-/// What several seeds came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
     /// Their mean.
     pub mean: f64,
     pub least: f64,
     pub most: f64,
-    /// How many.
+    /// Number of seeds.
     pub count: usize,
 }
 
 impl Spread {
-    /// Nothing if there is no value.
+    /// `None` without values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().collect();
         let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -22,7 +21,7 @@ impl Spread {
         Some(Self { mean, least, most, count: values.len() })
     }
 
-    /// The mean, and between what it lies.
+    /// The mean, with the range.
     pub(in crate::experiment) fn show(&self, decimals: usize) -> String {
         let Self { mean, least, most, count } = self;
         if *count == 1 {
@@ -32,7 +31,7 @@ impl Spread {
     }
 }
 
-/// What came of one arm.
+/// The outcomes of one arm.
 pub(in crate::experiment) fn of_arm<'a>(outcomes: &'a [Outcome], name: &'a str) -> impl Iterator<Item = &'a Outcome> {
     outcomes.iter().filter(move |outcome| outcome.arm == name)
 }

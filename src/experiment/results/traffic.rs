@@ -1,24 +1,24 @@
-//! The bytes that outer steps send in each direction, and what compression loses of the values.
+//! The bytes that outer steps send in each direction, and the errors of compression.
 
 use serde::{Deserialize, Serialize};
 
 use crate::compress::{FrameError, decode};
 
-/// Frames in one direction, all together.
+/// Totals of the frames in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Frames {
     /// Values sent.
     pub values: u64,
-    /// In so many bytes.
+    /// Their bytes.
     pub bytes: u64,
     /// Sum of the squares of the values.
     pub squares: f64,
-    /// Sum of the squares of what a receiver misses.
+    /// Sum of the squares of a receiver's errors.
     pub lost: f64,
 }
 
 impl Frames {
-    /// Counts a frame of these values, and gives what a receiver decodes.
+    /// Counts a frame of these values, and returns the decoded values.
     pub fn count(&mut self, values: &[f32], frame: &[u8]) -> Result<Vec<f32>, FrameError> {
         let decoded = decode(frame, values.len())?;
         self.values += values.len() as u64;
@@ -30,7 +30,7 @@ impl Frames {
         Ok(decoded)
     }
 
-    /// Counts others.
+    /// Adds other totals.
     pub fn add(&mut self, other: &Self) {
         self.values += other.values;
         self.bytes += other.bytes;
@@ -38,12 +38,12 @@ impl Frames {
         self.lost += other.lost;
     }
 
-    /// A value's.
+    /// Bits per value.
     pub fn bits(&self) -> f64 {
         8.0 * self.bytes as f64 / self.values.max(1) as f64
     }
 
-    /// The length of what is missed, as a part of the length of what was sent.
+    /// The norm of the error, as a share of the norm of the values.
     pub fn error(&self) -> f64 {
         if self.squares > 0.0 { (self.lost / self.squares).sqrt() } else { 0.0 }
     }
@@ -52,7 +52,7 @@ impl Frames {
 /// Frames in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exchanged {
-    /// Outer gradients, with what the last ones lost.
+    /// Outer gradients, with the residuals of earlier ones.
     pub up: Frames,
     /// Averages.
     pub down: Frames,

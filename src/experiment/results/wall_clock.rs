@@ -1,4 +1,4 @@
-//! What arms have learnt in equal time, where an experiment asks for it.
+//! The losses of arms after equal time, if an experiment asks for it.
 
 use std::fmt::Write as _;
 
@@ -6,9 +6,9 @@ use crate::experiment::plan::Experiment;
 use crate::experiment::results::outcome::{Outcome, Point};
 use crate::experiment::results::spread::{Spread, of_arm};
 
-/// Adds a table of seconds, and of the held out loss of each arm at the moment when the quickest was done.
+/// Adds a table of seconds, and of the held-out loss of each arm at the time when the quickest was done.
 pub fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
-    // What else the machine did while a seed was trained only adds to its seconds.
+    // Other work of the machine only adds to a seed's seconds.
     let least = |name: &str| of_arm(outcomes, name).map(|outcome| outcome.seconds).reduce(f64::min);
     let Some(quickest) = experiment.arms.iter().filter_map(|arm| least(&arm.name)).reduce(f64::min) else { return };
     if !experiment.wall_clock {
@@ -36,8 +36,7 @@ pub fn table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) {
     }
 }
 
-/// Inner steps and loss after a share of a training's phases, on the line between the points before and after; nothing before
-/// the first.
+/// Inner steps and loss after a share of a training's phases, interpolated between points; `None` before the first.
 fn after(curve: &[Point], share: f64) -> Option<(f64, f64)> {
     let phases = share * curve.last()?.phases as f64;
     let values = |point: &Point| (point.steps as f64, point.loss);

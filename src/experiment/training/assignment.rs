@@ -1,4 +1,4 @@
-//! Which path trains on which documents: by clusters of their features, by hash, or by which path predicts them best.
+//! Assignment of documents to paths: by clusters of their features, by hash, or by which path predicts them best.
 
 use crate::config::{RoutingMethod, RunConfig};
 use crate::experiment::dataset::{Dataset, Documents};
@@ -10,7 +10,7 @@ use crate::text::TokenSet;
 
 /// Features of the frozen ancestor, `[documents, width]` of each part of the text.
 pub struct Features {
-    /// How many each document has; none if the router does not look at any.
+    /// Features per document; 0 if the router uses none.
     pub width: usize,
     /// BLAKE3 of the ancestor's parameters.
     pub ancestor: BlobHash,
@@ -24,7 +24,7 @@ pub struct Features {
     pub test: Vec<f32>,
 }
 
-/// What each path trains on and is measured by.
+/// The text of each path.
 pub struct Assignment {
     /// Training sequences by path.
     pub train: Vec<TokenSet>,
@@ -38,7 +38,6 @@ pub struct Assignment {
     pub test: Vec<PathId>,
 }
 
-/// Why the text cannot be shared out.
 #[derive(Debug, thiserror::Error)]
 pub enum AssignmentError {
     #[error("path {0} has no training sequences; give more text or use fewer paths")]
@@ -49,7 +48,7 @@ pub enum AssignmentError {
     Logistic(#[from] crate::routing::LogisticError),
 }
 
-/// The router that an arm begins with.
+/// The first router of an arm.
 pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<Router, RouterError> {
     let seed = Seed::root(run.seed).child("routing");
     let (prefix, rounds) = (run.routing.prefix_tokens, run.routing.kmeans_rounds);
@@ -63,7 +62,8 @@ pub fn first_router(run: &RunConfig, paths: u32, features: &Features) -> Result<
     }
 }
 
-/// The router after another that sends documents where those of the slice were predicted best: `best` is the path of each.
+/// The router after `current` that sends documents to the paths that predicted similar documents of the slice best:
+/// `best` is the path of each.
 pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Result<Router, AssignmentError> {
     let Features { width, ancestor, train, slice, .. } = features;
     let rows = Rows { slice, train, width: *width, ancestor: *ancestor };
@@ -71,7 +71,7 @@ pub fn discriminative(current: &Router, features: &Features, best: &[u32]) -> Re
 }
 
 impl Assignment {
-    /// Shares out the text by a router; each training document goes to its `overlap` best paths.
+    /// Assigns the text by a router; each training document goes to its `overlap` best paths.
     pub fn by(
         router: &Router,
         dataset: &Dataset,

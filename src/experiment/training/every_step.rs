@@ -1,5 +1,5 @@
-//! Paths whose gradients are averaged after every step, as data parallel training does, instead of their outer gradients
-//! after many (DiPaCo, section 4.5): what a swarm would come to that could send all of them all the time.
+//! Paths whose gradients are averaged after every step, as in data parallel training, instead of outer gradients after
+//! many steps (DiPaCo, section 4.5): the result of a swarm with unlimited bandwidth.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,14 +25,14 @@ pub struct EveryStep<'a> {
     tokens: u64,
 }
 
-/// A module has an AdamW of its own.
+/// Each module has its own AdamW.
 #[derive(Clone)]
 struct Module {
     parameters: Vec<f32>,
     moments: [Vec<f32>; 2],
 }
 
-/// What paths learn in one step: each one's gradient, level by level.
+/// The gradient of each path in one step, level by level.
 type Gradients = Vec<Vec<Vec<f32>>>;
 
 impl<'a> EveryStep<'a> {
@@ -54,7 +54,7 @@ impl<'a> EveryStep<'a> {
         Ok(Self { run, grid, pool, stop, modules, tokens: 0 })
     }
 
-    /// As many steps as a phase has, each of all paths together. `done` hears of each path.
+    /// The steps of a phase, each on all paths together. `done` is called for each path.
     ///
     /// # Errors
     /// If a step fails or the user asks to stop. The phase is then discarded.
@@ -95,7 +95,7 @@ impl<'a> EveryStep<'a> {
         Ok(())
     }
 
-    /// Of each module, weighted by the paths' shards.
+    /// The average gradient of each module, weighted by the paths' shards.
     fn averages(&self, gradients: &Gradients, weights: &[u32]) -> BTreeMap<ModuleId, Vec<f32>> {
         let average = |module: &ModuleId| {
             let paths: Vec<usize> = self.grid.paths_of(*module).iter().map(|path| path.0 as usize).collect();
@@ -111,8 +111,7 @@ impl<'a> EveryStep<'a> {
         self.modules.keys().map(average).collect()
     }
 
-    /// A step of every module's AdamW, on some path that goes through it: the norm that gradients are clipped by is that of
-    /// a path's.
+    /// A step of every module's AdamW, on one path through it: gradients are clipped by the norm of a path.
     fn descend(&mut self, averages: &BTreeMap<ModuleId, Vec<f32>>, number: u64, place: u64) -> anyhow::Result<()> {
         let mut left: Vec<ModuleId> = self.modules.keys().copied().collect();
         let mut paths = Vec::new();
@@ -149,7 +148,7 @@ impl<'a> EveryStep<'a> {
         self.grid.modules_of(path).iter().map(|module| self.modules[module].parameters.clone()).collect()
     }
 
-    /// The networks that paths are trained and scored with.
+    /// The networks for training and scoring paths.
     pub fn pool(&mut self) -> &mut WorkerPool {
         &mut self.pool
     }

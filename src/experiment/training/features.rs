@@ -1,5 +1,5 @@
-//! The common ancestor's network: it makes the features that documents are routed by, and it is fine-tuned into the
-//! transducer that chooses routes within a document.
+//! The network of the common ancestor: it computes the features for routing, and is fine-tuned into the transducer that
+//! chooses routes within a document.
 
 use crate::config::Starts;
 use crate::experiment::context::{CommonAncestor, ExperimentContext};
@@ -13,11 +13,11 @@ use crate::peer::transducer::{STEPS_HOMES, STEPS_SOFT_TARGETS, fine_tune};
 use crate::text::windows;
 use crate::training::{Marked, preferences};
 
-/// The ancestor's network, and the parameters that transducers start from.
+/// The ancestor's network, and the initial parameters of transducers.
 pub struct AncestorNetwork<'a> {
     context: &'a ExperimentContext<'a>,
     ancestor: &'a CommonAncestor,
-    /// What transducers begin with.
+    /// Initial parameters of transducers.
     levels: Vec<Vec<f32>>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> AncestorNetwork<'a> {
         })
     }
 
-    /// Fine-tunes the network to predict the path of each document: `homes` are the paths of these.
+    /// Fine-tunes the network to predict the path of each document; `homes` are the paths.
     ///
     /// # Errors
     /// If a step fails or the user asks to stop.

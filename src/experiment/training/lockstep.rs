@@ -1,5 +1,5 @@
-//! All paths of a run trained in one process, phase by phase: the inner steps, compression and outer arithmetic of a swarm,
-//! without one. What a swarm adds, owners and networks and crashes, changes none of its numbers.
+//! All paths of a run trained in one process, phase by phase, with the inner steps, compression and outer arithmetic of
+//! a swarm. Owners, networks and crashes of a real swarm do not change the numbers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -62,12 +62,12 @@ impl<'a> Lockstep<'a> {
         self.tokens
     }
 
-    /// What travelled so far.
+    /// Bytes and errors of outer steps so far.
     pub fn exchanged(&self) -> Exchanged {
         self.exchanged
     }
 
-    /// A phase of every path on its shard, and the outer step of every module. `done` hears of each path that is.
+    /// A phase of every path on its shard, and the outer step of every module. `done` is called for each path.
     ///
     /// # Errors
     /// If a step fails or the user asks to stop. The phase is then discarded.
@@ -95,7 +95,7 @@ impl<'a> Lockstep<'a> {
         Ok(())
     }
 
-    /// Inner steps of every path, and the outer step of every module of the levels that are due then.
+    /// Inner steps of every path, and then the outer step of every module of the due levels.
     fn stretch(&mut self, stretch: &Stretch, shards: &[TokenSet], done: &mut dyn FnMut()) -> anyhow::Result<()> {
         let counts = self.pool.level_sizes();
         let fresh = |module: &ModuleId| {
@@ -139,7 +139,7 @@ impl<'a> Lockstep<'a> {
         Ok(())
     }
 
-    /// How far what has arrived lies from each module's centre, where it is clipped.
+    /// The distances of contributions from each module's centre, with centred clipping.
     fn clippings(&self, stretch: &Stretch, trained: &[Trained]) -> BTreeMap<ModuleId, CentredClipping> {
         let mut clippings = BTreeMap::new();
         for (path, trained) in self.grid.paths().zip(trained) {
@@ -157,7 +157,7 @@ impl<'a> Lockstep<'a> {
         clippings
     }
 
-    /// The parameters of a path, level by level: its own copy, where it keeps what it has not sent.
+    /// The parameters of a path, level by level: its own copy, if it keeps unsent changes.
     pub fn levels_of(&self, path: PathId) -> Vec<Vec<f32>> {
         self.paths[path.0 as usize].own_copy(self.run, &self.replicated_of(path)).into_owned()
     }
@@ -167,12 +167,11 @@ impl<'a> Lockstep<'a> {
         self.grid.modules_of(path).iter().map(|module| self.modules[module].parameters.clone()).collect()
     }
 
-    /// Whether paths keep what they have not sent.
     pub fn keeps_unsent(&self) -> bool {
         self.run.outer.keep_unsent
     }
 
-    /// The networks that paths are trained and scored with.
+    /// The networks for training and scoring paths.
     pub fn pool(&mut self) -> &mut WorkerPool {
         &mut self.pool
     }
@@ -205,21 +204,21 @@ impl<'a> Lockstep<'a> {
     }
 }
 
-/// Inner steps that are made in one go.
+/// Inner steps without an outer step between them.
 struct Stretch {
     phase: Phase,
     steps: Range<u64>,
-    /// The levels whose outer gradients are taken after it.
+    /// The levels whose outer gradients are taken after them.
     due: Vec<usize>,
-    /// The level whose update is mixed in before it.
+    /// The level whose update is mixed in before them.
     mixed: Option<usize>,
     streaming: Option<Streaming>,
 }
 
-/// What came of a path's inner steps.
+/// The outcome of a path's inner steps.
 struct Trained {
     state: PathState,
-    /// The outer gradient of each level that was due, as it arrives.
+    /// The outer gradient of each due level, as decoded.
     arrived: Vec<Vec<f32>>,
     sent: Frames,
     tokens: u64,
@@ -264,7 +263,7 @@ fn train(
         arrived.push(sent.count(&gradient, &frame)?);
         *residual = left;
     }
-    // In step, what a path stands on follows from the phase.
+    // In step, the base update of a path follows from the phase.
     state.own = stretch.streaming.map(|_| Own { base_states: vec![BlobHash([0; 32]); levels.len()], levels });
     Ok(Trained { state, arrived, sent, tokens })
 }

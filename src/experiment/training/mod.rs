@@ -1,4 +1,4 @@
-//! How the arms of an experiment are trained in one process.
+//! Training the arms of an experiment in one process.
 
 pub mod assignment;
 pub mod every_step;

@@ -1,8 +1,8 @@
-//! Routes that are chosen anew every so many tokens: by a logistic fit on what was just read, by a transducer fine-tuned
-//! from the ancestor, and, as a bound, by what turns out best (DiPaCo, section 2.4.3 and supplement 7.2.2).
+//! Routes that are chosen again every so many tokens: by a logistic fit on the last tokens, by a transducer fine-tuned
+//! from the ancestor, and, as a bound, by the path that turns out best (DiPaCo, section 2.4.3 and supplement 7.2.2).
 //!
-//! A path reads all of a document's tokens before it, also those that another path has scored. So its losses on whole
-//! documents are all that is needed to say what any choice of paths costs.
+//! A path reads all earlier tokens of a document, also those that another path has scored. So its losses on whole
+//! documents give the cost of any choice of paths.
 
 use std::ops::Range;
 
@@ -15,28 +15,28 @@ use crate::routing::Logistic;
 use crate::text::{Window, windows};
 use crate::training::{Marked, Score};
 
-/// Strength of the logistic fit's penalty.
+/// Weight of the logistic fit's penalty.
 const PENALTY: f64 = 1e-3;
 
-/// The logistic router is fitted on so many windows at the most, evenly taken.
+/// Limit of windows for the logistic fit, evenly sampled.
 const MOST_ROWS: usize = 8192;
 
-/// Documents and what every path makes of them.
+/// Documents with the losses of every path.
 pub struct Judged<'a> {
     pub documents: &'a Documents,
-    /// The path of each.
+    /// The path of each document.
     pub routes: &'a [PathId],
     /// By path, the losses of each sequence's last tokens.
     pub losses: &'a [Vec<Vec<f32>>],
 }
 
-/// What the ancestor's network can be asked for.
+/// The operations of the ancestor's network.
 pub trait Ancestor {
     /// Features of some tokens, `[chunks, width]`.
     fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
 
-    /// Fine-tunes a copy of it until it predicts `training set`'s targets, which are below `paths`; how likely it then finds each
-    /// of those at the targets of what it is `asked`, one set after the other: log-probabilities, `[targets][paths]`.
+    /// Fine-tunes a copy to predict the targets of `training_set`, which are below `paths`. Returns its
+    /// log-probabilities of these paths, `[targets][paths]`, at the targets of each set in `asked`.
     fn transduce(
         &mut self,
         training_set: &Marked<'_>,
@@ -93,7 +93,7 @@ pub fn reroute(
     })
 }
 
-/// For each window, the path that has needed least for those before it in the same document. Of a first one any.
+/// For each window, the path with the least loss on the earlier windows of the document; for a first window, any.
 fn best_so_far(windows: &[Window], judged: &Judged<'_>) -> Vec<u32> {
     let mut sums = Vec::new();
     let of = |window: &Window| {
@@ -107,12 +107,12 @@ fn best_so_far(windows: &[Window], judged: &Judged<'_>) -> Vec<u32> {
     windows.iter().map(of).collect()
 }
 
-/// What each path needs for a window.
+/// The loss of each path on a window.
 fn costs(window: &Window, judged: &Judged<'_>) -> Vec<f64> {
     judged.losses.iter().map(|losses| nats(window, judged.documents, losses)).collect()
 }
 
-/// The path that needs least, the first of equals.
+/// The path with the least loss, the first of equals.
 fn least(costs: &[f64]) -> u32 {
     let first_least =
         |least: (u32, f64), (path, cost): (usize, &f64)| if *cost < least.1 { (path as u32, *cost) } else { least };
@@ -151,7 +151,7 @@ mod tests {
 
     const STARTS: Starts = Starts { of_document: 4, of_sequence: 0 };
 
-    /// Knows a chunk by its last token.
+    /// Identifies a chunk by its last token.
     struct LastToken;
 
     impl Ancestor for LastToken {
@@ -183,12 +183,13 @@ mod tests {
         }
     }
 
-    /// Runs of four tokens: after a 0 the next four are of the kind that path 0 knows, after a 9 those that path 1 does.
+    /// Runs of four tokens: after a 0 the next four are of the kind that path 0 knows, after a 9 those that path 1
+    /// does.
     fn documents(count: u32) -> Documents {
         let document = |seed: u32| -> Vec<u32> {
             (0..9u32).flat_map(|run| if (seed >> (run % 5)) & 1 == 0 { [1, 2, 3, 0] } else { [5, 6, 7, 9] }).collect()
         };
-        // The token that ends a run tells of the next one: shift the ends by a run.
+        // The last token of a run announces the next one: shift the ends by a run.
         let shifted = |mut tokens: Vec<u32>| {
             for end in (3..tokens.len() - 4).step_by(4) {
                 tokens[end] = if tokens[end + 1] < 4 { 0 } else { 9 };

@@ -1,4 +1,4 @@
-//! What an arm trains: paths in lockstep, paths that share every step, or one dense network. All are asked the same.
+//! The training of an arm: paths in lockstep, paths that share every step, or one dense network, with one interface.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +26,10 @@ pub struct DenseArm<'a> {
     tokens: u64,
 }
 
-/// What an arm trains.
+/// The training of an arm.
 pub enum TrainedArm<'a> {
     Paths(Box<Lockstep<'a>>),
-    /// Paths that average each step.
+    /// Paths that average gradients after each step.
     EveryStep(Box<EveryStep<'a>>),
     /// One network.
     Dense(Box<DenseArm<'a>>),
@@ -71,7 +71,7 @@ impl<'a> DenseArm<'a> {
 }
 
 impl TrainedArm<'_> {
-    /// A phase. `done` hears of each path that is.
+    /// A phase. `done` is called for each path.
     ///
     /// # Errors
     /// If a step fails or the user asks to stop.
@@ -98,7 +98,7 @@ impl TrainedArm<'_> {
         }
     }
 
-    /// What its modules alone make of a path, level by level, where it keeps what it has not sent.
+    /// The parameters of a path from its modules alone, level by level, if it keeps unsent changes.
     pub fn replicated_of(&self, path: PathId) -> Option<Vec<Vec<f32>>> {
         match self {
             Self::Paths(lockstep) if lockstep.keeps_unsent() => Some(lockstep.replicated_of(path)),
@@ -106,7 +106,7 @@ impl TrainedArm<'_> {
         }
     }
 
-    /// The networks that it is trained and scored with.
+    /// The networks for training and scoring.
     pub fn pool(&mut self) -> &mut WorkerPool {
         match self {
             Self::Paths(lockstep) => lockstep.pool(),
@@ -133,7 +133,7 @@ impl TrainedArm<'_> {
         }
     }
 
-    /// What travelled in outer steps, where there are any.
+    /// Bytes and errors of outer steps, if there are any.
     pub fn exchanged(&self) -> Option<Exchanged> {
         match self {
             Self::Paths(lockstep) => Some(lockstep.exchanged()).filter(|both| both.up.values > 0),

@@ -1,5 +1,5 @@
-//! As many networks as the machine has cores, each on one of them: small paths trained side by side take two thirds of the
-//! time of paths trained one after the other on all cores. A GPU has one network at a time.
+//! One network for each core of the machine: small paths trained in parallel take two thirds of the time of paths
+//! trained one after the other on all cores. A GPU has one network at a time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -12,12 +12,12 @@ use crate::training::InnerTrainer;
 /// Networks of one shape that work at the same time.
 pub struct WorkerPool {
     members: Vec<InnerTrainer>,
-    /// Of each member.
+    /// Threads of each network.
     threads: usize,
 }
 
 impl WorkerPool {
-    /// One for so many jobs at a time, at the most.
+    /// For at most so many jobs at a time.
     pub fn new(run: &RunConfig, machine: &MachineConfig, jobs: usize) -> anyhow::Result<Self> {
         let device = open_device(machine.device)?;
         let cores = match machine.threads {
@@ -31,13 +31,13 @@ impl WorkerPool {
         Ok(Self { members, threads })
     }
 
-    /// How many parameters each level has.
+    /// Number of parameters of each level.
     pub fn level_sizes(&self) -> Vec<usize> {
         self.members[0].model().level_sizes()
     }
 
-    /// Does a number of jobs, each on whichever member is free, and returns what came of them in their order. `done` hears
-    /// of each. What comes of a job depends neither on the member nor on the others.
+    /// Runs jobs, each on a free network, and returns their results in order. `done` is called for each. The result of
+    /// a job depends neither on the network nor on other jobs.
     ///
     /// # Errors
     /// The first error of a job. Jobs that have not begun are then not run.

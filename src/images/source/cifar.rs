@@ -1,4 +1,4 @@
-//! The binary version of CIFAR-10: files of records, each a class and the pixels of an image of 32 by 32.
+//! The binary version of CIFAR-10: files of records, each with a class and the pixels of an image of 32 by 32.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
@@ -13,7 +13,7 @@ pub(super) const RECORD_BYTES: usize = 1 + 3 * SIDE * SIDE;
 const CLASSES: usize = 10;
 const NAMES: [&str; CLASSES] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
-/// The file beside the others that names the classes.
+/// The file with the names of the classes, in the same folder.
 const NAMES_FILE: &str = "batches.meta.txt";
 /// More than ten names need.
 const MOST_NAMES_BYTES: u64 = 4096;
@@ -22,11 +22,11 @@ const MOST_NAMES_BYTES: u64 = 4096;
 #[derive(Clone, Debug)]
 pub(super) struct CifarFile {
     pub path: PathBuf,
-    /// How many.
+    /// Number of records.
     pub records: u64,
 }
 
-/// Whether a folder holds what CIFAR-10 is trained on.
+/// Whether a folder has the training files of CIFAR-10.
 pub(super) fn is_folder(folder: &Path) -> Result<bool, SourceError> {
     let entries = visible(folder)?;
     let is_bin = |name: &str| name.ends_with(".bin");
@@ -45,7 +45,7 @@ fn is_batch(name: &str) -> bool {
     name.starts_with("data_batch_") && name.ends_with(".bin")
 }
 
-/// A file itself, or all that a folder has to train on, in order of name.
+/// A file itself, or the training files of a folder, in order of name.
 pub(super) fn files_of(source: &Path) -> Result<Vec<CifarFile>, SourceError> {
     if !fs::metadata(source).map_err(SourceError::disk(source))?.is_dir() {
         return Ok(vec![CifarFile::at(source.to_owned())?]);
@@ -65,7 +65,7 @@ impl CifarFile {
     }
 }
 
-/// The names of the ten classes, by what is beside the files.
+/// The names of the ten classes, from the file next to the images.
 pub(super) fn class_names(files: &[CifarFile]) -> Result<Vec<String>, SourceError> {
     let mut named: Option<Vec<String>> = None;
     let mut folder = None;
@@ -83,7 +83,7 @@ pub(super) fn class_names(files: &[CifarFile]) -> Result<Vec<String>, SourceErro
     Ok(named.unwrap_or_else(|| NAMES.map(str::to_owned).to_vec()))
 }
 
-/// One name a line; empty lines count nothing.
+/// One name a line; empty lines are ignored.
 fn names_in(path: &Path) -> Result<Option<Vec<String>>, SourceError> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -110,7 +110,7 @@ pub(super) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Of this file, which is opened when the first is wanted.
+    /// Opens the file when the first record is read.
     pub fn of(of: &'a CifarFile) -> Self {
         Self { of, file: None, taken: 0 }
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
     use crate::images::source;
 
-    /// A file of records of these classes, each of the pixels that its place says.
+    /// A file of records with these classes, whose pixels depend on their index.
     fn records(classes: &[u8]) -> Vec<u8> {
         let record = |(place, class): (usize, &u8)| [&[*class], &[place as u8; RECORD_BYTES - 1][..]].concat();
         classes.iter().enumerate().flat_map(record).collect()

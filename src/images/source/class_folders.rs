@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::images::source::{SourceError, by_name, number_of, visible};
 
-/// How the names of images end, in small letters or large ones.
+/// Extensions of images, in any case.
 const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 
 /// The images of a class in one folder.
@@ -15,11 +15,12 @@ const ENDINGS: [&str; 3] = ["jpg", "jpeg", "png"];
 pub(super) struct ClassFolder {
     pub path: PathBuf,
     pub class: u16,
-    /// The names of the images, in order.
+    /// Names of the images, in order.
     pub files: Vec<OsString>,
 }
 
-/// The class folders of all sources, by source and class; the classes by number; and how many files are no images.
+/// The class folders of all sources, by source and class; the classes by number; and the number of files that are not
+/// images.
 pub(super) fn find(
     sources: &[PathBuf],
     names: Option<&[String]>,
@@ -47,7 +48,7 @@ pub(super) fn find(
     Ok((folders, classes, other_files))
 }
 
-/// The subfolders of a source, of which there must be one at least, and their names.
+/// The subfolders of a source, at least one, with their names.
 fn subfolders(source: &Path) -> Result<Vec<(String, PathBuf)>, SourceError> {
     let mut found = Vec::new();
     for (name, kind) in visible(source)? {
@@ -62,7 +63,7 @@ fn subfolders(source: &Path) -> Result<Vec<(String, PathBuf)>, SourceError> {
     if found.is_empty() { Err(SourceError::NoClasses { path: source.to_owned() }) } else { Ok(found) }
 }
 
-/// A link may lead to a folder as well.
+/// Follows links.
 fn is_folder(path: &Path, kind: FileType) -> Result<bool, SourceError> {
     if !kind.is_symlink() {
         return Ok(kind.is_dir());
@@ -70,7 +71,7 @@ fn is_folder(path: &Path, kind: FileType) -> Result<bool, SourceError> {
     Ok(fs::metadata(path).map_err(SourceError::disk(path))?.is_dir())
 }
 
-/// The names of a folder's images, of which there must be one at least, and how many other files it has.
+/// The names of a folder's images, at least one, and the number of other files.
 fn images(folder: &Path) -> Result<(Vec<OsString>, u64), SourceError> {
     let (mut files, mut others) = (Vec::new(), 0);
     for (name, kind) in visible(folder)? {

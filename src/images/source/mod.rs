@@ -1,4 +1,4 @@
-//! Where images come from: folders whose subfolders are the classes, or the binary files of CIFAR-10.
+//! Sources of images: folders whose subfolders are the classes, or the binary files of CIFAR-10.
 
 pub(super) mod cifar;
 mod class_folders;
@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use crate::images::source::cifar::{CifarFile, Records};
 use crate::images::source::class_folders::ClassFolder;
 
-/// Why sources hold no images that could be prepared.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("no source of images was given; give a folder of classes, or files of CIFAR-10")]
@@ -48,7 +47,7 @@ pub enum SourceError {
     Size { path: PathBuf, found: u64 },
     #[error("{}: record {record} has class {class}, but CIFAR-10 has 0 to 9; download the file again", path.display())]
     Class { path: PathBuf, record: u64, class: u8 },
-    /// Names of classes that are not ten, or not the same everywhere.
+    /// Names of classes that are not ten, or differ between files.
     #[error("{} does not name ten different classes; correct the file, or remove it", path.display())]
     Names { path: PathBuf },
     #[error("cannot read {}", path.display())]
@@ -56,27 +55,27 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// What the operating system said of that.
+    /// Converts an error of the operating system.
     pub(super) fn disk(path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Disk { path: path.to_owned(), source }
     }
 }
 
-/// An image that is offered, and its class.
+/// An image of a source, with its class.
 pub(super) struct Offer {
-    /// The file that it is, or is in.
+    /// The file that it is or is in.
     pub path: PathBuf,
     pub class: u16,
-    /// Its pixels, planar, if the file has more than this image.
+    /// Its pixels, planar, if the file has several images.
     pub pixels: Option<Vec<u8>>,
 }
 
-/// What sources hold.
+/// The contents of sources.
 #[derive(Debug)]
 pub(super) struct Found {
     /// The classes, by number.
     pub classes: Vec<String>,
-    /// Files beside the images that are passed over.
+    /// Files that are not images, which are skipped.
     pub other_files: u64,
     origin: Origin,
 }
@@ -89,7 +88,7 @@ enum Origin {
 }
 
 impl Found {
-    /// How many images are offered.
+    /// Number of images.
     pub fn images(&self) -> u64 {
         match &self.origin {
             Origin::Folders(folders) => folders.iter().map(|folder| folder.files.len() as u64).sum(),
@@ -97,7 +96,7 @@ impl Found {
         }
     }
 
-    /// All of them: by source, class and name, or by source and place in the file.
+    /// All images: by source, class and name, or by source and position in the file.
     pub fn offers(&self) -> Box<dyn Iterator<Item = Result<Offer, SourceError>> + '_> {
         match &self.origin {
             Origin::Folders(folders) => {
@@ -115,7 +114,7 @@ impl Found {
     }
 }
 
-/// Finds out what sources hold. Classes are numbered as in `names`, if there are any, else in order of name.
+/// Lists the contents of sources. Classes are numbered as in `names`, if given, else in order of name.
 pub(super) fn find(sources: &[PathBuf], names: Option<&[String]>) -> Result<Found, SourceError> {
     let Some(first) = sources.first() else { return Err(SourceError::None) };
     let kinds = sources.iter().map(|source| is_cifar(source)).collect::<Result<Vec<bool>, _>>()?;
@@ -134,7 +133,7 @@ pub(super) fn find(sources: &[PathBuf], names: Option<&[String]>) -> Result<Foun
     Ok(Found { classes, other_files, origin: Origin::Folders(folders) })
 }
 
-/// The numbers of classes; there are no more than a file can have.
+/// The numbers of classes, which are at most as many as a file can have.
 pub(super) fn by_name(names: &[String]) -> BTreeMap<&str, u16> {
     names.iter().map(String::as_str).zip(0..=u16::MAX).collect()
 }
@@ -145,7 +144,7 @@ pub(super) fn number_of(name: &str, known: &BTreeMap<&str, u16>, path: &Path) ->
     known.get(name).copied().ok_or_else(unknown)
 }
 
-/// What a folder holds, in order of name, but for what is hidden.
+/// The contents of a folder without hidden files, in order of name.
 pub(super) fn visible(folder: &Path) -> Result<Vec<(OsString, FileType)>, SourceError> {
     let entries = fs::read_dir(folder).map_err(SourceError::disk(folder))?;
     let named = |entry: io::Result<fs::DirEntry>| entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)));
@@ -155,7 +154,7 @@ pub(super) fn visible(folder: &Path) -> Result<Vec<(OsString, FileType)>, Source
     Ok(found)
 }
 
-/// Whether a source is of CIFAR-10, and not a folder of classes.
+/// Whether a source is CIFAR-10 instead of a folder of classes.
 fn is_cifar(source: &Path) -> Result<bool, SourceError> {
     match fs::metadata(source) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(SourceError::Missing { path: source.to_owned() }),

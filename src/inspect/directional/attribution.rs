@@ -1,8 +1,8 @@
-//! What each part of the network says for a token: the last position's logit, taken apart.
+//! Logit attribution: decomposes the last position's logit of a token into contributions of each part of the network.
 //!
-//! With the final norm's scale as it is, the logit is a sum over all that was added to the stream: the embedding, what each
-//! head says before anything is taken away, what routing takes away, and the feed-forward parts. Without biases nothing is
-//! left over.
+//! With the scale of the final norm fixed, the logit is a sum over all additions to the stream: the embedding, each
+//! head's output before suppression, the suppressed part, and the feed-forward parts. Without biases, nothing is left
+//! over.
 
 use serde::Serialize;
 use tch::{Kind, Tensor};
@@ -11,12 +11,11 @@ use super::capture::Capture;
 use crate::inspect::subject::{InspectError, Subject};
 use crate::model::layers::watch::Writer;
 
-/// A part's share of a logit.
+/// A part's contribution to a logit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Share {
-    /// Of which part.
     pub part: String,
-    /// What it adds.
+    /// The contribution.
     pub logit: f64,
 }
 
@@ -27,16 +26,17 @@ pub struct Attribution {
     pub target: String,
     pub logit: f64,
     pub probability: f64,
-    /// Embedding, all heads, routing and feed-forward of each layer: what they add sums up to the logit, but for biases.
+    /// Contributions of the embedding, and of all heads, routing and feed-forward of each layer. They sum to the logit,
+    /// except for biases.
     pub parts: Vec<Share>,
-    /// The heads that say most for or against it, before routing.
+    /// The heads with the largest contributions, before routing.
     pub top_heads: Vec<Share>,
 }
 
-/// Heads that are named.
+/// Number of heads listed.
 const TOP: usize = 10;
 
-/// What adds up to the logit of `target` behind `prompt`.
+/// The contributions to the logit of `target` after `prompt`.
 pub fn attribute(subject: &Subject, prompt: &[u32], target: u32) -> Result<Attribution, InspectError> {
     let capture = Capture::of(subject, prompt)?;
     let added = capture.added_all();
@@ -76,12 +76,12 @@ pub fn attribute(subject: &Subject, prompt: &[u32], target: u32) -> Result<Attri
     Ok(Attribution { target: subject.tokenizer.decode(&[target]), logit, probability, parts, top_heads: heads })
 }
 
-/// The vector whose product with what is added to the stream is its share of the logit.
+/// The vector whose product with an addition to the stream is its contribution to the logit.
 fn reader(subject: &Subject, stream: &Tensor, target: u32) -> Result<Tensor, InspectError> {
     let weight = subject.model.final_norm().f_to_kind(Kind::Double)?;
     let row = subject.model.head().f_select(0, i64::from(target))?.f_to_kind(Kind::Double)?;
     let scale = (stream.f_var(false)?.f_double_value(&[])? + crate::model::layers::norm::EPSILON).sqrt();
     let wanted = weight.f_mul(&row)?.f_div_scalar(scale)?;
-    // The norm takes the mean off what it is given: the same as taking it off what it is multiplied by.
+    // The norm subtracts the mean of its input, which equals subtracting it from the vector.
     Ok(wanted.f_sub(&wanted.f_mean(Kind::Double)?)?)
 }

@@ -1,4 +1,4 @@
-//! What routers and heads said, kept while a network reads.
+//! Records the outputs of routers and heads while a network reads.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -8,14 +8,14 @@ use tch::{Device, Kind, TchError, Tensor};
 use crate::inspect::subject::{InspectError, Subject, row};
 use crate::model::layers::watch::{Watch, Writer};
 
-/// Keeps what it sees of one sequence.
+/// Records one sequence.
 #[derive(Default)]
 pub struct Capture {
-    /// Of each layer, `[time or 1, heads · directions]`.
+    /// For each layer, `[time or 1, heads · directions]`.
     routing: RefCell<BTreeMap<usize, Tensor>>,
-    /// Of each layer, `[time, heads · head]`.
+    /// For each layer, `[time, heads · head]`.
     heads: RefCell<BTreeMap<usize, Tensor>>,
-    /// What was added to the stream, `[time, width]`.
+    /// Additions to the stream, `[time, width]`.
     added: RefCell<Vec<(Writer, Tensor)>>,
 }
 
@@ -44,12 +44,12 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Reads a sequence as it is read to be scored: without its last token.
+    /// Reads a sequence as for scoring: without its last token.
     pub fn of_scored(subject: &Subject, sequence: &[u32]) -> Result<Self, InspectError> {
         Self::of(subject, sequence.split_last().map_or(sequence, |(_, inner)| inner))
     }
 
-    /// Weights by layer: `[time][heads · directions]`; one row for all where a router says one thing.
+    /// Weights by layer: `[time][heads · directions]`; a single row if the router has one output for all.
     pub fn weights(&self) -> Result<Vec<Vec<Vec<f64>>>, InspectError> {
         self.routing.borrow().values().map(rows).collect()
     }
@@ -59,12 +59,12 @@ impl Capture {
         self.routing.borrow().values().map(Tensor::shallow_clone).collect()
     }
 
-    /// What the heads of a layer said, `[time, heads · head]`.
+    /// The outputs of a layer's heads, `[time, heads · head]`.
     pub fn heads_of(&self, layer: usize) -> Option<Tensor> {
         self.heads.borrow().get(&layer).map(Tensor::shallow_clone)
     }
 
-    /// All that was added to the stream, in order, `[time, width]` each.
+    /// All additions to the stream, in order, `[time, width]` each.
     pub fn added_all(&self) -> Vec<(Writer, Tensor)> {
         self.added.borrow().iter().map(|(by, what)| (*by, what.shallow_clone())).collect()
     }

@@ -1,5 +1,5 @@
-//! Where routers say what: the weights of each layer, how they differ between domains, which heads specialise, and at which
-//! positions of a text routing helps.
+//! Distribution of routing weights: of each layer, between domains, of specialised heads, and the benefit of routing by
+//! position.
 
 use serde::Serialize;
 
@@ -9,19 +9,18 @@ use crate::inspect::statistics::{mean, quantiles, variance};
 use crate::inspect::subject::{InspectError, Passages, Subject};
 use crate::model::layers::watch::Unwatched;
 
-/// Positions of a text are told apart in so many parts.
+/// Number of position bins.
 const PARTS: usize = 8;
 
-/// The weights of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayerWeights {
-    /// Of all positions that count, heads and directions.
+    /// Over all scored positions, heads and directions.
     pub mean: f64,
-    /// Root of their variance.
+    /// Their standard deviation.
     pub deviation: f64,
-    /// Below which 5%, 25%, 50%, 75% and 95% of them lie.
+    /// The 5%, 25%, 50%, 75% and 95% quantiles.
     pub quantiles: [f64; 5],
-    /// Variance between the means of domains, in the mean over heads and directions; nothing without two domains.
+    /// Variance between the means of domains, averaged over heads and directions; `None` with fewer than two domains.
     pub between_domains: Option<f64>,
 }
 
@@ -29,37 +28,36 @@ pub struct LayerWeights {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Specialist {
     pub layer: usize,
-    /// Its number there.
     pub head: usize,
-    /// Variance between the means of domains, in the mean over its directions.
+    /// Variance between the means of domains, averaged over its directions.
     pub between_domains: f64,
     /// The mean weight of its directions in each domain.
     pub by_domain: Vec<(String, f64)>,
 }
 
-/// What routing saves at some positions.
+/// The benefit of routing at some positions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Benefit {
     /// The first position.
     pub from: usize,
-    /// Behind the last.
+    /// After the last.
     pub to: usize,
-    /// Nats a token more if routing is off.
+    /// Additional nats a token without routing.
     pub nats: f64,
 }
 
-/// Everything of this file.
+/// All results of this module.
 #[derive(Clone, Debug, Serialize)]
 pub struct Distribution {
     /// By layer.
     pub layers: Vec<LayerWeights>,
-    /// The most specialised first; none without two domains.
+    /// The most specialised first; empty with fewer than two domains.
     pub specialists: Vec<Specialist>,
     /// By position.
     pub benefit: Vec<Benefit>,
 }
 
-/// A text's weights: each sequence's mean over the positions that count, `[sequences][layers · heads · directions]`.
+/// A text's weights: each sequence's mean over the scored positions, `[sequences][layers · heads · directions]`.
 pub fn mean_weights(subject: &Subject, passages: &Passages) -> Result<Vec<Vec<f64>>, InspectError> {
     let one = |tokens: &Vec<u32>| -> Result<Vec<f64>, InspectError> {
         let weights = Capture::of_scored(subject, tokens)?.weights()?;
@@ -68,7 +66,7 @@ pub fn mean_weights(subject: &Subject, passages: &Passages) -> Result<Vec<Vec<f6
     passages.sequences.iter().map(one).collect()
 }
 
-/// The rows of the positions that count; where one row stands for all, that.
+/// The rows of the scored positions; a single row stays.
 fn counted(rows: &[Vec<f64>], first: usize) -> &[Vec<f64>] {
     if rows.len() == 1 { rows } else { &rows[(first - 1).min(rows.len() - 1)..] }
 }
@@ -98,7 +96,7 @@ pub fn distribution(subject: &Subject, passages: &Passages) -> Result<Distributi
     })
 }
 
-/// Of each domain with a text, its name and its texts' mean weights.
+/// For each domain with a text, its name and its texts' mean weights.
 fn of_domains(passages: &Passages, weights: &[Vec<f64>]) -> Vec<(String, Vec<f64>)> {
     let of = |(number, name): (usize, &String)| {
         let own = weights.iter().zip(&passages.domains).filter(|(_, domain)| **domain == Some(number as u32));
@@ -108,7 +106,7 @@ fn of_domains(passages: &Passages, weights: &[Vec<f64>]) -> Vec<(String, Vec<f64
     passages.names.iter().enumerate().filter_map(of).collect()
 }
 
-/// Of each weight, the variance between domains; nothing without two.
+/// For each weight, the variance between domains; empty with fewer than two.
 fn between(of_domains: &[(String, Vec<f64>)]) -> Vec<f64> {
     let [(_, first), _, ..] = of_domains else { return Vec::new() };
     let of = |index: usize| variance(&of_domains.iter().map(|(_, means)| means[index]).collect::<Vec<_>>());

@@ -1,5 +1,5 @@
-//! Whether weights tell domains apart: texts as points of their mean weights, in the plane in which they differ most, and
-//! guessed by the nearest mean of a domain.
+//! Separation of domains by weights: texts as points of their mean weights, in the plane of largest variance, and
+//! classified by the nearest mean of a domain.
 
 use std::collections::BTreeMap;
 
@@ -16,38 +16,36 @@ use crate::seed::Seed;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     pub domain: String,
-    /// Along the two directions in which texts differ most.
+    /// Along the two principal directions.
     pub at: [f64; 2],
 }
 
-/// How well domains are guessed.
+/// Accuracy of classifying domains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Guesses {
-    /// Documents whose means made the domains' means.
+    /// Number of documents for the domains' means.
     pub learnt: usize,
-    /// Other documents, whose domain was guessed.
+    /// Number of classified documents.
     pub guessed: usize,
-    /// Share that was right.
+    /// Share of right classifications.
     pub accuracy: f64,
-    /// At 95%, by Wilson.
+    /// The 95% Wilson interval.
     pub interval: [f64; 2],
-    /// Share that is right if the commonest domain is always guessed.
+    /// Share of the commonest domain.
     pub chance: f64,
 }
 
-/// Both.
 #[derive(Clone, Debug, Serialize)]
 pub struct Domains {
-    /// Each text.
     pub points: Vec<Point>,
     /// Share of the variance along the two directions.
     pub explained: [f64; 2],
-    /// By nearest mean.
+    /// By the nearest mean.
     pub guesses: Guesses,
 }
 
-/// Of documents with a domain and their [mean weights](super::distribution::mean_weights), of which several sequences make
-/// one point; nothing without two domains of two documents.
+/// From documents with a domain and their [mean weights](super::distribution::mean_weights), with one point for each
+/// document; `None` without two domains of two documents.
 pub fn domains(passages: &Passages, weights: &[Vec<f64>]) -> Result<Option<Domains>, InspectError> {
     let mut by_document: BTreeMap<u32, (usize, Vec<Vec<f64>>)> = BTreeMap::new();
     for ((own, domain), document) in weights.iter().zip(&passages.domains).zip(&passages.documents) {
@@ -82,7 +80,7 @@ fn principal(rows: &[&Vec<f64>]) -> Result<(Vec<[f64; 2]>, [f64; 2]), InspectErr
     Ok((places.iter().map(|row| [at(row, 0), at(row, 1)]).collect(), [share(0), share(1)]))
 }
 
-/// Half of the texts, drawn, make the means; the domain of each other one is guessed.
+/// A random half of the texts gives the means; the domain of each other one is classified.
 fn guesses(of: &[usize], rows: &[&Vec<f64>], domains: usize) -> Guesses {
     let mut order: Vec<usize> = (0..rows.len()).collect();
     order.shuffle(&mut Seed::root(0).child("texts that are learnt").generator());

@@ -1,5 +1,5 @@
-//! What a text costs if routing or heads are changed: everywhere, in one layer, of one head; with another text's weights; and
-//! how much weights change when tokens do.
+//! Effects of changing routing or heads on the loss of a text: everywhere, in one layer, of one head, or with another
+//! text's weights; and the sensitivity of weights to changed tokens.
 
 use std::cell::RefCell;
 
@@ -14,48 +14,48 @@ use crate::inspect::subject::{InspectError, Passages, Subject};
 use crate::model::layers::watch::{Unwatched, Watch};
 use crate::seed::Seed;
 
-/// What a text costs under an intervention.
+/// The loss of a text under an intervention.
 #[derive(Clone, Debug, Serialize, PartialEq)]
 pub struct Effect {
-    /// What was changed.
+    /// The intervention.
     pub change: String,
     /// Of the mean token.
     pub perplexity: f64,
-    /// Nats a token more than as it was trained.
+    /// Additional nats a token compared with training.
     pub more_nats: f64,
 }
 
 /// All effects on a text.
 #[derive(Clone, Debug, Serialize)]
 pub struct Effects {
-    /// As it was trained, and with all weights fixed.
+    /// As trained, and with all weights fixed.
     pub everywhere: Vec<Effect>,
     /// With the weights of each layer at 0.
     pub layers_off: Vec<Effect>,
     /// With the weights of each head at 0.
     pub heads_off: Vec<Effect>,
-    /// With each head silent.
+    /// With each head silenced.
     pub heads_silent: Vec<Effect>,
-    /// Nats that the layers cost one by one, all together, over those that they cost at once: 1 if they add up.
+    /// The sum of the layers' single effects over their joint effect: 1 if they add up.
     pub additivity: f64,
-    /// With the weights of a sequence of another document; nothing if there is none.
+    /// With the weights of a sequence of another document; `None` if there is none.
     pub others_weights: Option<Effect>,
-    /// What was asked for besides.
+    /// The user's interventions.
     pub asked: Vec<Effect>,
-    /// How much weights change, in the mean, when tokens do.
+    /// Mean change of weights when tokens change.
     pub sensitivity: Sensitivity,
 }
 
-/// Mean change of a weight at the positions that count.
+/// Mean change of a weight at the scored positions.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq)]
 pub struct Sensitivity {
-    /// When one in ten neighbours are swapped.
+    /// With one in ten neighbours swapped.
     pub swapped: f64,
-    /// When one in ten tokens is another.
+    /// With one in ten tokens replaced.
     pub replaced: f64,
 }
 
-/// Reads with weights that were kept of another text.
+/// Reads with the recorded weights of another text.
 struct Others<'a> {
     weights: &'a RefCell<Vec<Tensor>>,
 }
@@ -64,7 +64,7 @@ impl Watch for Others<'_> {
     fn routing(&self, block: usize, routing: Tensor) -> Result<Tensor, TchError> {
         let kept = self.weights.borrow();
         let (time, other) = (routing.size()[1], kept[block].size()[0]);
-        // A shorter one says what it said last.
+        // A shorter text repeats its last weights.
         let places: Vec<i64> = (0..time).map(|place| place.min(other - 1)).collect();
         kept[block].f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(routing.device())?)?.f_unsqueeze(0)
     }
@@ -99,7 +99,7 @@ impl Measuring<'_> {
     }
 }
 
-/// Measures all of them; `asked` are interventions of the user's, as they were written.
+/// Measures all effects; `asked` are the user's interventions, as written.
 pub fn effects(
     subject: &Subject,
     passages: &Passages,
@@ -172,7 +172,7 @@ fn sensitivity(subject: &Subject, passages: &Passages) -> Result<Sensitivity, In
     Ok(Sensitivity { swapped: swapped / count, replaced: replaced / count })
 }
 
-/// The mean difference of two sequences' weights at the positions that count.
+/// The mean difference of two sequences' weights at the scored positions.
 fn differ(one: &[Vec<Vec<f64>>], other: &[Vec<Vec<f64>>], first: usize) -> f64 {
     let (mut sum, mut count) = (0.0, 0usize);
     for (one, other) in one.iter().zip(other) {

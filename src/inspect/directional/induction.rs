@@ -1,5 +1,5 @@
-//! Whether repeated text is continued: random tokens, twice. Whoever attends to what came after the same token last time
-//! gets the second time right.
+//! Induction: whether repeated text is continued. Random tokens occur twice; a network that attends to the token after
+//! the earlier occurrence predicts the second half.
 
 use rand::RngExt;
 use serde::Serialize;
@@ -10,17 +10,17 @@ use crate::inspect::subject::{InspectError, Subject, row};
 use crate::model::layers::watch::{Unwatched, Watch};
 use crate::seed::Seed;
 
-/// Sequences that are read.
+/// Number of sequences.
 const SEQUENCES: usize = 32;
 
-/// How often the repeated token is found likeliest.
+/// How often the repeated token is the likeliest.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Accuracy {
-    /// Under which change.
+    /// The intervention.
     pub change: String,
-    /// Share of the tokens in the second half, but its first.
+    /// Share of the tokens in the second half without its first.
     pub accuracy: f64,
-    /// At 95%, by Wilson.
+    /// The 95% Wilson interval.
     pub interval: [f64; 2],
     /// Mean loss there, in nats.
     pub nats: f64,
@@ -65,7 +65,7 @@ fn accuracy(
         let hidden = subject.model.watched(&row(&tokens[..tokens.len() - 1]), watch)?;
         let logits = subject.model.exact().linear(&hidden.f_squeeze_dim(0)?, subject.model.head(), None)?;
         let best: Vec<i64> = Vec::try_from(logits.f_argmax(-1, false)?.f_to_device(tch::Device::Cpu)?)?;
-        // The second half's first token could be any.
+        // The second half's first token is random.
         let asked = half..tokens.len() - 1;
         hits += asked.clone().filter(|place| best[*place] == i64::from(tokens[place + 1])).count();
         count += asked.len();

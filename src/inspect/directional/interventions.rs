@@ -1,4 +1,4 @@
-//! Something else in the place of what routers and heads say.
+//! Interventions: replacing the outputs of routers and heads.
 
 use std::str::FromStr;
 
@@ -8,23 +8,23 @@ use crate::config::ModelConfig;
 use crate::inspect::subject::InspectError;
 use crate::model::layers::watch::Watch;
 
-/// Where something is changed: everywhere, but for what is named.
+/// Where something is changed: everywhere, restricted by the given parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Only in this layer.
     pub layer: Option<usize>,
     /// Only in these heads.
     pub head: Option<usize>,
-    /// Only of these directions.
+    /// Only these directions.
     pub direction: Option<usize>,
 }
 
-/// What is changed.
+/// The replacement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Weights are this.
+    /// Weights get this value.
     Weight(f64),
-    /// Heads say nothing.
+    /// Heads output zero.
     Silence,
 }
 
@@ -70,7 +70,7 @@ impl FromStr for Intervention {
             }
         }
         let change = change.parse().map_err(|()| wrong())?;
-        // A head is silent as a whole.
+        // Heads can only be silenced as a whole.
         if change == Change::Silence && scope.direction.is_some() {
             return Err(wrong());
         }
@@ -79,7 +79,7 @@ impl FromStr for Intervention {
 }
 
 impl Intervention {
-    /// One weight wherever a scope says.
+    /// One weight within a scope.
     pub fn weight(scope: Scope, weight: f64) -> Self {
         Self(vec![(scope, Change::Weight(weight))])
     }
@@ -106,21 +106,21 @@ impl Intervention {
         Ok(())
     }
 
-    /// For a model of so many heads and directions each.
+    /// For a model with these numbers of heads and directions.
     pub fn of(&self, model: &ModelConfig) -> Intervening<'_> {
         let directions = model.directional.as_ref().map_or(0, |directional| directional.directions as i64);
         Intervening { changes: &self.0, heads: model.heads as i64, directions }
     }
 }
 
-/// An intervention at work.
+/// An active intervention.
 pub struct Intervening<'a> {
     changes: &'a [(Scope, Change)],
     heads: i64,
     directions: i64,
 }
 
-/// The same values in a place of their own.
+/// A copy of the values.
 fn own(tensor: &Tensor) -> Result<Tensor, TchError> {
     let mut own = tensor.f_zeros_like()?;
     own.f_copy_(tensor)?;

@@ -1,7 +1,7 @@
-//! The tools for directional routing: what happens if routing is switched off or changed, part by part ([`effects`], of
-//! [`interventions`]); what each part says for a token ([`attribution`]); whether repeated text is continued
-//! ([`induction`]); where and for which domains weights differ ([`distribution`], [`domains`]); what directions mean
-//! ([`vocabulary`]); and how two checkpoints differ ([`similarity`]).
+//! Analyses of directional routing: the effect of switching it off or changing it, part by part ([`effects`], of
+//! [`interventions`]); the contribution of each part to a token's logit ([`attribution`]); whether repeated text is
+//! continued ([`induction`]); weights by position and domain ([`distribution`], [`domains`]); the meaning of directions
+//! ([`vocabulary`]); and the difference of two checkpoints ([`similarity`]).
 
 pub mod attribution;
 pub mod capture;

@@ -1,5 +1,5 @@
-//! How two checkpoints read the same text: how much alike their layers see it (linear CKA; Kornblith and others, 2019), and
-//! how sure they are.
+//! Comparison of two checkpoints on the same text: similarity of their layers (linear CKA; Kornblith and others, 2019),
+//! and their confidence.
 
 use serde::Serialize;
 use tch::{Kind, Tensor};
@@ -8,12 +8,12 @@ use super::capture::Capture;
 use crate::inspect::subject::{InspectError, Passages, Subject, row};
 use crate::model::layers::watch::Writer;
 
-/// How sure a network is, in the mean of the tokens that count.
+/// The confidence of a network, averaged over the scored tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sureness {
-    /// Entropy of what it predicts, in nats.
+    /// Entropy of the predictions, in nats.
     pub entropy: f64,
-    /// Probability of what it finds likeliest.
+    /// Probability of the likeliest token.
     pub top_probability: f64,
 }
 
@@ -22,7 +22,7 @@ pub struct Sureness {
 pub struct Similarity {
     /// Of each layer's stream, 0 to 1.
     pub layers: Vec<f64>,
-    /// Of the one and the other.
+    /// Of both networks.
     pub sureness: [Sureness; 2],
 }
 
@@ -57,7 +57,7 @@ pub fn similarity(one: &Subject, other: &Subject, passages: &Passages) -> Result
     Ok(Similarity { layers, sureness: [sureness(one, passages)?, sureness(other, passages)?] })
 }
 
-/// The stream behind each layer, of all tokens that count: `[tokens, width]` each.
+/// The stream after each layer, for all scored tokens: `[tokens, width]` each.
 fn streams(subject: &Subject, passages: &Passages) -> Result<Vec<Tensor>, InspectError> {
     let mut layers: Vec<Vec<Tensor>> = (0..subject.config().blocks).map(|_| Vec::new()).collect();
     for tokens in &passages.sequences {

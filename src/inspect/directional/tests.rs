@@ -1,4 +1,4 @@
-//! The tools on a small network with initial values.
+//! Tests of the analyses on a small untrained network.
 
 use super::attribution::attribute;
 use super::distribution::{distribution, mean_weights};
@@ -27,7 +27,7 @@ fn subject() -> Subject {
     subject_of(Some(DirectionalConfig::of(2)))
 }
 
-/// Of two domains that use other tokens.
+/// Of two domains with different tokens.
 fn passages(count: u32) -> Passages {
     let sequence = |text: u32| (0..20).map(|place| (text % 2) * 128 + (text * 31 + place * place * 7) % 128).collect();
     Passages {
@@ -99,7 +99,7 @@ fn weights_are_told_by_layer_domain_and_position() {
     }
     let weights = mean_weights(&subject, &passages).unwrap();
     assert_eq!((weights.len(), weights[0].len()), (6, 2 * 2 * 2));
-    // All positions together are what all cost together.
+    // All positions together give the joint effect.
     let off = effects(&subject, &passages, &[]).unwrap().everywhere[1].more_nats;
     let counted = |from: usize, to: usize| passages.sequences.iter().map(|own| own.len().min(to) - from).sum::<usize>();
     let (mut sum, mut count) = (0.0, 0);

@@ -1,4 +1,4 @@
-//! What directions mean: which tokens they speak of, how a head's directions lie to each other, and how many they amount to.
+//! The meaning of directions: their tokens, their angles within a head, and their effective number.
 
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
@@ -8,18 +8,15 @@ use crate::inspect::statistics::{effective_rank, mean};
 use crate::inspect::subject::{InspectError, Subject};
 use crate::seed::Seed;
 
-/// Tokens named for a direction.
+/// Tokens listed for a direction.
 const TOP: i64 = 10;
 
-/// A direction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Direction {
     pub layer: usize,
-    /// Its head there.
     pub head: usize,
-    /// Its number there.
     pub direction: usize,
-    /// The tokens that it speaks for most, through the output projection and the head, and how much.
+    /// The tokens that it promotes most, through the output projection and the head, with their values.
     pub tokens: Vec<(String, f64)>,
 }
 
@@ -27,22 +24,18 @@ pub struct Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Head {
     pub layer: usize,
-    /// Its number there.
     pub head: usize,
-    /// The mean of the absolute cosines between them; 0 of one direction.
+    /// The mean of the absolute cosines between them; 0 for one direction.
     pub cosine: f64,
-    /// How many they amount to: the exponential of the entropy of their singular values.
+    /// Their effective number: the exponential of the entropy of their singular values.
     pub effective_rank: f64,
 }
 
-/// All of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Vocabulary {
-    /// Directions with their tokens.
     pub directions: Vec<Direction>,
-    /// Heads.
     pub heads: Vec<Head>,
-    /// What a head's mean cosine and effective rank would be if directions were drawn at random.
+    /// Mean cosine and effective rank of random directions, for comparison.
     pub random: [f64; 2],
 }
 
@@ -85,14 +78,14 @@ fn together(own: &Tensor) -> Result<[f64; 2], InspectError> {
     Ok([mean(&cosines), effective_rank(&lengths)])
 }
 
-/// The same of directions drawn at random, in the mean of many heads.
+/// The same for random directions, averaged over many heads.
 fn at_random(count: usize, width: usize) -> Result<[f64; 2], InspectError> {
     use rand::RngExt;
     const HEADS: usize = 200;
     let mut generator = Seed::root(0).child("random directions").generator();
     let mut sums = [0.0; 2];
     for _ in 0..HEADS {
-        // A sum of twelve is as good as normal.
+        // A sum of twelve is nearly normal.
         let mut normal = || (0..12).map(|_| generator.random_range(-0.5..0.5)).sum::<f64>();
         let values: Vec<f64> = (0..count * width).map(|_| normal()).collect();
         let drawn = Tensor::f_from_slice(&values)?.f_view([count as i64, width as i64])?;

@@ -1,4 +1,4 @@
-//! How much is computed for tokens and sequences, and how often they come back to the same module.
+//! Compute per token and sequence, and how often tokens return to the same module.
 
 use serde::Serialize;
 
@@ -7,31 +7,31 @@ use crate::config::{ModelConfig, Part};
 use crate::inspect::statistics::{mean, quantiles, variance};
 use crate::inspect::subject::Passages;
 
-/// Sequences that are shown of each kind.
+/// Sequences shown of each kind.
 const SHOWN: usize = 2;
 
-/// What is computed in the routed steps.
+/// Compute in the routed steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compute {
-    /// Parameters that act on a token: mean over tokens, and those below which 5%, 50% and 95% of tokens lie.
+    /// Parameters that act on a token: mean over tokens, and the 5%, 50% and 95% quantiles.
     pub parameters: f64,
     pub quantiles: [f64; 3],
-    /// Of each sequence, the mean of its tokens.
+    /// The mean of each sequence's tokens.
     pub by_sequence: Vec<f64>,
-    /// Sequences with the least, a middling and the greatest mean.
+    /// Sequences with the lowest, a median and the highest mean.
     pub examples: [Vec<usize>; 3],
-    /// The mean share of a token's visits to modules that are to one where it has been before.
+    /// The mean share of a token's visits to modules that it has visited before.
     pub reused: f64,
-    /// How tokens' skips go with it: Pearson's correlation, nothing where either is the same for all.
+    /// Pearson's correlation of this share with a token's skips; `None` if either is constant.
     pub skips_and_reuse: Option<f64>,
 }
 
-/// How alike two networks treat the same text: Pearson's correlations over its tokens.
+/// Similarity of two networks on the same text: Pearson's correlations over its tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Likeness {
-    /// Of how much is computed for each.
+    /// Of the compute of each token.
     pub compute: Option<f64>,
-    /// Of how much of that is in a module where it has been.
+    /// Of the share of repeated visits.
     pub reuse: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ fn parameters(token_route: &TokenRoute, sizes: &[f64]) -> f64 {
     token_route.chosen.iter().flatten().filter_map(|module| sizes.get(usize::from(*module))).sum()
 }
 
-/// The share of visits to computing modules that are not the first one there.
+/// The share of visits to computing modules that are repeated.
 fn reuse(token_route: &TokenRoute, computing: usize) -> f64 {
     let mut visits: Vec<u16> =
         token_route.chosen.iter().flatten().copied().filter(|module| usize::from(*module) < computing).collect();
@@ -54,7 +54,7 @@ fn skips(token_route: &TokenRoute, computing: usize) -> f64 {
     token_route.chosen.iter().flatten().filter(|module| usize::from(**module) >= computing).count() as f64
 }
 
-/// Of each module that computes, its parameters.
+/// Parameters of each module that has any.
 fn sizes(model: &ModelConfig) -> Vec<f64> {
     let computing = model.dna.as_ref().map_or(0, |dna| dna.modules.computing());
     (0..computing).map(|module| model.parameters(Part::Module(module)) as f64).collect()
@@ -67,7 +67,7 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     (spread > 1e-12).then(|| mean(&products) / spread)
 }
 
-/// What some token_routes make.
+/// The compute of recorded routes.
 pub fn compute(token_routes: &TokenRoutes, model: &ModelConfig, passages: &Passages) -> Compute {
     let sizes = sizes(model);
     let each: Vec<f64> = token_routes.all.iter().map(|token_route| parameters(token_route, &sizes)).collect();
@@ -93,7 +93,7 @@ pub fn compute(token_routes: &TokenRoutes, model: &ModelConfig, passages: &Passa
     }
 }
 
-/// How alike two networks treat the same text.
+/// Similarity of two networks on the same text.
 pub fn likeness(one: (&TokenRoutes, &ModelConfig), other: (&TokenRoutes, &ModelConfig)) -> Likeness {
     let of = |(token_routes, model): (&TokenRoutes, &ModelConfig)| -> [Vec<f64>; 2] {
         let sizes = sizes(model);

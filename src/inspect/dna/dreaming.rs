@@ -1,8 +1,8 @@
-//! Dreaming: an image is changed until its patches choose the routes of another image's.
+//! Dreaming: an image is optimised until its patches choose the routes of another image's.
 //!
-//! What is optimised is the image's spectrum, in which neighbours change together, with colours as little correlated as
-//! they are in photographs; it is seen shifted, turned and scaled a little otherwise each time, under noise that fades, and
-//! jumps between neighbours cost something (Olah, Mordvintsev and Schubert 2017).
+//! The optimised variable is the image's spectrum, in which neighbours change together, with colours decorrelated as in
+//! photographs. The network sees it randomly shifted, rotated and scaled, with noise that fades, and total variation is
+//! penalised (Olah, Mordvintsev and Schubert 2017).
 
 use std::cell::RefCell;
 
@@ -19,51 +19,51 @@ use crate::model::weights::to_values;
 use crate::model::{ForwardError, PathModel};
 use crate::seed::Seed;
 
-/// How colours of photographs go together, as [lucid](https://github.com/tensorflow/lucid) has it: rows are red, green and blue.
+/// Correlation of colours in photographs, from [lucid](https://github.com/tensorflow/lucid): rows are red, green and
+/// blue.
 const COLOURS: [f32; 9] = [0.26, 0.09, 0.02, 0.27, 0.00, -0.05, 0.27, -0.09, 0.03];
-/// The length of the longest column.
+/// The norm of the longest column.
 const LONGEST_COLOUR: f32 = 0.462;
-/// How wide the spectrum is spread in the beginning.
+/// Initial scale of the spectrum.
 const SPREAD: f32 = 0.01;
-/// Adam's.
+/// Of Adam.
 const BETAS: [f64; 2] = [0.9, 0.999];
 
-/// What is dreamt.
+/// Settings of a dream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
     /// The last step whose choices count.
     pub step: usize,
-    /// Whether those of the steps before do not.
+    /// Whether the choices of earlier steps do not count.
     pub alone: bool,
-    /// The patches whose choices count and that are dreamt; all if there are none.
+    /// The patches whose choices count and that are dreamt; all if empty.
     pub patches: Vec<usize>,
-    /// Whether the other patches are those of the image, and not grey.
+    /// Whether the other patches are those of the image instead of grey.
     pub context: bool,
-    /// How often the dream is changed.
+    /// Number of optimisation steps.
     pub rounds: usize,
     /// Adam's learning rate.
     pub learning_rate: f64,
-    /// The deviation of the noise in the beginning, where black is -1 and white is 1; it falls to none in a line.
+    /// The initial deviation of the noise, where black is -1 and white is 1; it falls linearly to 0.
     pub noise: f64,
-    /// What the mean jump between neighbours costs.
+    /// Weight of the total variation.
     pub total_variation: f64,
-    /// Pixels by which the dream is shifted at the most when it is looked at.
+    /// Largest random shift, in pixels.
     pub shift: f64,
-    /// Root of all chance.
     pub seed: Seed,
 }
 
-/// What came of it.
+/// The result of a dream.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dreamt {
     /// The bytes of its planes.
     #[serde(skip)]
     pub bytes: Vec<u8>,
-    /// By step, the share of the image's choices that the patches which count share with it.
+    /// By step, the share of the image's choices that the counted patches share with it.
     pub shared: Vec<f64>,
-    /// The same in the beginning.
+    /// The same at the beginning.
     pub shared_before: Vec<f64>,
-    /// Mean of `-log ρ` of the image's choices that count: in the first round and in the last.
+    /// Mean of `-log ρ` of the image's counted choices: in the first round and in the last.
     pub losses: [f64; 2],
 }
 
@@ -78,7 +78,7 @@ impl Watch for Scores {
     }
 }
 
-/// Dreams what the network sees in an image, given as the bytes of its planes.
+/// Dreams an image from the routes of another one, given as the bytes of its planes.
 pub fn dream(model: &PathModel, image: &[u8], wish: &Wish) -> Result<Dreamt, InspectError> {
     let dream = Dream::of(model, image, wish)?;
     let mut generator = wish.seed.generator();
@@ -108,19 +108,19 @@ pub fn dream(model: &PathModel, image: &[u8], wish: &Wish) -> Result<Dreamt, Ins
     Ok(Dreamt { bytes, shared: dream.shared(&painted)?, shared_before, losses })
 }
 
-/// A dream that is being dreamt.
+/// A dream in progress.
 struct Dream<'a> {
     model: &'a PathModel,
     wish: &'a Wish,
     /// By step, the modules that each patch of the image chose.
     target: Vec<Vec<i64>>,
-    /// Patches that count.
+    /// Counted patches.
     patches: Vec<usize>,
     /// The image, or grey, `[1, 3, side, side]`.
     ground: Tensor,
-    /// What of it is dreamt, `[1, 1, side, side]`.
+    /// The dreamt part, `[1, 1, side, side]`.
     mask: Tensor,
-    /// How much each frequency counts, `[side, side / 2 + 1, 1]`.
+    /// Scale of each frequency, `[side, side / 2 + 1, 1]`.
     scale: Tensor,
     side: i64,
     top_k: usize,
@@ -158,7 +158,7 @@ impl<'a> Dream<'a> {
         Tensor::f_from_slice(values)?.f_to_device(self.model.device())
     }
 
-    /// The image of a spectrum, `[1, 3, side, side]`, on the ground where it is not dreamt.
+    /// The image of a spectrum, `[1, 3, side, side]`, over the ground where it is not dreamt.
     fn painted(&self, spectrum: &Tensor) -> Result<Tensor, TchError> {
         let waves = spectrum.f_mul(&self.scale)?.f_view_as_complex()?;
         let plain = waves.f_fft_irfft2([self.side, self.side].as_slice(), [-2i64, -1].as_slice(), "ortho")?;
@@ -169,7 +169,7 @@ impl<'a> Dream<'a> {
         self.ground.f_add(&values.f_sub(&self.ground)?.f_mul(&self.mask)?)
     }
 
-    /// As it is looked at this time.
+    /// The image with random changes and noise.
     fn seen(&self, painted: &Tensor, noise: f64, generator: &mut ChaCha8Rng) -> Result<Tensor, TchError> {
         let mut around = |most: f64| (2.0 * generator.random::<f64>() - 1.0) * most;
         // Shifts are in halves of the side.
@@ -182,13 +182,13 @@ impl<'a> Dream<'a> {
             [1, 3, self.side, self.side],
             false,
         )?;
-        // Bilinear; what comes in from outside is like the border.
+        // Bilinear; pixels from outside repeat the border.
         let moved = painted.f_grid_sampler(&grid, 0, 1, false)?;
         let values: Vec<f32> = normal(generator, moved.numel()).map(|value| value * noise as f32).collect();
         moved.f_add(&self.on_device(&values)?.f_view_as(&moved)?)
     }
 
-    /// Mean of `-log ρ` of the image's choices that count.
+    /// Mean of `-log ρ` of the image's counted choices.
     fn loss(&self, seen: &Tensor) -> Result<Tensor, InspectError> {
         let scores = Scores::default();
         let _ = self.model.watched_pixels(seen, &scores)?;
@@ -228,7 +228,7 @@ impl<'a> Dream<'a> {
     }
 }
 
-/// One over each frequency, as photographs have it, `[side, side / 2 + 1, 1]`.
+/// One over each frequency, as in photographs, `[side, side / 2 + 1, 1]`.
 fn frequencies(side: i64) -> Result<Tensor, TchError> {
     let of = |index: i64| (if index <= side / 2 { index } else { index - side }) as f64 / side as f64;
     let one = |down: i64, across: i64| {
@@ -239,7 +239,7 @@ fn frequencies(side: i64) -> Result<Tensor, TchError> {
     Tensor::f_from_slice(&all)?.f_view([side, side / 2 + 1, 1])
 }
 
-/// The mean jump between neighbours.
+/// The mean difference of neighbouring pixels.
 fn jumps(painted: &Tensor) -> Result<Tensor, TchError> {
     let jump = |dim: i64| -> Result<Tensor, TchError> {
         let last = painted.size()[dim as usize] - 1;

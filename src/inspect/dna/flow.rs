@@ -1,4 +1,4 @@
-//! Where tokens are in each step, and where they go from there.
+//! The flow of tokens: their modules in each step, and their moves between steps.
 
 use serde::Serialize;
 
@@ -8,17 +8,18 @@ use crate::config::DnaConfig;
 /// Tokens by step and module.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flow {
-    /// Of each step, the share of choices that each module has.
+    /// For each step, the share of choices of each module.
     pub shares: Vec<Vec<f64>>,
-    /// From each step to the next, the share of tokens whose best module is the first, and then the second: `[modules][modules]`.
+    /// For each pair of steps, the share of tokens whose best module is the first, and then the second:
+    /// `[modules][modules]`.
     pub moves: Vec<Vec<Vec<f64>>>,
-    /// Of each step, how many modules a router's scores amount to.
+    /// For each step, the effective number of modules by a router's scores.
     pub effective: Vec<f64>,
     /// The share of all choices that fall on identities.
     pub skipped: f64,
 }
 
-/// What some token_routes make.
+/// The flow of recorded routes.
 pub fn flow(token_routes: &TokenRoutes, dna: &DnaConfig) -> Flow {
     let modules = dna.modules.count();
     let tokens = token_routes.all.len().max(1) as f64;

@@ -1,9 +1,9 @@
 //! Analysis of networks whose tokens choose their routes through a pool of modules.
 //!
-//! In data order: [`token_routes`] records which modules every token of a text chose. From that follow [`flow`], the share of
-//! tokens in each module by step; [`ranks`], how often each route is taken; [`route_pattern`], the tokens that take a given
-//! route; and [`compute`], how much is computed for tokens and sequences. [`dreaming`] changes an image until its patches
-//! take given routes. [`plots::routes`](super::plots::routes) draws routes.
+//! In data order: [`token_routes`] records which modules every token of a text chose. From that follow [`flow`], the
+//! share of tokens in each module by step; [`ranks`], how often each route is taken; [`route_pattern`], the tokens that
+//! take a given route; and [`compute`], the compute per token and sequence. [`dreaming`] optimises an image until its
+//! patches take given routes. [`plots::routes`](super::plots::routes) draws routes.
 
 pub mod compute;
 pub mod dreaming;

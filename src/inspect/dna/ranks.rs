@@ -1,4 +1,4 @@
-//! Which routes tokens take, and how often: rank against frequency, the exponent of the power law, and who takes them.
+//! Frequencies of routes: rank against frequency, the exponent of the power law, and the tokens of each route.
 
 use std::collections::BTreeMap;
 
@@ -7,32 +7,32 @@ use serde::Serialize;
 use super::token_routes::{TokenRoute, TokenRoutes};
 use crate::config::DnaConfig;
 
-/// Tokens that are shown of a route.
+/// Tokens shown of a route.
 const SHOWN_TOKENS: usize = 8;
 
-/// One way through the pool.
+/// A route through the pool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Route {
-    /// In each step, the modules that compute.
+    /// For each step, the chosen modules with parameters.
     pub modules: Vec<Vec<u16>>,
     /// Tokens that take it.
     pub count: u64,
-    /// Of these the commonest, each with how many there are.
+    /// The commonest of these tokens, with their counts.
     pub tokens: Vec<(u32, u64)>,
 }
 
-/// All routes that are taken.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranks {
     /// The commonest first.
     pub routes: Vec<Route>,
-    /// How many tokens there are.
+    /// Number of tokens.
     pub tokens: u64,
-    /// `a` in `count ~ rank^-a`, by least squares over the logarithms of all that is taken twice; nothing of fewer than three.
+    /// `a` in `count ~ rank^-a`, by least squares over the logarithms of all routes that are taken at least twice;
+    /// `None` for fewer than three.
     pub exponent: Option<f64>,
 }
 
-/// What some token_routes make.
+/// The ranks of recorded routes.
 pub fn ranks(token_routes: &TokenRoutes, dna: &DnaConfig) -> Ranks {
     let mut found: BTreeMap<Vec<Vec<u16>>, BTreeMap<u32, u64>> = BTreeMap::new();
     for token_route in &token_routes.all {

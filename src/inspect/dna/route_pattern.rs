@@ -1,16 +1,16 @@
-//! Tokens that go the same way, or a part of it.
+//! Patterns of routes, and the tokens that match.
 
 use super::token_routes::{TokenRoute, TokenRoutes, label};
 use crate::config::DnaConfig;
 use crate::inspect::subject::InspectError;
 
-/// A way, or many that have something in common: for each step, which modules compute, or that it does not matter.
+/// A pattern: for each step, the modules with parameters, or any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutePattern(Vec<Option<Vec<u16>>>);
 
 impl RoutePattern {
-    /// Of words, one for each step: modules as tables name them with `+` between them, such as `T0+M4`; `skip` for none; `*`
-    /// for whatever. Steps that are not named do not matter.
+    /// From one word for each step: modules as in the tables with `+` between them, such as `T0+M4`; `skip` for none;
+    /// `*` for any. Steps that are not named match any.
     pub fn parse(text: &str, dna: &DnaConfig) -> Result<Self, InspectError> {
         let known: Vec<String> = (0..dna.modules.computing()).map(|module| label(module, dna)).collect();
         let wrong =
@@ -30,13 +30,13 @@ impl RoutePattern {
         if steps.is_empty() || steps.len() > dna.steps { Err(wrong(text)) } else { Ok(Self(steps)) }
     }
 
-    /// Whether a token goes along it.
+    /// Whether a token's route matches.
     pub fn takes(&self, token_route: &TokenRoute, dna: &DnaConfig) -> bool {
         let route = token_route.route(dna);
         self.0.iter().zip(&route).all(|(wanted, own)| wanted.as_ref().is_none_or(|wanted| wanted == own))
     }
 
-    /// The tokens that go along it, in order.
+    /// The tokens whose route matches, in order.
     pub fn followers<'a>(&self, token_routes: &'a TokenRoutes, dna: &DnaConfig) -> Vec<&'a TokenRoute> {
         token_routes.all.iter().filter(|token_route| self.takes(token_route, dna)).collect()
     }

@@ -1,4 +1,4 @@
-//! All of it on a small network.
+//! Tests of the analyses on a small network.
 
 use tch::Device;
 

@@ -1,4 +1,4 @@
-//! What every token of a text chose, step by step.
+//! Records the choices of every token of a text, step by step.
 
 use std::cell::RefCell;
 
@@ -11,24 +11,24 @@ use crate::model::layers::watch::Routed;
 use crate::model::layers::watch::Watch;
 use crate::model::weights::to_values;
 
-/// The order of Rényi's entropy by which effective numbers of modules are counted.
+/// The order of Rényi's entropy for effective numbers of modules.
 const ORDER: f64 = 1.5;
 
 /// One token's route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenRoute {
-    /// The token; of a patch, its image's class.
+    /// The token; for a patch, its image's class.
     pub token: u32,
     /// Its sequence, among the passages.
     pub sequence: usize,
-    /// Its place there; patches lie as one reads.
+    /// Its position there; patches are counted row by row.
     pub position: usize,
-    /// In each step, the modules that it chose, the best first.
+    /// For each step, the chosen modules, best first.
     pub chosen: Vec<Vec<u16>>,
 }
 
 impl TokenRoute {
-    /// Its way with nothing in it that makes no difference: in each step the modules that computed something, ascending.
+    /// Its route without irrelevant differences: for each step, the chosen modules with parameters, ascending.
     pub fn route(&self, dna: &DnaConfig) -> Vec<Vec<u16>> {
         let step = |chosen: &Vec<u16>| {
             let computing = |module: &u16| dna.modules.kind(usize::from(*module)) != ModuleKind::Identity;
@@ -42,14 +42,14 @@ impl TokenRoute {
 
 /// The routes of all tokens of some passages.
 pub struct TokenRoutes {
-    /// Of each token, sequence by sequence.
+    /// For each token, sequence by sequence.
     pub all: Vec<TokenRoute>,
-    /// Of each step, the mean over tokens of how many modules a router's scores amount to: `(Σ ρ^1.5)^-2`, the number of
-    /// modules with equal scores that have the same inverse participation ratio.
+    /// For each step, the mean effective number of modules by a router's scores: `(Σ ρ^1.5)^-2`, the number of modules
+    /// with equal scores that have the same inverse participation ratio.
     pub effective: Vec<f64>,
 }
 
-/// What is seen of one sequence.
+/// The recording of one sequence.
 #[derive(Default)]
 struct Seen {
     /// By step, for all tokens.
@@ -68,19 +68,19 @@ impl Watch for Seen {
     }
 }
 
-/// How many modules some scores, which sum to 1, amount to.
+/// The effective number of scores that sum to 1.
 fn effective(scores: &[f32]) -> f64 {
     let sum: f64 = scores.iter().map(|score| f64::from(*score).powf(ORDER)).sum();
     sum.powf(1.0 / (1.0 - ORDER))
 }
 
 impl TokenRoutes {
-    /// Reads some passages.
+    /// Records the routes of some passages.
     pub fn of(model: &PathModel, passages: &Passages) -> Result<Self, InspectError> {
         let dna = model.config().dna.as_ref().ok_or(InspectError::NoPool)?;
         let (mut all, mut effective) = (Vec::new(), vec![0.0; dna.steps]);
         for (sequence, tokens) in passages.sequences.iter().enumerate() {
-            // As it is read to be scored: the last token is only predicted.
+            // As for scoring: the last token is only predicted.
             let (of_images, class) = (model.config().reads_images(), tokens.last());
             let tokens = tokens.split_last().map_or(&tokens[..], |(_, inner)| inner);
             let seen = Seen::default();

@@ -1,4 +1,4 @@
-//! Images of what was found, as SVG; of images, as PNG.
+//! Plots of the analyses, as SVG, and of images, as PNG.
 
 pub mod routes;
 pub mod sheet;
@@ -10,7 +10,6 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (900, 520);
 
-/// Where an image is drawn.
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Points or lines of one name.
@@ -21,9 +20,9 @@ pub struct Series<'a> {
     pub points: Vec<(f64, f64)>,
 }
 
-/// How an image is labelled.
+/// Labels of a plot.
 pub struct Labels<'a> {
-    /// Above it.
+    /// Title.
     pub title: &'a str,
     /// Along the bottom.
     pub x: &'a str,
@@ -39,7 +38,7 @@ fn image(draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<S
     image_of(SIZE, draw)
 }
 
-/// An image of some size, in pixels.
+/// A plot of some size, in pixels.
 pub(super) fn image_of(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> anyhow::Result<String> {
     let mut svg = String::new();
     {
@@ -51,7 +50,7 @@ pub(super) fn image_of(size: (u32, u32), draw: impl FnOnce(&Area<'_>) -> anyhow:
     Ok(svg)
 }
 
-/// From the least to the most of some numbers, with a little room.
+/// The range of some numbers, with a margin.
 fn range(values: impl Iterator<Item = f64> + Clone) -> Range<f64> {
     let finite = values.filter(|value| value.is_finite());
     let (least, most) = (finite.clone().fold(f64::INFINITY, f64::min), finite.fold(f64::NEG_INFINITY, f64::max));
@@ -66,7 +65,7 @@ fn colour(number: usize, of: usize) -> HSLColor {
     HSLColor(number as f64 / of.max(1) as f64, 0.7, 0.42)
 }
 
-/// Lines, or points alone.
+/// Lines, or only points.
 pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow::Result<String> {
     let points = || series.iter().flat_map(|series| series.points.iter().copied());
     image(|root| {

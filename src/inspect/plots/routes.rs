@@ -1,4 +1,4 @@
-//! Images of where tokens go, as SVG.
+//! Plots of routes, as SVG.
 
 use plotters::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::inspect::dna::{Flow, TokenRoute, label};
 use crate::inspect::plots::{Area, image_of, wrong};
 
 const FLOW: (u32, u32) = (1000, 620);
-/// Moves of fewer tokens than this share are not drawn.
+/// Moves of a smaller share of tokens are not drawn.
 const LEAST_MOVE: f64 = 0.002;
 
 /// A module's colour: kinds differ in brightness, identities are grey.
@@ -18,8 +18,8 @@ fn colour(module: usize, dna: &DnaConfig) -> HSLColor {
     }
 }
 
-/// The flow of tokens through the modules: a column for each step, in it a bar for each module as high as its share of
-/// choices, and between columns bands as wide as the share of tokens that go from the one to the other.
+/// The flow of tokens through the modules: a column for each step with a bar for each module, as high as its share of
+/// choices, and between columns bands as wide as the share of tokens that move.
 pub fn flow_image(flow: &Flow, dna: &DnaConfig) -> anyhow::Result<String> {
     image_of(FLOW, |root| {
         let title = "Tokens' routes: share of choices by step and module";
@@ -51,7 +51,7 @@ fn across(step: usize, steps: usize) -> i32 {
     40 + room * step as i32 / (steps.max(2) as i32 - 1)
 }
 
-/// From top to bottom, the place of each share.
+/// From top to bottom, the interval of each share.
 fn stacked(shares: &[f64]) -> Vec<(i32, i32)> {
     let (first, height) = (64.0, f64::from(FLOW.1) - 100.0);
     let mut sum = 0.0;
@@ -63,8 +63,8 @@ fn stacked(shares: &[f64]) -> Vec<(i32, i32)> {
     shares.iter().map(place).collect()
 }
 
-/// What moves between two columns. The shares of best modules need not be those of all choices: bands fill their bars in
-/// proportion.
+/// The bands between two columns. The shares of best modules may differ from those of all choices, so bands fill their
+/// bars in proportion.
 fn bands(
     root: &Area<'_>,
     (step, dna): (usize, &DnaConfig),
@@ -96,8 +96,8 @@ fn bands(
     Ok(())
 }
 
-/// One text, token by token: in each row a token, in each column a step, coloured by the modules that it chose; and beside it
-/// the rank of its route, darker the commoner.
+/// One text, token by token: each row is a token, each column a step, coloured by the chosen modules; next to it the
+/// rank of its route, darker if commoner.
 pub fn text_image(
     tokens: &[(String, &TokenRoute, Option<usize>)],
     routes: usize,

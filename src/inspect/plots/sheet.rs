@@ -17,14 +17,14 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// Of the bytes of its red, green and blue plane.
+    /// From the bytes of its red, green and blue plane.
     pub fn of_planes(bytes: &[u8], side: usize) -> Self {
         let plane = side * side;
         let pixel = |at: usize| [0, 1, 2].map(|colour| bytes.get(colour * plane + at).copied().unwrap_or_default());
         Self { side, pixels: (0..plane).map(pixel).collect() }
     }
 
-    /// One of its patches, counted as one reads.
+    /// One of its patches, counted row by row.
     pub fn patch(&self, patch: usize, number: usize) -> Self {
         let across = (self.side / patch).max(1);
         let (top, left) = (number / across * patch, number % across * patch);

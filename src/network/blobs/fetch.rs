@@ -19,27 +19,26 @@ use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::traffic::Counters;
 use crate::pieces::{PieceTree, piece_count};
 
-/// A peer that may have a blob, and word of a direct connection to it, or why there is none.
+/// A peer that may hold a blob, with the outcome of a direct connection to it.
 pub(crate) type Holder = (PeerKey, oneshot::Receiver<Result<PeerId, FetchError>>);
 
-/// What one peer did for a fetch.
+/// The contribution of one peer to a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Donor {
     pub peer: PeerKey,
-    /// What it gave.
     pub bytes: u64,
-    /// Why it gave no more, if it was asked in vain.
+    /// Why it sent no more, if it failed.
     pub failed: Option<FetchError>,
 }
 
-/// What all fetches share.
+/// State shared by all fetches.
 pub(crate) struct Fetcher {
     streams: Streams,
     access: Arc<dyn BlobAccess>,
     permits: Semaphore,
 }
 
-/// A peer that may have the blob, while a fetch is under way.
+/// A possible holder during a fetch.
 struct Candidate {
     index: usize,
     peer: Result<PeerId, oneshot::Receiver<Result<PeerId, FetchError>>>,
@@ -57,7 +56,7 @@ impl Fetcher {
         Self { streams, access, permits: Semaphore::new(FETCHES) }
     }
 
-    /// Waits for its turn, then fetches from all of these, and says what each gave.
+    /// Waits for its turn, then fetches from all of these peers, and reports the bytes of each.
     pub(crate) async fn fetch(
         self: Arc<Self>,
         blob: BlobRef,
@@ -93,8 +92,8 @@ impl Fetcher {
         blocking(move || transfer.sink.finish()).await.map_err(storage)
     }
 
-    /// Until all pieces are here, or no donor is left to ask. Some give at a time, and more the longer it takes: those that
-    /// give nothing must not keep out the others.
+    /// Until all pieces are here or no donor is left. Some donors are asked at a time, and more over time, so that
+    /// silent donors do not block others.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long a donor rests")]
     async fn ask_all(
         self: &Arc<Self>,
@@ -151,7 +150,7 @@ impl Fetcher {
         Ok(())
     }
 
-    /// One donor's part, and how it ended.
+    /// The contribution of one donor, and its end.
     async fn fetch_from_one(
         self: Arc<Self>,
         transfer: Arc<Transfer>,
@@ -176,7 +175,7 @@ impl Fetcher {
     }
 }
 
-/// What to tell of a fetch that all failed: what the surest holder did.
+/// The error to report if all failed: that of the most likely holder.
 fn first_failure(donors: &[Donor]) -> FetchError {
     donors.iter().find_map(|donor| donor.failed.clone()).unwrap_or(FetchError::Nobody)
 }

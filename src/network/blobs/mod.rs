@@ -1,8 +1,8 @@
-//! Blobs: bytes of any size, named by their hash, pulled from several peers at once, piece by piece.
+//! Blobs: bytes of any size, named by their hash, and fetched from several peers at once, piece by piece.
 //!
-//! The asker names the blob on a stream of its own and hears whether all of it is there, a part or nothing; then it asks
-//! for one piece after the other, several at a time, and each is answered in turn. Little goes up and much comes down,
-//! and every wait is bounded by silence, not by the whole.
+//! The requester names the blob on a stream and learns whether the peer has all of it, a part or nothing. Then it
+//! requests piece after piece, several at a time, and each is answered in turn. Few bytes go up and many come down.
+//! Every wait has a time-out on silence, not on the whole transfer.
 
 pub(super) mod fetch;
 pub(super) mod piece_fetch;
@@ -25,75 +25,74 @@ use crate::pieces::{PieceSet, PieceTree};
 /// The protocol of a blob's stream.
 pub(crate) const BLOB_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob/2");
 
-/// All of the blob is here.
+/// The peer has all of the blob.
 pub(crate) const STATUS_HERE: u8 = 0;
-/// This peer does not have it.
+/// The peer does not have it.
 pub(crate) const STATUS_NOT_HERE: u8 = 1;
-/// Too many are being served: ask another, or later.
+/// The peer serves too many: ask another, or later.
 pub(crate) const STATUS_BUSY: u8 = 2;
-/// Some pieces are here, and more will be.
+/// The peer has some pieces, and will have more.
 pub(crate) const STATUS_IN_PART: u8 = 3;
 
-/// In the place of a piece's number: which pieces are there?
+/// In place of the number of a piece: requests the set of pieces that are here.
 pub(crate) const ASK_WHICH: u32 = u32::MAX;
-/// In the place of a piece's number: what do all pieces hash to?
+/// In place of the number of a piece: requests the hashes of all pieces.
 pub(crate) const ASK_TREE: u32 = u32::MAX - 1;
 
-/// What was asked for follows.
+/// The requested data follows.
 pub(crate) const GIVEN: u8 = 0;
-/// It is not here.
+/// The requested data is not here.
 pub(crate) const LACKING: u8 = 1;
 
-/// You are not invited: the run is not open.
+/// The run needs an invitation, and the requester has none.
 pub(crate) const STATUS_NOT_INVITED: u8 = 4;
 
-/// The store, as the network sees it. Called on threads that may block.
+/// The store, as the network uses it. Called on threads that may block.
 pub trait BlobAccess: Send + Sync + 'static {
-    /// Whether a peer may have any. Asked in the network's own tasks: never waits.
+    /// Whether a peer may fetch any blob. Called in the network's own tasks, so it must not block.
     fn admits(&self, _peer: PeerKey) -> bool {
         true
     }
 
-    /// What is here of a blob; nothing if none of it.
+    /// The pieces of a blob that are here; `None` if there are none.
     fn open(&self, blob: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>>;
 
-    /// A place for a blob that is about to arrive.
+    /// Begins to receive a blob.
     fn receive(&self, blob: BlobRef) -> io::Result<Box<dyn BlobSink>>;
 }
 
-/// A blob to be served, or as much of it as is here.
+/// A blob, or its pieces, to serve.
 pub trait BlobSource: Send + Sync {
-    /// Which pieces are here by now.
+    /// The pieces that are here by now.
     fn pieces(&self) -> PieceSet;
 
-    /// What the pieces hash to, if that is known.
+    /// The hashes of the pieces, if known.
     fn tree(&self) -> io::Result<Option<Arc<PieceTree>>>;
 
-    /// Reads a piece; whether it is here.
+    /// Reads a piece. Returns whether it is here.
     fn read(&self, piece: u32, into: &mut Vec<u8>) -> io::Result<bool>;
 }
 
-/// A blob on its way in. Dropped before [`BlobSink::finish`], it leaves at most what can be gone on with.
+/// A blob that is being received. Dropped before [`BlobSink::finish`], it can be resumed.
 pub trait BlobSink: Send + Sync {
-    /// What the pieces hash to, if that is known from before.
+    /// The hashes of the pieces, if known from before.
     fn tree(&self) -> Option<Arc<PieceTree>>;
 
-    /// Says what the pieces hash to; which of them are here already.
+    /// Sets the hashes of the pieces. Returns the pieces that are already here.
     fn begin(&self, tree: &Arc<PieceTree>) -> io::Result<PieceSet>;
 
-    /// Takes in a piece, which has been verified.
+    /// Writes a verified piece.
     fn write(&self, piece: u32, bytes: &[u8]) -> io::Result<()>;
 
-    /// All pieces are there: keep the blob.
+    /// All pieces are here: adds the blob to the store.
     fn finish(&self) -> io::Result<()>;
 }
 
-/// Why a blob was not fetched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FetchError {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// Blobs do not go through relays, and nothing came of a direct connection.
+    /// Blobs do not go through relays, and no direct connection could be made.
     #[error("peer {} is connected only through a relay, which carries no blobs, and no direct connection to it could \
         be made", from.short())]
     OnlyRelayed { from: PeerKey },
@@ -119,14 +118,14 @@ pub enum FetchError {
     Storage { kind: io::ErrorKind, reason: String },
 }
 
-/// How long a transfer waits: for any byte, and for a slice.
+/// Time-outs of a transfer: for any byte, and for a slice.
 pub(crate) struct Timeouts {
     idle: Duration,
     slice: Duration,
 }
 
-/// Silence of 10 s ends a transfer, and so does a slice of at most 64 KiB that takes 30 s. The whole may take as
-/// long as it takes.
+/// A transfer ends after 10 s of silence, or if a slice of at most 64 KiB takes 30 s. The whole transfer has no
+/// time-out.
 pub(crate) const TIMEOUTS: Timeouts = Timeouts { idle: BLOB_IDLE, slice: BLOB_SLICE_TIMEOUT };
 
 impl Timeouts {
@@ -161,12 +160,12 @@ impl Timeouts {
     }
 }
 
-/// A wait with an end.
+/// A wait with a time-out.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// Work for a thread that may block.
+/// Runs work on a thread that may block.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -185,7 +184,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
     const SHORT: Duration = Duration::from_millis(50);
 
-    /// A byte at a time, with a pause after each in which clocks are looked at.
+    /// One byte at a time, with a pause after each in which time advances.
     fn trickle() -> impl AsyncRead + Unpin {
         let byte = |byte: u8| async move {
             tokio::task::yield_now().await;
@@ -194,7 +193,7 @@ mod tests {
         stream::unfold(0, byte).boxed().into_async_read()
     }
 
-    /// Takes nothing, ever.
+    /// Never accepts a byte.
     struct Stuck;
 
     impl AsyncWrite for Stuck {

@@ -1,5 +1,5 @@
-//! What one peer gives of a blob, over one stream: several pieces are asked for at a time, and each is verified before
-//! it is kept.
+//! Fetches pieces from one peer over one stream: several are requested at a time, and each is verified before it is
+//! stored.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use crate::network::limits::{
 };
 use crate::pieces::{PieceSet, PieceTree, piece_bytes, piece_count};
 
-/// How often a stream to a peer is opened before it counts as broken, and the first pause between two.
+/// Attempts to open a stream before the peer counts as failed, and the first pause between two.
 const OPEN_ATTEMPTS: u32 = 5;
 const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
@@ -32,18 +32,18 @@ const OPEN_RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) enum Ended {
     /// All pieces are here.
     Done,
-    /// It may have more later.
+    /// The donor may have more later.
     Rests(FetchError),
-    /// It is of no use.
+    /// The donor failed.
     Failed(FetchError),
-    /// Our own disk.
+    /// The own disk failed.
     Storage(io::Error),
 }
 
 /// Why a donor's part ended early.
 enum Stop {
     Ended(Ended),
-    /// The stream's.
+    /// The stream failed.
     Stream(io::Error),
 }
 
@@ -53,7 +53,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// Takes from one peer until all pieces are here or it has no more.
+/// Fetches from one peer until all pieces are here or it has no more.
 pub(crate) async fn fetch_pieces(
     streams: &Streams,
     transfer: &Arc<Transfer>,
@@ -92,15 +92,15 @@ struct PieceFetch<'a> {
     peer: PeerId,
     from: PeerKey,
     received: u64,
-    /// The pieces that it was asked for and has not given, and since when.
+    /// Requested pieces that have not arrived, with the times of their requests.
     asked: VecDeque<(u32, Instant)>,
-    /// How many it is asked for at a time.
+    /// Number of pieces requested at a time.
     most: usize,
     /// Whether it has all pieces.
     is_whole: bool,
-    /// How often it did not have what it had said to have.
+    /// How often the donor lacked a piece that it had offered.
     lacked: u32,
-    /// The piece before, on its way to the disk.
+    /// The write of the previous piece.
     storing: Option<JoinHandle<io::Result<Vec<u8>>>>,
 }
 
@@ -117,7 +117,7 @@ impl PieceFetch<'_> {
             let Some((piece, since)) = self.asked.front().copied() else {
                 self.stored().await?;
                 if is_done {
-                    // Politeness: whether it hears it does not matter.
+                    // Politeness only, so the result does not matter.
                     let _ = within(Duration::from_secs(1), stream.close()).await;
                     return Ok(());
                 }
@@ -134,8 +134,8 @@ impl PieceFetch<'_> {
         }
     }
 
-    /// A stream on which the peer has said that it has some of the blob. Several peers may meet at its door, so who is
-    /// turned away unread attempts again.
+    /// Opens a stream on which the peer has confirmed that it has some of the blob. A peer that accepts several streams
+    /// at once may drop one unread, so this retries.
     async fn open(&mut self) -> Result<Stream, Stop> {
         let lock = self.streams.lock(self.peer);
         let _held = lock.lock().await;
@@ -155,7 +155,7 @@ impl PieceFetch<'_> {
                 Ok(STATUS_IN_PART) => return Ok(stream),
                 Ok(STATUS_NOT_HERE) => return Err(Stop::Ended(Ended::Rests(FetchError::NotHere { from: self.from }))),
                 Ok(STATUS_NOT_INVITED) => {
-                    // What shows that it is may be on its way.
+                    // The proof of the invitation may still be on its way.
                     return Err(Stop::Ended(Ended::Rests(FetchError::NotInvited { from: self.from })));
                 }
                 Ok(STATUS_BUSY) => return Err(Stop::Ended(Ended::Rests(FetchError::Busy { from: self.from }))),
@@ -175,7 +175,7 @@ impl PieceFetch<'_> {
         .await
     }
 
-    /// Names the blob and reads what the peer says to it.
+    /// Names the blob and reads the peer's status.
     async fn begin(&self, stream: &mut Stream) -> io::Result<u8> {
         let blob = self.transfer.blob;
         let mut named = [0; 40];
@@ -202,7 +202,7 @@ impl PieceFetch<'_> {
         blocking(move || transfer.begin(tree)).await.map_err(ours)
     }
 
-    /// What the peer has.
+    /// Requests the set of the peer's pieces.
     async fn learn_pieces(&mut self, stream: &mut Stream) -> Result<(), Stop> {
         let count = piece_count(self.transfer.blob.bytes).unwrap_or(0);
         let pieces = match self.is_whole {
@@ -224,7 +224,7 @@ impl PieceFetch<'_> {
         Ok(())
     }
 
-    /// Asks for as many pieces as may be under way; whether all pieces are here.
+    /// Requests as many pieces as may be pending. Returns whether all pieces are here.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long a piece takes")]
     async fn ask_for_more(&mut self, stream: &mut Stream) -> io::Result<bool> {
         let mut wishes = Vec::new();
@@ -248,16 +248,16 @@ impl PieceFetch<'_> {
             TIMEOUTS.write(stream, &wishes).await?;
             within(BLOB_OPEN_TIMEOUT, stream.flush()).await?;
         }
-        // What was asked for is read, even if another has given it meanwhile: the next answers come behind it.
+        // A requested piece is read even if another donor has sent it: the next answers come after it.
         Ok(is_done)
     }
 
-    /// There is nothing for it to give just now.
+    /// The donor has nothing new for now.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long a donor waits")]
     async fn wait_for_more(&mut self, stream: &mut Stream) -> Result<(), Stop> {
         let began = Instant::now();
         while began.elapsed() < DONOR_WAITS {
-            // What changes between the two is seen after the pause.
+            // Changes in between are seen after the pause.
             let _ = tokio::time::timeout(DONOR_RESTS, self.transfer.changed.notified()).await;
             if !self.is_whole {
                 self.learn_pieces(stream).await?;
@@ -269,7 +269,7 @@ impl PieceFetch<'_> {
         Err(Stop::Ended(Ended::Rests(FetchError::NotHere { from: self.from })))
     }
 
-    /// The next answer; nothing if the peer does not have the piece.
+    /// The next answer; `None` if the peer lacks the piece.
     async fn read_piece(
         &mut self,
         stream: &mut Stream,
@@ -296,7 +296,7 @@ impl PieceFetch<'_> {
         Ok(Some(into))
     }
 
-    /// Reads within the machine's bandwidth, and counts.
+    /// Reads within the bandwidth limit, and counts.
     async fn read(&mut self, stream: &mut Stream, into: &mut [u8]) -> io::Result<()> {
         let limiter = &self.streams.limiter;
         for slice in into.chunks_mut(limiter.slice(BLOB_SLICE_BYTES)) {
@@ -308,8 +308,8 @@ impl PieceFetch<'_> {
         Ok(())
     }
 
-    /// As many pieces are asked for as the peer gives within [`PIECE_LATENESS`]: enough to fill the way, and no more that
-    /// others could give.
+    /// Requests as many pieces as the donor sends within [`PIECE_LATENESS`]. This fills the link, and leaves the rest
+    /// to other donors.
     fn adapt(&mut self, since: Instant) {
         match since.elapsed() {
             took if took > 2 * PIECE_LATENESS => self.most = (self.most - 1).max(PIECES_ASKED_AT_FIRST),
@@ -318,7 +318,7 @@ impl PieceFetch<'_> {
         }
     }
 
-    /// Has a piece verified and stored while the next one comes; the buffer of the one before.
+    /// Verifies and stores a piece while the next one arrives. Returns the buffer of the previous piece.
     async fn keep(&mut self, piece: u32, bytes: Vec<u8>) -> Result<Vec<u8>, Stop> {
         let spare = self.stored().await?;
         let (transfer, from) = (self.transfer.clone(), self.from);
@@ -336,7 +336,7 @@ impl PieceFetch<'_> {
         Ok(spare)
     }
 
-    /// Waits until the piece before is on the disk.
+    /// Waits until the previous piece is on the disk.
     async fn stored(&mut self) -> Result<Vec<u8>, Stop> {
         let Some(storing) = self.storing.take() else { return Ok(Vec::new()) };
         let stored = storing.await.map_err(io::Error::other)?;
@@ -366,7 +366,7 @@ async fn read_byte(stream: &mut Stream) -> io::Result<u8> {
     Ok(byte[0])
 }
 
-/// Whether the stream ended before the answer was whole.
+/// Whether the stream ended before the answer was complete.
 fn turned_away(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof, WriteZero};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof | WriteZero)

@@ -1,9 +1,9 @@
 //! Decides which donor is asked for which piece of a blob.
 //!
-//! Each donor is asked for a few pieces at a time and for the next when one has come, so a slow donor gives few. The
-//! piece that fewest donors have comes first, and in random order where that is equal: two peers that fetch the same
-//! blob then have something for each other soon. When every piece has been asked for, a donor that has nothing to do
-//! is asked for one that another is late with. Knows no clock: it is told what time it is.
+//! Each donor is asked for a few pieces at a time, and for the next when one has arrived, so a slow donor sends few.
+//! The rarest piece among donors comes first, and ties are random, so that two peers that fetch the same blob soon have
+//! pieces for each other. When every piece has been requested, an idle donor is asked for a piece that another is late
+//! with. Time is passed in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,48 +11,48 @@ use std::time::Duration;
 use crate::network::limits::PIECE_IS_LATE;
 use crate::pieces::PieceSet;
 
-/// Among so many that come first in random order the rarest is sought.
+/// The rarest piece is searched among this many of the random order.
 const CANDIDATES: usize = 1024;
 
-/// At most so many are asked for one piece.
+/// Limit of donors asked for the same piece.
 const ASKED_AT_ONCE: usize = 2;
 
-/// Which donor of a blob.
+/// Number of a donor of a blob.
 pub(crate) type DonorId = usize;
 
-/// What a donor does next.
+/// The next step of a donor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It is asked for this piece.
+    /// Ask it for this piece.
     Ask(u32),
-    /// There is nothing for it just now.
+    /// No piece for it now.
     Nothing,
     /// All pieces are here.
     Done,
 }
 
-/// The donors that a piece was asked of, and when last.
+/// The donors asked for a piece, and the time of the last request.
 #[derive(Debug)]
 struct Asked {
     of: Vec<DonorId>,
     at: Duration,
 }
 
-/// The pieces of a blob on its way.
+/// The pieces of a blob during a fetch.
 #[derive(Debug)]
 pub(crate) struct PieceScheduler {
     here: PieceSet,
-    /// Where each piece came in the random order.
+    /// The rank of each piece in the random order.
     order: Vec<u32>,
-    /// Neither here nor asked for, in random order.
+    /// Pieces neither here nor requested, in random order.
     missing: BTreeSet<(u32, u32)>,
     asked: BTreeMap<u32, Asked>,
-    /// What each has.
+    /// Pieces of each donor.
     donors: BTreeMap<DonorId, PieceSet>,
 }
 
 impl PieceScheduler {
-    /// Of a blob of which some pieces are here; `order` is a permutation of them all.
+    /// For a blob with some pieces here; `order` is a permutation of all pieces.
     pub(crate) fn new(here: PieceSet, order: Vec<u32>) -> Self {
         let missing =
             order.iter().zip(0..).filter(|(_, piece)| !here.has(*piece)).map(|(order, piece)| (*order, piece));
@@ -67,12 +67,12 @@ impl PieceScheduler {
         self.here.count()
     }
 
-    /// A donor says what it has.
+    /// A donor reports its pieces.
     pub(crate) fn offers(&mut self, donor: DonorId, pieces: PieceSet) {
         self.donors.insert(donor, pieces);
     }
 
-    /// What to ask of a donor that has been asked for so many already.
+    /// The next step for a donor with this many pending requests.
     pub(crate) fn next(&mut self, donor: DonorId, in_flight: usize, now: Duration) -> Next {
         if self.is_done() {
             return Next::Done;
@@ -101,14 +101,14 @@ impl PieceScheduler {
         Next::Ask(piece)
     }
 
-    /// A piece has come and was verified; whether it is the first to come.
+    /// A verified piece has arrived. Returns whether it is the first copy.
     pub(crate) fn came(&mut self, piece: u32) -> bool {
         self.asked.remove(&piece);
         self.missing.remove(&(self.order[piece as usize], piece));
         self.here.insert(piece)
     }
 
-    /// A donor does not have a piece that it was asked for.
+    /// A donor lacks a requested piece.
     pub(crate) fn lacks(&mut self, donor: DonorId, piece: u32) {
         if let Some(pieces) = self.donors.get_mut(&donor) {
             pieces.remove(piece);
@@ -116,7 +116,7 @@ impl PieceScheduler {
         self.not_from(donor, piece);
     }
 
-    /// A donor gives no more. What it was asked for is asked of others.
+    /// A donor has ended. Its pending pieces are requested from others.
     pub(crate) fn ends(&mut self, donor: DonorId) {
         self.donors.remove(&donor);
         let asked_of_it = self.asked.iter().filter(|(_, asked)| asked.of.contains(&donor));
@@ -148,7 +148,7 @@ mod tests {
         set
     }
 
-    /// The order goes backwards, so that it shows.
+    /// With a reversed order, so that its effect is visible.
     fn blob(here: &[u32]) -> PieceScheduler {
         PieceScheduler::new(some(here), (0..PIECES).rev().collect())
     }

@@ -1,4 +1,4 @@
-//! Serves blobs to peers that ask.
+//! Serves blobs to other peers.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +24,7 @@ use crate::network::protection::rate_limiter::{KeyedRateLimiter, blob_streams};
 use crate::network::traffic::Counters;
 use crate::pieces::piece_count;
 
-/// Takes every stream at once (libp2p-stream drops what is not taken) and serves it in a task of its own.
+/// Accepts every stream at once (libp2p-stream drops others) and serves it in its own task.
 pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) {
     let permits = Arc::new(Semaphore::new(SERVINGS));
     let mut servings = Servings::default();
@@ -43,7 +43,7 @@ pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) 
     }
 }
 
-/// The streams being served or waiting for it, and whose they are. Dropped, it ends them all.
+/// The streams that are served or wait for it, with their peers. Dropping it ends them all.
 struct Servings {
     tasks: JoinSet<()>,
     peers: HashMap<Id, PeerId>,
@@ -89,7 +89,7 @@ struct Serving {
     permits: Arc<Semaphore>,
 }
 
-/// What is served, and how fast.
+/// The store and its limits, for serving.
 pub(crate) struct Offer {
     pub access: Arc<dyn BlobAccess>,
     pub counters: Arc<Counters>,
@@ -99,7 +99,7 @@ pub(crate) struct Offer {
 impl Serving {
     async fn serve(self, mut stream: Stream) -> io::Result<()> {
         let mut named = [0; 40];
-        // A byte now and then does not hold a place.
+        // One byte now and then must not hold a slot.
         within(BLOB_IDLE, TIMEOUTS.read(&mut stream, &mut named)).await?;
         let blob = named_blob(&named);
         let Ok(Ok(_permit)) = tokio::time::timeout(SERVING_WAIT, self.permits.acquire()).await else {
@@ -119,7 +119,7 @@ impl Serving {
         within(BLOB_IDLE, stream.flush()).await?;
         let (mut asks, mut answers) = stream.split();
         let mut piece = Vec::new();
-        // Until the asker has enough, falls silent or asks for what cannot be.
+        // Until the requester has enough, falls silent or sends an invalid request.
         loop {
             let mut what = [0; 4];
             match TIMEOUTS.read(&mut asks, &mut what).await {
@@ -132,7 +132,7 @@ impl Serving {
         }
     }
 
-    /// Answers one question; the buffer, for the next.
+    /// Answers one request, and returns the buffer.
     async fn answer(
         &self,
         source: &Arc<dyn BlobSource>,

@@ -1,4 +1,4 @@
-//! A blob that is being fetched: what its donors share.
+//! The state of a fetch that its donors share.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::pieces::{PieceTree, piece_count};
 /// Held until a peer has answered on a new stream.
 pub(crate) type StreamLock = Arc<tokio::sync::Mutex<()>>;
 
-/// The streams of all fetches.
+/// Locks for the streams of all fetches.
 pub(crate) struct Streams {
     pub control: Control,
     pub counters: Arc<Counters>,
@@ -31,7 +31,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     /// A new stream to a peer is opened under this lock, until the peer has answered: libp2p-stream drops a stream that
-    /// arrives while its taker is busy with another.
+    /// arrives while its receiver is busy with another.
     pub(crate) fn lock(&self, peer: PeerId) -> StreamLock {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         locks.retain(|other, lock| *other == peer || Arc::strong_count(lock) > 1);
@@ -39,44 +39,44 @@ impl Streams {
     }
 }
 
-/// A blob on its way.
+/// A blob that is being fetched.
 pub(crate) struct Transfer {
     pub(crate) blob: BlobRef,
     pub(crate) sink: Box<dyn BlobSink>,
-    /// Known as soon as one donor has told it.
+    /// Set as soon as one donor has sent the hashes of the pieces.
     scheduler: OnceLock<(Arc<PieceTree>, Mutex<PieceScheduler>)>,
-    /// A piece has come, or is free again.
+    /// A piece has arrived, or must be requested again.
     pub(crate) changed: Notify,
     pub(crate) began: Instant,
     given: Vec<AtomicU64>,
 }
 
 impl Transfer {
-    /// Of a blob for which so many donors may be asked.
+    /// For a blob with this many possible donors.
     pub(crate) fn new(blob: BlobRef, sink: Box<dyn BlobSink>, donors: usize, began: Instant) -> Self {
         let given = (0..donors).map(|_| AtomicU64::new(0)).collect();
         Self { blob, sink, scheduler: OnceLock::new(), changed: Notify::new(), began, given }
     }
 
-    /// Bytes that a donor has given so far.
+    /// Bytes received from a donor.
     pub(crate) fn bytes_from(&self, donor: DonorId) -> u64 {
         self.given.get(donor).map_or(0, |given| given.load(Ordering::Relaxed))
     }
 
-    /// Bytes have come from a donor; how many by now.
+    /// Counts bytes from a donor. Returns their total.
     pub(crate) fn count(&self, donor: DonorId, bytes: usize) -> u64 {
         let given = self.given.get(donor).map(|given| given.fetch_add(bytes as u64, Ordering::Relaxed));
         given.unwrap_or(0) + bytes as u64
     }
 
-    /// What the pieces hash to, once that is known.
+    /// The hashes of the pieces, once known.
     pub(crate) fn tree(&self) -> Option<&Arc<PieceTree>> {
         self.scheduler.get().map(|(tree, _)| tree)
     }
 
-    /// The scheduler of its pieces, once it is known what they hash to.
+    /// The scheduler, once the hashes of the pieces are known.
     pub(crate) fn scheduler(&self) -> Option<MutexGuard<'_, PieceScheduler>> {
-        // A piece is asked for or not.
+        // A piece is requested or not, at any moment.
         self.scheduler.get().map(|(_, scheduler)| scheduler.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -85,12 +85,12 @@ impl Transfer {
         self.scheduler().is_some_and(|scheduler| scheduler.is_done())
     }
 
-    /// Says what the pieces hash to. Their order is drawn here.
+    /// Sets the hashes of the pieces, and draws their order.
     pub(crate) fn begin(&self, tree: Arc<PieceTree>) -> io::Result<()> {
         let here = self.sink.begin(&tree)?;
         let mut order: Vec<u32> = (0..piece_count(self.blob.bytes).unwrap_or(0)).collect();
         order.shuffle(&mut rand::rng());
-        // If another donor has told it meanwhile, it is the same.
+        // If another donor has sent them in the meantime, they are the same.
         let _ = self.scheduler.set((tree, Mutex::new(PieceScheduler::new(here, order))));
         Ok(())
     }

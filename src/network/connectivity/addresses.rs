@@ -1,4 +1,4 @@
-//! Multiaddresses: which peer one names, and which are worth passing on.
+//! Multiaddresses: the peer that one names, and which ones to pass on.
 
 use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId};
@@ -7,7 +7,7 @@ use crate::names::PeerKey;
 use crate::network::identity::{peer_id, peer_key};
 use crate::network::limits::{ADDRESSES_PER_PEER, RELAYED_ADDRESSES, RELAYS_AT_ONCE};
 
-/// The peer that an address ends with (`/p2p/…`).
+/// The peer at the end of an address (`/p2p/…`).
 pub(crate) fn named_peer(address: &Multiaddr) -> Option<PeerId> {
     match address.iter().last() {
         Some(Protocol::P2p(peer)) => Some(peer),
@@ -15,12 +15,12 @@ pub(crate) fn named_peer(address: &Multiaddr) -> Option<PeerId> {
     }
 }
 
-/// The peer at a full address, if its key is one of ours.
+/// The peer of a full address, if its key is ed25519.
 pub fn peer_at(address: &Multiaddr) -> Option<PeerKey> {
     peer_key(&named_peer(address)?)
 }
 
-/// The address with `/p2p/<peer>` at its end: another peer needs it to join. As it was, if the key is no key.
+/// The address with `/p2p/<peer>` at its end, as another peer needs it to join; unchanged if the key is invalid.
 pub fn with_peer(address: &Multiaddr, peer: PeerKey) -> Multiaddr {
     match peer_id(peer) {
         Some(peer) => full(address, peer),
@@ -35,7 +35,8 @@ pub(crate) fn full(address: &Multiaddr, peer: PeerId) -> Multiaddr {
     }
 }
 
-/// Whether we can dial it: a machine by number or name, then TCP or QUIC; or a relay that is dialled so, and a circuit.
+/// Whether this program can dial it: an IP address or name, then TCP or QUIC; or a relay with such an address, and a
+/// circuit.
 pub(crate) fn dialable(address: &Multiaddr) -> bool {
     let mut parts = address.iter();
     let machine = matches!(
@@ -57,18 +58,19 @@ pub fn is_relayed(address: &Multiaddr) -> bool {
     address.iter().any(|part| matches!(part, Protocol::P2pCircuit))
 }
 
-/// A relay's full address in two: its peer id, and where it is. None if it is not one that can be dialled directly.
+/// The peer id and the address of a relay; `None` if it cannot be dialled directly.
 pub(crate) fn relay_and_address(address: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
     let relay = named_peer(address).filter(|_| dialable(address) && !is_relayed(address))?;
     Some((relay, without_peer(address)))
 }
 
-/// Whether it is one by which a relay may be asked for a reservation: dialled directly, with the relay's name at its end.
+/// Whether a relay can be asked for a reservation at this address: it is dialled directly, and ends with the relay's
+/// peer id.
 pub fn is_relay_address(address: &Multiaddr) -> bool {
     relay_and_address(address).is_some()
 }
 
-/// Those that others should try first come first: public before relayed before private, loopback last, QUIC before TCP.
+/// In the order in which others should try them: public before relayed before private, loopback last, QUIC before TCP.
 pub(crate) fn in_order(mut addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
     addresses.sort_by_cached_key(|address| {
         let nearness = match address {
@@ -83,9 +85,8 @@ pub(crate) fn in_order(mut addresses: Vec<Multiaddr>) -> Vec<Multiaddr> {
     addresses
 }
 
-/// The addresses of its own that a peer tells others: in the order in which they should try them, without
-/// repetition, at most so many; of those through relays no more than [`RELAYED_ADDRESSES`], and of each relay no
-/// more than its share.
+/// A peer's own addresses to tell others: in the order in which they should try them, without duplicates, at most
+/// `most`. At most [`RELAYED_ADDRESSES`] lead through relays, shared equally among the relays.
 pub fn worth_telling(addresses: Vec<Multiaddr>, most: usize) -> Vec<Multiaddr> {
     let relay_of =
         |address: &Multiaddr| address.iter().find(|part| matches!(part, Protocol::P2p(_))).map(Protocol::acquire);
@@ -108,7 +109,7 @@ fn is_tcp(address: &Multiaddr) -> bool {
     address.iter().any(|part| matches!(part, Protocol::Tcp(_)))
 }
 
-/// Whether it means something only to those in the same house.
+/// Whether it is meaningful only on the local network.
 pub(crate) fn is_private(address: &Multiaddr) -> bool {
     match address.iter().next() {
         Some(Protocol::Ip4(ip)) => ip.is_private() || ip.is_link_local(),
@@ -117,8 +118,8 @@ pub(crate) fn is_private(address: &Multiaddr) -> bool {
     }
 }
 
-/// At most [`ADDRESSES_PER_PEER`] of those that can be dialled and name this peer or none, without repetition, in
-/// their order.
+/// At most [`ADDRESSES_PER_PEER`] addresses that can be dialled and name this peer or none, without duplicates, in
+/// order.
 pub(crate) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
     let mut usable = Vec::new();
     for address in addresses {
@@ -134,7 +135,7 @@ pub(crate) fn usable(addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> 
     usable
 }
 
-/// The same addresses, with the ports of others in place of "any port". A relay's port is none of ours.
+/// The same addresses, with "any port" replaced by the ports of `others`. A relay's port stays.
 pub fn with_ports_of(others: &[Multiaddr], listen: &[Multiaddr]) -> Vec<Multiaddr> {
     let own = |address: &&Multiaddr| !is_relayed(address);
     let other =
@@ -146,7 +147,7 @@ pub fn with_ports_of(others: &[Multiaddr], listen: &[Multiaddr]) -> Vec<Multiadd
     listen.iter().map(|address| address.iter().map(chosen).collect()).collect()
 }
 
-/// Whether two addresses differ at most in the peer that they name.
+/// Whether two addresses are equal except for the peer that they name.
 pub(crate) fn same_place(one: &Multiaddr, other: &Multiaddr) -> bool {
     without_peer(one) == without_peer(other)
 }
@@ -159,7 +160,7 @@ pub(crate) fn without_peer(address: &Multiaddr) -> Multiaddr {
     address
 }
 
-/// Whether an address means "this machine", whoever reads it.
+/// Whether it is a loopback address.
 pub fn is_loopback(address: &Multiaddr) -> bool {
     address.iter().any(|part| match part {
         Protocol::Ip4(ip) => ip.is_loopback(),

@@ -1,4 +1,4 @@
-//! From a peer and some addresses to a connection: one attempt for each peer, however many wait for it.
+//! Dials peers: one attempt for each peer, shared by all that wait for it.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::network::connectivity::addresses::{is_relayed, same_place, usable};
 use crate::network::connectivity::dial_error::{DialError, explain};
 use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
 
-/// A peer cannot be connected.
+/// A peer that cannot be connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
 #[error("no connection to the peer after {:.1} s: {reason}", waited.as_secs_f64())]
 pub struct Unreachable {
@@ -21,15 +21,14 @@ pub struct Unreachable {
     pub reason: String,
 }
 
-/// Why an attempt ended without a connection.
 pub(crate) enum Failure {
-    /// libp2p's reason.
+    /// The error of libp2p.
     Swarm(swarm::DialError),
-    /// Ours.
+    /// The own limit of dials.
     Busy,
 }
 
-/// An attempt that failed, and the purposes that waited for it.
+/// A failed attempt, and the purposes that waited for it.
 pub(crate) struct Failed<P> {
     pub waiting: Vec<P>,
     tried: Vec<Multiaddr>,
@@ -62,23 +61,23 @@ struct Attempt<P> {
     connection: ConnectionId,
     began: Instant,
     tried: Vec<Multiaddr>,
-    /// Learnt while the attempt was under way: tried if it fails.
+    /// Addresses learnt during the attempt, which are tried if it fails.
     next: Vec<Multiaddr>,
-    /// Where other peers live.
+    /// Addresses at which other peers answer.
     wrong: Vec<Multiaddr>,
     waiting: Vec<P>,
     beside: Beside,
 }
 
-/// What else there is to the peer.
+/// Existing connections to the peer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// A connection through a relay: a direct one is sought.
+    /// A relayed connection, while a direct one is sought.
     ARelay,
 }
 
-/// The attempts under way, and what each connection is wanted for.
+/// Pending dials, and the purposes of each connection.
 pub(crate) struct Connecting<P> {
     attempts: BTreeMap<PeerId, Attempt<P>>,
 }
@@ -90,7 +89,7 @@ impl<P> Default for Connecting<P> {
 }
 
 impl<P> Connecting<P> {
-    /// Begins an attempt, or joins the one under way. Not to be called for a connected peer.
+    /// Begins an attempt, or joins the pending one. Must not be called for a connected peer.
     pub(crate) fn begin(
         &mut self,
         swarm: &mut Swarm<impl NetworkBehaviour>,
@@ -101,7 +100,7 @@ impl<P> Connecting<P> {
         self.begin_one(swarm, peer, usable(addresses, peer), purpose, Beside::Nothing)
     }
 
-    /// The same for a direct connection to a peer to which there is one through a relay.
+    /// The same for a direct connection while there is a relayed one.
     pub(crate) fn begin_beside(
         &mut self,
         swarm: &mut Swarm<impl NetworkBehaviour>,
@@ -117,7 +116,7 @@ impl<P> Connecting<P> {
         }
     }
 
-    /// Whether an attempt is under way.
+    /// Whether an attempt is pending.
     pub(crate) fn is_dialling(&self, peer: &PeerId) -> bool {
         self.attempts.contains_key(peer)
     }
@@ -164,12 +163,12 @@ impl<P> Connecting<P> {
         }
     }
 
-    /// A peer has been connected, by whichever side: these were waiting for it.
+    /// A peer has connected, dialled by either side. Returns the purposes that waited for it.
     pub(crate) fn connected(&mut self, peer: PeerId) -> Vec<P> {
         self.attempts.remove(&peer).map(|attempt| attempt.waiting).unwrap_or_default()
     }
 
-    /// A dial has failed. Nothing to tell if it was not ours, or if there are more addresses to try.
+    /// A dial has failed. `None` if it was not ours, or if there are more addresses to try.
     pub(crate) fn failed(
         &mut self,
         swarm: &mut Swarm<impl NetworkBehaviour>,
@@ -181,7 +180,7 @@ impl<P> Connecting<P> {
         let mut error = error;
         let mut next = std::mem::take(&mut attempt.next);
         attempt.tried.extend(next.iter().cloned());
-        // libp2p gives up on all addresses when another peer answers at one of them: the rest are tried again.
+        // libp2p gives up on all addresses when another peer answers at one of them, so the rest are dialled again.
         if let swarm::DialError::WrongPeerId { address, .. } = &error {
             attempt.wrong.push(address.clone());
             next = attempt.tried.clone();
@@ -201,15 +200,15 @@ impl<P> Connecting<P> {
     }
 }
 
-/// Whether those addresses are tried too that Kademlia and mDNS know.
+/// Whether addresses from Kademlia and mDNS are tried as well.
 #[derive(PartialEq, Eq)]
 enum Known {
     Too,
     No,
 }
 
-/// Whatever else may be dialling the same peer (Kademlia, with other addresses) does not stop us. A port of its own:
-/// libp2p would else dial from the listening port, which only helps to punch holes, and fails on a quick reconnect.
+/// Dials even if Kademlia is dialling the same peer at other addresses. Uses a new port: libp2p would otherwise dial
+/// from the listening port, which only helps hole punching, and fails on a quick reconnect.
 fn dial(
     swarm: &mut Swarm<impl NetworkBehaviour>,
     peer: PeerId,

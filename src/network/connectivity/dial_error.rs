@@ -1,4 +1,4 @@
-//! Why a dial failed, in words that tell its user what to do next.
+//! Errors of dialling, with advice for the user.
 
 use std::io;
 use std::time::Duration;
@@ -11,12 +11,11 @@ use crate::names::PeerKey;
 use crate::network::connectivity::addresses::same_place;
 use crate::network::identity::{agent_version, peer_key};
 
-/// Why a peer could not be joined at an address.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DialError {
     #[error("{0} does not end in /p2p/<peer>: copy the whole address that the other peer printed")]
     NoPeer(Multiaddr),
-    /// The peer in the address has a key that no peer of ours has.
+    /// The peer in the address has a key that no peer of this program can have.
     #[error("{0} does not name a peer of pathswarm: its key is not ed25519")]
     NotOurKind(Multiaddr),
     #[error("{0} is this peer itself")]
@@ -52,7 +51,7 @@ pub enum DialError {
     Stopped,
 }
 
-/// What libp2p's error means to a user that dialled this address and has waited so long.
+/// Explains libp2p's error for this address and time waited.
 pub(crate) fn explain(error: &swarm::DialError, address: &Multiaddr, waited: Duration) -> DialError {
     let address = address.clone();
     match error {
@@ -90,11 +89,11 @@ fn explain_io(error: &io::Error, address: Multiaddr, waited: Duration) -> DialEr
     }
 }
 
-/// What libp2p says of its own time-outs, for the whole and for QUIC's handshake.
+/// libp2p's texts for its own time-outs, of the whole dial and of QUIC's handshake.
 const SILENCE: [&str; 2] = ["Timeout has been reached", "Handshake with the remote timed out"];
 
-/// The system's error in what libp2p says. Its DNS layer keeps only the words of the errors below it, but those of the
-/// system end in their number.
+/// The system's error in libp2p's text. Its DNS layer keeps only the text of the errors below, but those of the system
+/// end in their number.
 pub(crate) fn system_error(words: &str) -> Option<io::ErrorKind> {
     let (_, number) = words.rsplit_once("(os error ")?;
     let (number, _) = number.split_once(')')?;

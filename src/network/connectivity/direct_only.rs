@@ -1,5 +1,5 @@
-//! Bulk never goes through a relay, whichever side asks for it: the behaviour that opens and takes its streams is not told
-//! of relayed connections, and its protocol is not spoken there.
+//! Keeps bulk data off relays, whichever side asks: the behaviour for blob streams does not see relayed connections,
+//! and its protocol is not offered there.
 
 use std::task::{Context, Poll};
 
@@ -15,7 +15,7 @@ use libp2p::{Multiaddr, PeerId};
 
 use crate::network::connectivity::addresses::is_relayed;
 
-/// A behaviour that knows nothing of connections through relays: it neither opens nor takes a stream there.
+/// A behaviour that does not see relayed connections, so it neither opens nor accepts streams there.
 pub(crate) struct DirectOnly<B>(pub B);
 
 impl<B: NetworkBehaviour> NetworkBehaviour for DirectOnly<B> {

@@ -1,11 +1,11 @@
-//! Tells gossipsub of one connection to each peer at a time: the newest.
+//! Shows gossipsub one connection to each peer at a time: the newest.
 //!
-//! A peer that is killed and comes back at once connects before its old connection is found dead. Gossipsub tells its
-//! subscriptions with the first connection to a peer only, so the new process would never learn who listens to what, and
-//! nobody would hear it. Here, when a further connection is made, gossipsub is told that the peer went and
-//! came again. Connections that are older by more than what two dials at once may differ by are closed, since a peer
-//! dials nobody that it is connected to. Two kinds are left alone: one through a relay, which is closed in its own time
-//! once a direct one has taken its place, and those to a relay itself, which dials us to try our addresses.
+//! A peer that is killed and restarts at once connects before its old connection is found dead. Gossipsub sends its
+//! subscriptions only with the first connection to a peer, so the new process would never learn the subscriptions of
+//! others and would receive no messages. Here, when a further connection is made, gossipsub is told that the peer went
+//! and came again. Older connections are closed, unless their age differs by no more than that of simultaneous dials,
+//! since a peer does not dial a connected peer. Two kinds stay: a relayed connection, which is closed separately once a
+//! direct one has replaced it, and connections to a relay itself, which dials us to test our addresses.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -22,7 +22,7 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
-/// Two that dial each other at once have connections that differ by less.
+/// Connections of two peers that dial each other simultaneously differ by less than this.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 struct Newest {
@@ -31,7 +31,7 @@ struct Newest {
     since: Instant,
 }
 
-/// A behaviour that is told of the newest connection to each peer only.
+/// A behaviour that sees only the newest connection to each peer.
 pub(crate) struct GossipConnection<B> {
     inner: B,
     newest: HashMap<PeerId, Newest>,
@@ -60,14 +60,14 @@ impl<B> DerefMut for GossipConnection<B> {
 }
 
 impl<B> GossipConnection<B> {
-    /// This peer is a relay: it may have several connections. There are no more such peers than relays that are known.
+    /// Marks a peer as a relay, which may have several connections. Their number is bounded by that of known relays.
     pub(crate) fn is_relay(&mut self, peer: PeerId) {
         self.relays.insert(peer);
     }
 }
 
 impl<B: NetworkBehaviour> GossipConnection<B> {
-    /// Before the handler of another connection is made.
+    /// Called before the handler of another connection is created.
     fn replace_connection(&mut self, peer: PeerId) {
         let Some(Newest { connection, endpoint, since }) = self.newest.remove(&peer) else { return };
         self.closed(peer, connection, &endpoint);
@@ -89,8 +89,8 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
         self.inner.on_swarm_event(FromSwarm::ConnectionEstablished(first));
     }
 
-    /// What the inner behaviour was told before is not told again. If the newest goes, the others go with it: they have
-    /// no part in the inner behaviour any more.
+    /// The inner behaviour is not told twice. If the newest connection closes, the others are closed too, since the
+    /// inner behaviour does not see them.
     fn gone(&mut self, event: ConnectionClosed<'_>) {
         let peer = event.peer_id;
         if self.newest.get(&peer).is_none_or(|newest| newest.connection != event.connection_id) {
@@ -159,7 +159,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
     }
 
     fn on_connection_handler_event(&mut self, peer: PeerId, connection: ConnectionId, event: THandlerOutEvent<Self>) {
-        // From an older connection, too: the other side may have another newest one.
+        // Also from an older connection: the other side may have another newest one.
         if self.newest.contains_key(&peer) {
             self.inner.on_connection_handler_event(peer, connection, event);
         }

@@ -1,11 +1,10 @@
-//! From a peer's name to a connection, without the task that owns the swarm.
+//! From a peer's key to a connection, without the task that owns the swarm.
 //!
-//! [`addresses`] says which addresses can be dialled and passed on. [`providers`] leads from any one peer to the members of a
-//! module. [`connect`] makes one attempt for each peer, and [`dial_error`] says why it failed. [`relays`] are those that are
-//! known and give this peer reservations; [`routes`] are the connections to each peer, direct or relayed.
-//! [`reachability`] and
-//! [`observed_address`] are what others say of this peer. [`direct_only`] and [`gossip_connection`] choose the connections
-//! that blobs and gossip use.
+//! [`addresses`] decides which addresses can be dialled and passed on. [`providers`] finds the members of a module from
+//! any one peer. [`connect`] makes one attempt for each peer, and [`dial_error`] explains its failure. [`relays`] has
+//! the known relays and reservations; [`routes`] the connections to each peer, direct or relayed. [`reachability`] and
+//! [`observed_address`] hold what others report about this peer. [`direct_only`] and [`gossip_connection`] select the
+//! connections for blobs and gossip.
 
 pub(super) mod addresses;
 pub(super) mod connect;

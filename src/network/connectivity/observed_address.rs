@@ -1,4 +1,4 @@
-//! The addresses at which other peers see this one: they show which router lies between.
+//! The addresses at which other peers observe this one. They reveal the kind of NAT.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,36 +6,36 @@ use std::net::IpAddr;
 use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId};
 
-/// Peers whose word is kept: 64 x 200 bytes.
+/// Limit of peers whose reports are kept: 64 x 200 bytes.
 pub(crate) const SIGHTS: usize = 64;
 
-/// Where another peer sees this one.
+/// An observed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sight {
     pub at: Multiaddr,
     pub port: Option<u16>,
-    /// Whether it sees the port at which this peer listens, or one that was chosen for the connection.
+    /// Whether the connection was dialled from this peer's listening port.
     pub from_listening_port: bool,
-    /// Whether this machine has that address itself: no router is in between.
+    /// Whether the machine itself has this address, so that there is no NAT.
     pub is_own: bool,
-    /// Whether the address means something only on this machine or its own network.
+    /// Whether the address is meaningful only on this machine or its network.
     pub is_local: bool,
 }
 
-/// This peer from outside.
+/// This peer as seen from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outside {
-    /// Whether others come in without a relay, as far as is known.
+    /// Whether other peers are known to connect without a relay.
     pub is_reached: bool,
     pub reached_at: Vec<Multiaddr>,
-    /// Where connected peers see this one.
+    /// Addresses at which connected peers observe this one.
     pub sights: Vec<Sight>,
 }
 
-/// The newest word of each peer.
+/// The newest report of each peer.
 pub(crate) type Sights = BTreeMap<PeerId, (Multiaddr, bool)>;
 
-/// The machine and the port of an address.
+/// The IP address and the port of an address.
 pub(crate) fn ip_and_port(address: &Multiaddr) -> (Option<IpAddr>, Option<u16>) {
     let ip = address.iter().find_map(|part| match part {
         Protocol::Ip4(ip) => Some(IpAddr::from(ip)),

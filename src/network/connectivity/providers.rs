@@ -1,4 +1,4 @@
-//! Kademlia: from any one peer to members of any module.
+//! Kademlia: finds members of any module from any one peer.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::network::limits::{
 
 const KAD_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/kad/1");
 
-/// A record is forgotten this long after it was last announced.
+/// Time after which a record expires unless it is announced again.
 const RECORD_TTL: Duration = Duration::from_secs(30 * 60);
 
 /// BLAKE3.
@@ -32,13 +32,11 @@ pub(crate) type Providers = kad::Behaviour<MemoryStore>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     pub peer: PeerKey,
-    /// Where it may be found.
     pub addresses: Vec<Multiaddr>,
 }
 
-/// Kademlia as this program uses it: a server from the start, since a swarm on one LAN has nobody to confirm an
-/// address; provider records alone, no values; announced again every 5 minutes and forgotten after 30, since members
-/// come and go by the minute, not by the day.
+/// Kademlia for this program. It is a server from the start, since on a LAN no peer confirms an address. It stores only
+/// provider records, which are announced every 5 minutes and expire after 30, since members come and go by the minute.
 pub(crate) fn providers(local: PeerId) -> Providers {
     let mut config = kad::Config::new(KAD_PROTOCOL);
     config
@@ -52,7 +50,7 @@ pub(crate) fn providers(local: PeerId) -> Providers {
         max_records: 0,
         max_value_bytes: 0,
         max_providers_per_key: PROVIDERS_PER_KEY,
-        // Never met: the records of others are counted by `ProviderRecords`, our own by the actor.
+        // Never reached: `ProviderRecords` counts the records of others, and the actor our own.
         max_provided_keys: PROVIDER_RECORDS + TOPICS_PER_PEER,
     };
     let mut providers = Providers::with_config(local, MemoryStore::with_config(local, store), config);
@@ -60,7 +58,7 @@ pub(crate) fn providers(local: PeerId) -> Providers {
     providers
 }
 
-/// Where a module's members are announced.
+/// The key under which a module's members are announced.
 pub(crate) fn module_key(run: RunId, module: ModuleId) -> RecordKey {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&run.0).update(b"module");
@@ -68,8 +66,8 @@ pub(crate) fn module_key(run: RunId, module: ModuleId) -> RecordKey {
     RecordKey::new(hasher.finalize().as_bytes())
 }
 
-/// The records that other peers announced to this one, the oldest first. libp2p's store counts, but forgets nothing
-/// that nobody asks for: a peer that announces many modules would fill it for good, and keep us from announcing our own.
+/// The records that other peers announced to this one, oldest first. libp2p's store is bounded, but records that no one
+/// requests do not expire: a peer that announces many modules would fill it for good and prevent our own announcements.
 #[derive(Default)]
 pub(crate) struct ProviderRecords {
     next: u64,
@@ -78,7 +76,7 @@ pub(crate) struct ProviderRecords {
 }
 
 impl ProviderRecords {
-    /// Keeps what another peer says it provides, with no more addresses than we would pass on.
+    /// Keeps a provider record of another peer, with as many addresses as this peer would pass on.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(crate) fn keep(&mut self, providers: &mut Providers, mut record: ProviderRecord) {
         let name = (record.key.clone(), record.provider);
@@ -98,7 +96,7 @@ impl ProviderRecords {
         }
     }
 
-    /// Forgets what has expired, and the oldest if there is no room for another.
+    /// Removes expired records, and the oldest one if space is needed.
     fn evict(&mut self, providers: &mut Providers) {
         while let Some((_, (_, _, announced))) = self.by_age.first_key_value() {
             if announced.elapsed() < RECORD_TTL && self.by_age.len() < PROVIDER_RECORDS {
@@ -112,7 +110,7 @@ impl ProviderRecords {
     }
 }
 
-/// Remembers where a peer listens, for peers that ask.
+/// Remembers a peer's addresses, for peers that ask.
 pub(crate) fn learn(providers: &mut Providers, peer: PeerId, addresses: Vec<Multiaddr>) {
     for address in bounded_addresses(addresses, peer) {
         providers.add_address(&peer, address);
@@ -126,7 +124,7 @@ fn bounded_addresses(mut addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiad
     addresses
 }
 
-/// A peer that a lookup under way has found. Its addresses are known only while the lookup lasts.
+/// A peer found by a running lookup. Its addresses are known only during the lookup.
 pub(crate) fn provider_of(providers: &mut Providers, key: &RecordKey, peer: PeerId) -> Option<Provider> {
     let mut addresses: Vec<Multiaddr> = providers
         .handle_pending_outbound_connection(ConnectionId::new_unchecked(0), Some(peer), &[], Endpoint::Dialer)

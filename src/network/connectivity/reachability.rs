@@ -1,9 +1,8 @@
-//! Whether others reach this peer from outside without a relay, and what helps them to.
+//! Whether other peers reach this one from outside without a relay, and the means to that end.
 //!
-//! Three things make an address one that others reach: the machine's owner announced it; the router opened a
-//! port for it (UPnP); or a relay that was asked to try it came through (AutoNAT v2). Without any, the peer holds
-//! reservations on relays. Peers on the same LAN are found by mDNS: their addresses are tried when such a peer is
-//! wanted, and nobody is dialled for having been found.
+//! An address is reachable in three cases: the machine's owner announced it, the router opened a port for it (UPnP), or
+//! a relay reached it in a test (AutoNAT v2). Otherwise, the peer holds reservations on relays. mDNS finds peers on the
+//! same LAN. Their addresses are tried when such a peer is wanted; being found does not cause a dial.
 
 use libp2p::identity::{Keypair, ed25519};
 use libp2p::swarm::behaviour::toggle::Toggle;
@@ -14,11 +13,11 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::network::connectivity::addresses::{is_loopback, is_private, is_relayed};
 use crate::network::limits::{PROBE_INTERVAL, PROBES_AT_ONCE};
 
-/// Asks relays to try our addresses.
+/// Asks relays to test our addresses.
 pub(crate) type Prober = autonat::v2::client::Behaviour<ChaCha20Rng>;
 
-/// Its nonces must not be guessed: a peer that could guess them might make this one believe in an address. So the seed is a
-/// new secret key.
+/// Its nonces must be unpredictable: a peer that predicts them could make this one trust a false address. So the seed
+/// is a new secret key.
 pub(crate) fn prober() -> Prober {
     let secret = ed25519::Keypair::generate().secret();
     let rng = ChaCha20Rng::from_seed(*blake3::hash(secret.as_ref()).as_bytes());
@@ -27,7 +26,7 @@ pub(crate) fn prober() -> Prober {
     Prober::new(rng, config)
 }
 
-/// Finds peers on the LAN, where it is wanted and the system lets us.
+/// Discovers peers on the LAN, if wanted and possible.
 pub(crate) fn neighbours(keypair: &Keypair, wanted: bool) -> Toggle<mdns::tokio::Behaviour> {
     let begin = || mdns::tokio::Behaviour::new(mdns::Config::default(), keypair.public().to_peer_id());
     let begun = wanted.then(begin).transpose().inspect_err(|error| {
@@ -46,7 +45,7 @@ pub(crate) fn is_public(address: &Multiaddr) -> bool {
     !is_relayed(address) && !is_loopback(address) && !is_private(address)
 }
 
-/// Whether a peer that introduces itself is a relay.
+/// Whether an identified peer is a relay.
 pub(crate) fn is_relay(info: &identify::Info) -> bool {
     info.protocols.contains(&relay::HOP_PROTOCOL_NAME)
 }

@@ -1,10 +1,10 @@
 //! The relays that a peer knows, and its reservations on them.
 //!
-//! A peer that cannot be reached from outside reserves a slot on a relay. Other peers then ask the relay for a circuit to it.
-//! A peer learns of relays from its machine's profile and from its connections: it remembers a relay that it has connected
-//! through. It holds reservations on [`RELAYS_AT_ONCE`] relays, so that it can be reached when one of them fails. A
-//! reservation that is lost or refused is requested again on the relay with the fewest failures, after a pause that
-//! grows with each failure.
+//! A peer that cannot be reached from outside reserves a slot on a relay. Other peers then ask the relay for a circuit
+//! to it. A peer learns of relays from its machine's profile and from its connections through relays. It holds
+//! reservations on [`RELAYS_AT_ONCE`] relays, so that it can be reached when one of them fails. A reservation that is
+//! lost or refused is requested again on the relay with the fewest failures, after a pause that grows with each
+//! failure.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -16,10 +16,10 @@ use libp2p::{Multiaddr, PeerId};
 use crate::network::connectivity::addresses::{in_order, relay_and_address};
 use crate::network::limits::{ADDRESSES_PER_RELAY, RELAY_LONGEST_PAUSE, RELAY_PAUSE, RELAYS_AT_ONCE, RELAYS_KNOWN};
 
-/// A relay, and how it has served us.
+/// A relay and its history.
 struct Relay {
     addresses: Vec<Multiaddr>,
-    /// In a row.
+    /// Consecutive failures.
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Relays {
 }
 
 impl Relays {
-    /// The profile's relays. `wanted` says whether this peer is to be found by others at all.
+    /// With the profile's relays. `wanted` tells whether other peers should find this one at all.
     pub(crate) fn new(me: PeerId, configured: &[Multiaddr], wanted: bool) -> Self {
         let mut relays = Self { me, wanted, relays: BTreeMap::new(), reservations: HashMap::new() };
         for (relay, address) in configured.iter().filter_map(relay_and_address) {
@@ -61,22 +61,23 @@ impl Relays {
         }
     }
 
-    /// Whether this peer is a relay that we know.
+    /// Whether this peer is a known relay.
     pub(crate) fn is_relay(&self, peer: &PeerId) -> bool {
         self.relays.contains_key(peer)
     }
 
-    /// All that are known, and where.
+    /// All known relays with their addresses.
     pub(crate) fn relays(&self) -> impl Iterator<Item = (PeerId, &[Multiaddr])> {
         self.relays.iter().map(|(relay, known)| (*relay, known.addresses.as_slice()))
     }
 
-    /// Whether a reservation was granted, or none was requested: there is nothing to wait for.
+    /// Whether a reservation was granted, or none was requested, so that there is nothing to wait for.
     pub(crate) fn is_settled(&self) -> bool {
         self.reservations.is_empty() || self.reservations.values().any(|held| held.granted)
     }
 
-    /// Where to request a reservation now, if one is needed. `reachable` says whether others come without a relay.
+    /// The relay to ask for a reservation now, if one is needed. `reachable` tells whether others connect without a
+    /// relay.
     pub(crate) fn due(&self, now: Instant, reachable: bool) -> Option<(PeerId, Multiaddr)> {
         if !self.wanted || reachable || self.reservations.len() >= RELAYS_AT_ONCE {
             return None;
@@ -107,14 +108,15 @@ impl Relays {
         }
     }
 
-    /// A reservation was refused or lost; which relay's, and whether we had it. None if the listener was not one of ours.
+    /// A reservation was refused or lost. Returns its relay, and whether it had been granted; `None` if the listener
+    /// was not one of ours.
     pub(crate) fn ended(&mut self, listener: ListenerId, now: Instant) -> Option<(PeerId, bool)> {
         let Reservation { relay, granted } = self.reservations.remove(&listener)?;
         self.failed(relay, now);
         Some((relay, granted))
     }
 
-    /// It could not even be asked.
+    /// The relay could not be asked.
     pub(crate) fn failed(&mut self, relay: PeerId, now: Instant) {
         let failures = self.relays.get(&relay).map_or(0, |known| known.failures);
         let pause = RELAY_PAUSE.saturating_mul(1 << failures.min(16)).min(RELAY_LONGEST_PAUSE);
@@ -125,7 +127,7 @@ impl Relays {
         }
     }
 
-    /// Differs from peer to peer, so that peers that lost the same relay do not all ask the next one at the same moment.
+    /// Differs between peers, so that peers that lost the same relay do not all ask the next one at the same moment.
     fn spread(&self, relay: &PeerId, failures: u32) -> u16 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.me.to_bytes()).update(&relay.to_bytes()).update(&failures.to_le_bytes());
@@ -133,7 +135,7 @@ impl Relays {
         u16::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1]])
     }
 
-    /// The state of each relay in words, for the report of a peer that is alone.
+    /// The state of each relay as text, for the report of a peer that is alone.
     pub(crate) fn in_words(&self, now: Instant) -> Vec<String> {
         let each = self.relays.iter().map(|(relay, known)| {
             let address = known.addresses.first().map_or_else(|| "an unknown address".to_owned(), ToString::to_string);

@@ -1,8 +1,8 @@
 //! The routes to each connected peer: direct, or through a relay.
 //!
-//! A relayed route is slow and short-lived, and costs the relay's bandwidth. Where there is a direct connection, another one
-//! through a relay is refused. A relayed one that came first is closed soon after a direct one was made. Blob transfers ask
-//! here whether a peer is connected directly.
+//! A relayed route is slow and short-lived, and costs the relay's bandwidth. While there is a direct connection, a
+//! further one through a relay is refused. A relayed one that came first is closed soon after a direct one was made.
+//! Blob transfers ask here whether a peer is connected directly.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll};
@@ -29,23 +29,23 @@ struct Detour;
 /// A direct connection.
 struct Direct {
     since: Instant,
-    /// We made it, from the port at which we listen.
+    /// Whether it was dialled from our listening port.
     from_listening_port: bool,
 }
 
-/// The connections to one peer; those through relays with their beginnings.
+/// The connections to one peer; those through relays with their start times.
 #[derive(Default)]
 struct Route {
     direct: BTreeMap<ConnectionId, Direct>,
     relayed: BTreeMap<ConnectionId, Instant>,
 }
 
-/// Knows the ways, and closes detours.
+/// Tracks routes, and closes superfluous relayed ones.
 #[derive(Default)]
 pub(crate) struct Routes {
     peers: BTreeMap<PeerId, Route>,
     to_close: VecDeque<(PeerId, ConnectionId)>,
-    /// Our own addresses as others saw them, for AutoNAT and DCUtR.
+    /// Our own addresses as observed by others, for AutoNAT and DCUtR.
     seen: VecDeque<Multiaddr>,
 }
 
@@ -55,19 +55,19 @@ impl Routes {
         self.peers.get(peer).is_some_and(|route| !route.direct.is_empty())
     }
 
-    /// If all connections to a peer go through relays, since when there has been one.
+    /// The start of the first connection, if all connections to a peer are relayed.
     pub(crate) fn relayed_since(&self, peer: &PeerId) -> Option<Instant> {
         let route = self.peers.get(peer).filter(|route| route.direct.is_empty())?;
         route.relayed.values().min().copied()
     }
 
-    /// Whether we made this connection from the port at which we listen, so that the other saw that port.
+    /// Whether this connection was dialled from our listening port, so that the other peer observed that port.
     pub(crate) fn is_from_listening_port(&self, peer: &PeerId, connection: ConnectionId) -> bool {
         let route = self.peers.get(peer).and_then(|route| route.direct.get(&connection));
         route.is_some_and(|direct| direct.from_listening_port)
     }
 
-    /// Closes those detours beside which a direct connection has stood long enough.
+    /// Closes relayed connections next to which a direct one has existed long enough.
     pub(crate) fn close_detours(&mut self, now: Instant) {
         for (peer, route) in &self.peers {
             if route.direct.values().any(|direct| now.duration_since(direct.since) >= DETOUR_LASTS) {
@@ -76,7 +76,7 @@ impl Routes {
         }
     }
 
-    /// The address at which a peer outside saw our listening port.
+    /// The address at which a peer outside observed our listening port.
     pub(crate) fn seen_at(&mut self, address: Multiaddr) {
         self.seen.push_back(address);
     }

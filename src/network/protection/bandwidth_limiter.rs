@@ -1,7 +1,7 @@
 //! Limits the bandwidth of blobs: a token bucket that fills at the machine's rate, from which peers take in turn.
 //!
-//! Gossip and RPC never wait for it; their bytes are taken from it, so that all traffic together stays under the limit as
-//! long as they alone do.
+//! Gossip and RPC never wait for it, but their bytes are subtracted. So all traffic together stays under the limit,
+//! unless gossip and RPC alone exceed it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,36 +12,34 @@ use tokio::sync::oneshot;
 
 use crate::network::traffic::{Counters, Direction};
 
-/// How fast a peer may send and receive, all that it says and hears included; 0 for as fast as it goes. Only blobs wait.
+/// Limits of sending and receiving, all traffic included; 0 for none. Only blobs wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// To others.
     pub upload_bytes_per_s: u64,
-    /// From others.
     pub download_bytes_per_s: u64,
 }
 
-/// Taken at a time: a thirtieth of a second's worth, so that many take turns without long waits, but at least this.
+/// Bytes taken at a time: a thirtieth of a second, so that many peers take turns without long waits, but at least this.
 const LEAST_SLICE_BYTES: u64 = 1024;
 /// And at most this.
 const MOST_SLICE_BYTES: u64 = 64 * 1024;
 
-/// What a peer has taken counts for so long after its last turn.
+/// Time for which a peer's use counts after its last turn.
 const REMEMBERED: Duration = Duration::from_secs(1);
 
-/// Which number of a wish.
+/// Number of a request.
 type Ticket = u64;
 
-/// A bucket from which peers take in turn, each as much at a time. Knows no clock: it is told what time it is.
+/// A bucket from which peers take equal shares in turn. Time is passed in.
 struct Bucket<K> {
     bytes_per_s: u64,
-    /// What it holds at most: a quarter of a second's worth.
+    /// Capacity: a quarter of a second.
     most: u64,
-    /// What there is, in bytes times 10^9; less than nothing after others took without asking.
+    /// Level, in bytes times 10^9; negative after charges without waiting.
     level: i128,
     at: Duration,
     waiting: BTreeMap<K, VecDeque<(Ticket, u64)>>,
-    /// What each has taken lately, and when last: who has taken least comes first.
+    /// Recent use of each peer, and its last turn. The peer with the least use comes first.
     taken: BTreeMap<K, (u64, Duration)>,
     next_ticket: Ticket,
 }
@@ -66,7 +64,7 @@ impl<K: Ord + Copy> Bucket<K> {
         self.next_ticket += 1;
         let now = self.at;
         self.taken.retain(|other, (_, at)| *other == who || now.saturating_sub(*at) < REMEMBERED);
-        // A peer that is new, or comes back, has no claim on what was before.
+        // A new or returning peer has no claim from before.
         let least = self.taken.values().map(|(bytes, _)| *bytes).min().unwrap_or(0);
         let of = self.taken.entry(who).or_insert((least, now));
         if now.saturating_sub(of.1) >= REMEMBERED {
@@ -83,12 +81,12 @@ impl<K: Ord + Copy> Bucket<K> {
         }
     }
 
-    /// These bytes have gone without asking. At most a second's worth is remembered.
+    /// Subtracts bytes that did not wait. At most one second's worth is kept as debt.
     fn charge(&mut self, bytes: u64) {
         self.level = (self.level - i128::from(bytes) * NANO).max(-i128::from(self.bytes_per_s) * NANO);
     }
 
-    /// Whose turn it is by now, in order.
+    /// The requests whose turn it is by now, in order.
     fn due(&mut self, now: Duration) -> Vec<Ticket> {
         let passed = now.saturating_sub(self.at).as_nanos() as i128;
         self.at = self.at.max(now);
@@ -110,14 +108,14 @@ impl<K: Ord + Copy> Bucket<K> {
         due
     }
 
-    /// The first that waits, of the peer that has taken least.
+    /// The first request of the peer with the least use.
     fn next(&self) -> Option<(K, u64)> {
         let taken = |who: &K| self.taken.get(who).map_or(0, |(bytes, _)| *bytes);
         let (who, queue) = self.waiting.iter().min_by_key(|(who, _)| taken(who))?;
         Some((*who, queue.front()?.1))
     }
 
-    /// How long until the next turn.
+    /// Time until the next turn.
     fn until_next(&self) -> Option<Duration> {
         let (_, bytes) = self.next()?;
         let lacking = (i128::from(bytes) * NANO - self.level).max(0);
@@ -130,7 +128,7 @@ fn slice_of(bytes_per_s: u64) -> u64 {
     (bytes_per_s / 30).clamp(LEAST_SLICE_BYTES, MOST_SLICE_BYTES)
 }
 
-/// A cap for one direction. Without a rate, none.
+/// The limit of one direction; unlimited without a rate.
 pub(crate) struct BandwidthLimiter {
     limited: Option<Limited>,
 }
@@ -146,12 +144,12 @@ struct Limited {
 struct State {
     bucket: Bucket<PeerId>,
     granted: BTreeMap<Ticket, oneshot::Sender<()>>,
-    /// Bytes of messages that have been taken into account.
+    /// Bytes of messages already charged.
     messages: u64,
 }
 
 impl BandwidthLimiter {
-    /// So many bytes a second; 0 for no cap.
+    /// Bytes a second; 0 for no limit.
     #[expect(clippy::disallowed_methods, reason = "an edge: bytes for each second that really passes")]
     pub(crate) fn new(bytes_per_s: u64, direction: Direction, counters: Arc<Counters>) -> Self {
         let limited = (bytes_per_s > 0).then(|| Limited {
@@ -164,7 +162,7 @@ impl BandwidthLimiter {
         Self { limited }
     }
 
-    /// How many bytes are moved at a time, of so many.
+    /// How many of these bytes to move at a time.
     pub(crate) fn slice(&self, bytes: usize) -> usize {
         self.limited.as_ref().map_or(bytes, |limited| limited.slice.min(bytes))
     }
@@ -191,11 +189,11 @@ impl BandwidthLimiter {
 
 impl Limited {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Between two of its calls the bucket is as it should be.
+        // The bucket is consistent between two calls.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells all whose turn it is; how long until the next one's.
+    /// Wakes all whose turn it is. Returns the time until the next turn.
     fn grant_due(&self) -> Duration {
         let mut state = self.lock();
         let messages = self.counters.messages(self.direction);
@@ -203,7 +201,7 @@ impl Limited {
         state.bucket.charge(messages.saturating_sub(before));
         for ticket in state.bucket.due(self.began.elapsed()) {
             if let Some(told) = state.granted.remove(&ticket) {
-                // A task that has gone meanwhile has no use for it.
+                // A task that has ended does not need it.
                 let _ = told.send(());
             }
         }
@@ -211,7 +209,7 @@ impl Limited {
     }
 }
 
-/// A place in the queue, left when this is dropped.
+/// A place in the queue, left when dropped.
 struct Waiting<'a> {
     limited: &'a Limited,
     peer: PeerId,
@@ -231,7 +229,7 @@ impl Drop for Waiting<'_> {
 mod tests {
     use super::*;
 
-    /// What two peers got within some seconds, one of which asks on several streams at once; looked at every millisecond.
+    /// The bytes of two peers after some seconds, one of which uses several streams; checked every millisecond.
     fn shared_out(seconds: u64, streams: [usize; 2]) -> [u64; 2] {
         let mut bucket = Bucket::new(1_000_000);
         let slice = slice_of(1_000_000);
@@ -294,7 +292,7 @@ mod tests {
         assert!(bucket.due(Duration::from_millis(1_500)).is_empty());
         assert_eq!(bucket.until_next(), Some(Duration::from_nanos(24_000_001)));
         assert_eq!(bucket.due(Duration::from_millis(1_525)), [ticket]);
-        // However many there are, a blob is late by a second at most.
+        // However many bytes are charged, a blob is delayed by at most one second.
         bucket.charge(u64::MAX);
         let ticket = bucket.ask(1, 1_000);
         assert!(bucket.due(Duration::from_millis(3_400)).is_empty());

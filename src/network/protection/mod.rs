@@ -1,7 +1,8 @@
-//! What keeps one peer from costing the others too much.
+//! Limits the cost that one peer can cause to others.
 //!
-//! [`per_ip_limiter`] bounds connections from one address, [`rate_limiter`] what a peer says and asks in a second,
-//! [`bandwidth_limiter`] the bytes of blobs. [`score`] adds up offences; from a threshold on the peer is banned.
+//! [`per_ip_limiter`] bounds connections from one IP address, [`rate_limiter`] a peer's messages and requests per
+//! second, [`bandwidth_limiter`] the bytes of blobs. [`score`] adds up offences; from a threshold on, the peer is
+//! banned.
 
 pub(super) mod bandwidth_limiter;
 pub(super) mod per_ip_limiter;

@@ -1,7 +1,7 @@
-//! Limits the connections from one IP address: keys cost nothing, addresses do.
+//! Limits the connections from one IP address, since keys are free but addresses are not.
 //!
-//! An IPv6 network of 64 bits counts as one address. This machine's own are not counted, nor are connections through a relay,
-//! which counts for itself.
+//! An IPv6 /64 network counts as one address. Connections from this machine's own addresses are not counted, nor are
+//! relayed ones, which the relay counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,7 +20,6 @@ use crate::network::connectivity::addresses::is_relayed;
 use crate::network::limits::{COMING_BURST, COMING_PER_SECOND, CONNECTIONS_PER_IP, PENDING_PER_IP};
 use crate::network::protection::rate_limiter::KeyedRateLimiter;
 
-/// Why a connection was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("too many connections come from {0}")]
 struct TooManyConnections(IpAddr);
@@ -32,7 +31,7 @@ struct Count {
     established: usize,
 }
 
-/// Counts them.
+/// Counts connections.
 pub(crate) struct PerIpLimiter {
     coming: KeyedRateLimiter<IpAddr>,
     from: BTreeMap<IpAddr, Count>,
@@ -47,7 +46,7 @@ impl Default for PerIpLimiter {
     }
 }
 
-/// Where a connection comes from, as far as that is counted.
+/// The IP address of a connection, if it is counted.
 fn origin(local: &Multiaddr, remote: &Multiaddr) -> Option<IpAddr> {
     let ip = match remote.iter().next()? {
         Protocol::Ip4(ip) => IpAddr::V4(ip),
@@ -138,7 +137,7 @@ impl NetworkBehaviour for PerIpLimiter {
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
         match event {
             FromSwarm::ConnectionClosed(event) => self.close(event.connection_id),
-            // Also one that another part has refused.
+            // Also for a connection that another behaviour has refused.
             FromSwarm::ListenFailure(event) => self.close(event.connection_id),
             _ => {}
         }

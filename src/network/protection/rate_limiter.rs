@@ -1,9 +1,9 @@
-//! How much peers may say and ask in a second (GCRA, by the `governor` crate).
+//! Limits the rates of messages and requests of peers (GCRA, by the `governor` crate).
 //!
-//! An author answers for more than a forwarder. A message that its author sends on its own connection is its author's doing;
-//! one that comes through another peer may have been held back and repeated by any forwarder. So only an author's own flood
-//! counts against the author, and a forwarder is penalized only for what no honest peer would let through. Messages
-//! beyond the rate are dropped in any case, and not passed on.
+//! Authors answer for more than forwarders. A message that arrives on its author's own connection is the author's
+//! doing. One that arrives through another peer may have been held back and repeated by any forwarder. So only an
+//! author's own flood counts against the author, and a forwarder is penalized only for messages that no honest peer
+//! would forward. Messages beyond the rate are always dropped, and not forwarded.
 
 use std::hash::Hash;
 use std::num::NonZeroU32;
@@ -24,14 +24,14 @@ fn quota((per_second, burst): (u32, u32)) -> Quota {
     Quota::per_second(some(per_second)).allow_burst(some(burst))
 }
 
-/// One rate for each of many keys, of which no more than [`RATED_PEERS`] are remembered.
+/// One rate for each of many keys, of which at most [`RATED_PEERS`] are tracked.
 pub(crate) struct KeyedRateLimiter<K: Hash + Eq + Clone> {
     rate: (u32, u32),
     limiter: RateLimiter<K, HashMapStateStore<K>, DefaultClock>,
 }
 
 impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
-    /// So many a second, and so many at once.
+    /// Per second, and at once.
     pub(crate) fn new(rate: (u32, u32)) -> Self {
         Self { rate, limiter: RateLimiter::hashmap(quota(rate)) }
     }
@@ -42,17 +42,17 @@ impl<K: Hash + Eq + Clone> KeyedRateLimiter<K> {
             self.limiter.retain_recent();
         }
         if self.limiter.len() >= RATED_PEERS {
-            // So many at once are made up: all begin anew.
+            // So many keys at once are made up: all start again.
             *self = Self::new(self.rate);
         }
         self.limiter.check_key(key).is_ok()
     }
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// Heard, and passed on.
+    /// Accepted and forwarded.
     Fine,
     /// Dropped, without a penalty.
     TooMuch,
@@ -99,12 +99,10 @@ impl GossipRateLimiter {
     }
 }
 
-/// The rate of requests.
 pub(crate) fn requests() -> KeyedRateLimiter<PeerId> {
     KeyedRateLimiter::new((ASKED_PER_SECOND, ASKED_BURST))
 }
 
-/// The rate of streams for blobs.
 pub(crate) fn blob_streams() -> KeyedRateLimiter<PeerId> {
     KeyedRateLimiter::new((BLOBS_PER_SECOND, BLOBS_BURST))
 }
@@ -122,14 +120,14 @@ mod tests {
             of[rates.heard(&author, &author) as usize] += 1;
         }
         assert!(of[Pace::Fine as usize] >= SAID_BURST && of[Pace::Flood as usize] > SAID_BURST, "{of:?}");
-        // The same messages once more, by way of somebody else.
+        // The same messages again, through another peer.
         assert_ne!(rates.heard(&honest, &author), Pace::Flood);
         assert_eq!(rates.heard(&honest, &honest), Pace::Fine);
     }
 
     #[test]
     fn what_an_honest_peer_passes_on_under_attack_is_not_held_against_it() {
-        // A peer lets through what it hears within its own rates: the most that another gets of it in 10 s.
+        // A peer forwards within its own rates, which bound the messages of 10 s.
         let most = u64::from(GOSSIP_PER_SECOND) * 10 + u64::from(GOSSIP_BURST);
         assert!(most <= u64::from(FLOOD_PER_SECOND) * 10 + u64::from(FLOOD_BURST));
         let mut rates = GossipRateLimiter::default();

@@ -1,9 +1,9 @@
-//! The peer score: what the network holds against each peer, and which peers are banned for it.
+//! The peer score of the network: offences of each peer, and bans.
 //!
 //! Each offence adds points, and one point expires each second. From [`BAN_POINTS`] on the peer is banned: its
-//! connections are closed and new ones refused, for a time that doubles with each ban of the last week. Only what a
-//! peer itself has done counts: what it has signed, and what it has sent on its own connection. What it has passed
-//! on for others does not.
+//! connections are closed and new ones refused, for a time that doubles with each ban of the last week. Only a peer's
+//! own actions count: what it has signed, and what it has sent on its own connection. Messages that it has forwarded
+//! for others do not.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,28 +19,28 @@ pub fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Something that no honest peer does.
+/// An action of which no honest peer is capable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offence {
-    /// It signed a message, or asked a question, that does not read.
+    /// It signed a message or sent a request that cannot be decoded.
     Unreadable,
-    /// It passed an update on a topic that its owner has not signed.
+    /// It forwarded an update on a topic without a valid signature of its owner.
     Unsigned,
-    /// It sent other bytes than those of the hash that it was asked for.
+    /// It sent bytes that do not match the requested hash.
     WrongBytes,
-    /// It said or asked more than any honest peer does.
+    /// It exceeded the rates of an honest peer.
     TooFast,
-    /// It published an update that cannot be right.
+    /// It published an invalid update.
     WrongUpdate,
 }
 
 impl Offence {
     fn points(self) -> u32 {
         match self {
-            // One is enough of a hundred; a disk that fails may do it now and then.
+            // Bad bytes from a failing disk are possible now and then.
             Self::WrongBytes => 25,
             Self::Unreadable | Self::Unsigned => 20,
-            // Ownership has its own way of dealing with it first.
+            // The failure detector replaces such an owner first.
             Self::WrongUpdate => 10,
             Self::TooFast => 1,
         }
@@ -57,15 +57,15 @@ impl Offence {
     }
 }
 
-/// A peer that is banned, or was lately.
+/// A peer that is or was banned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
     pub peer: PeerKey,
-    /// Until when, in seconds since 1970.
+    /// End, in seconds since 1970.
     pub until_s: u64,
-    /// How often by now: the next one is twice as long.
+    /// Number of bans so far; the next one is twice as long.
     pub times: u32,
-    /// What it did last. For people.
+    /// The last offence, for people.
     pub reason: String,
 }
 
@@ -81,21 +81,20 @@ impl PeerScore {
         self.points.saturating_sub(u32::try_from(now_s.saturating_sub(self.at_s)).unwrap_or(u32::MAX))
     }
 
-    /// Whether nothing of it matters any more.
+    /// Whether the record can be dropped.
     fn is_over(&self, now_s: u64) -> bool {
         let forgotten = |ban: &Ban| ban.until_s.saturating_add(BANS_FORGOTTEN_S) <= now_s;
         self.points_at(now_s) == 0 && self.ban.as_ref().is_none_or(forgotten)
     }
 }
 
-/// The scores of all peers.
 #[derive(Debug, Default)]
 pub(crate) struct PeerScores {
     records: BTreeMap<PeerKey, PeerScore>,
 }
 
 impl PeerScores {
-    /// A peer has done something; the ban, if that is one too many.
+    /// Adds an offence. Returns the ban, if it reaches the threshold.
     pub(crate) fn penalize(&mut self, peer: PeerKey, offence: Offence, now_s: u64) -> Option<Ban> {
         if !self.records.contains_key(&peer) {
             self.evict(now_s);
@@ -117,11 +116,11 @@ impl PeerScores {
         Some(ban)
     }
 
-    /// Bans of an earlier start.
+    /// Restores the bans of an earlier start.
     pub(crate) fn restore(&mut self, bans: Vec<Ban>, now_s: u64) {
         for ban in bans.into_iter().take(SCORED_PEERS) {
             let score = PeerScore { ban: Some(ban.clone()), ..PeerScore::default() };
-            // A clock that was wrong bans nobody for years.
+            // A clock that was wrong must not ban a peer for years.
             let sane = ban.until_s <= now_s.saturating_add(BAN_MOST_S);
             if sane && !score.is_over(now_s) {
                 self.records.insert(ban.peer, score);
@@ -129,24 +128,23 @@ impl PeerScores {
         }
     }
 
-    /// All bans that are remembered, those that are over included.
+    /// All remembered bans, with those that are over.
     pub(crate) fn bans(&self) -> Vec<Ban> {
         self.records.values().filter_map(|score| score.ban.clone()).collect()
     }
 
-    /// Whether a peer is banned now.
     pub(crate) fn is_banned(&self, peer: PeerKey, now_s: u64) -> bool {
         let ban = self.records.get(&peer).and_then(|score| score.ban.as_ref());
         ban.is_some_and(|ban| ban.until_s > now_s)
     }
 
-    /// Who is banned now.
     pub(crate) fn banned(&self, now_s: u64) -> impl Iterator<Item = PeerKey> {
         let banned = move |score: &PeerScore| score.ban.as_ref().is_some_and(|ban| ban.until_s > now_s);
         self.records.iter().filter(move |(_, score)| banned(score)).map(|(peer, _)| *peer)
     }
 
-    /// What is over goes first, then whoever has the fewest points and no ban, then whose ban ends first.
+    /// Drops records that are over first, then the peer with the fewest points and no ban, then the ban that ends
+    /// first.
     fn evict(&mut self, now_s: u64) {
         if self.records.len() < SCORED_PEERS {
             return;

@@ -1,4 +1,4 @@
-//! The parts of libp2p that make up a peer.
+//! The libp2p behaviours of a peer.
 
 use libp2p::allow_block_list::{self, BlockedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
@@ -20,7 +20,7 @@ use crate::network::limits::{
 use crate::network::protection::per_ip_limiter::PerIpLimiter;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 
-/// What refuses connections comes first: what it refuses, the others never see.
+/// Behaviours that refuse connections come first, so that the others never see those.
 #[derive(NetworkBehaviour)]
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
 pub(crate) struct Behaviour {
@@ -41,10 +41,10 @@ pub(crate) struct Behaviour {
     pub neighbours: Toggle<mdns::tokio::Behaviour>,
 }
 
-/// What a machine's profile turns on or off.
+/// Behaviours that a machine's profile can switch off.
 #[derive(Clone, Copy)]
 pub(crate) struct Optional {
-    /// Look for peers on the LAN.
+    /// Discover peers on the LAN.
     pub mdns: bool,
     /// Ask the router to open ports.
     pub upnp: bool,
@@ -74,7 +74,7 @@ impl Behaviour {
     }
 }
 
-/// What peers and relays bound alike.
+/// Limits of both peers and relays.
 pub(crate) fn limits() -> ConnectionLimits {
     ConnectionLimits::default()
         .with_max_pending_incoming(Some(PENDING_CONNECTIONS))
@@ -82,7 +82,7 @@ pub(crate) fn limits() -> ConnectionLimits {
         .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER))
 }
 
-/// How peers and relays introduce themselves.
+/// identify, for peers and relays.
 pub(crate) fn introduction(keypair: &Keypair) -> identify::Behaviour {
     let config = identify::Config::new(CONTROL_PROTOCOL.to_string(), keypair.public())
         .with_agent_version(agent_version())
@@ -90,7 +90,7 @@ pub(crate) fn introduction(keypair: &Keypair) -> identify::Behaviour {
     identify::Behaviour::new(config)
 }
 
-/// How a dead connection is noticed.
+/// Detects dead connections.
 pub(crate) fn pings() -> ping::Behaviour {
     ping::Behaviour::new(ping::Config::new().with_interval(PING_INTERVAL).with_timeout(PING_TIMEOUT))
 }

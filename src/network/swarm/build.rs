@@ -15,7 +15,6 @@ use crate::network::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREA
 use crate::network::link_emulation::shaped_tcp;
 use crate::network::swarm::behaviour::{Behaviour, Optional};
 
-/// Why the network did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("{part} could not be set up: {reason}")]
@@ -30,7 +29,7 @@ pub enum StartError {
     NotListening { address: Multiaddr, reason: String },
 }
 
-/// TCP (noise, yamux) and QUIC, both with names looked up by DNS; and circuits through relays, secured as TCP is.
+/// TCP (noise, yamux) and QUIC, both with DNS; and circuits through relays, secured like TCP.
 pub(crate) fn build(
     identity: &Identity,
     optional: Optional,
@@ -56,7 +55,7 @@ pub(crate) fn build(
     Ok(swarm)
 }
 
-/// TCP alone, on a link that is made slow.
+/// Only TCP, over an emulated link.
 fn build_shaped(identity: &Identity, optional: Optional, link: Link) -> Result<Swarm<Behaviour>, StartError> {
     let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
         .with_tokio()
@@ -86,9 +85,9 @@ pub(crate) fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, address: &Multia
         Some(std::io::ErrorKind::AddrInUse) => StartError::PortTaken(address.clone()),
         _ => StartError::NotListening { address: address.clone(), reason: error.to_string() },
     };
-    // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing.
-    // So whether it is free is asked first, with a socket that does not share.
-    // Nor can the socket keep to one family, so a port of the other one that is ours is not asked for.
+    // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing. So a socket
+    // that does not share first tests whether the port is free. The socket cannot be limited to one address family, so
+    // our own port of the other family is not tested.
     if let Some(socket) = tcp_socket(address)
         && !has_port(swarm, socket.port())
     {

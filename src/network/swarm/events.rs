@@ -1,10 +1,11 @@
-//! What the network tells the application, and what happens when the application is slow to listen.
+//! Events for the application, and their treatment when the application is slow.
 //!
-//! Four bounded queues, one for each way in which lateness may be dealt with:
-//! - *results* (responses, fetched blobs, lookups): never lost. A result's place is taken before its request is sent.
-//! - *changes* (connections, addresses): never lost, but merged: what came and went untold is not told.
-//! - *requests* from others: what does not fit is turned away at once, and the other peer hears it.
-//! - *gossip*: what does not fit is dropped and counted; members repeat what matters.
+//! Four bounded queues, one for each treatment:
+//! - *results* (responses, fetched blobs, lookups): never lost. A result's slot is reserved before its request is sent.
+//! - *changes* (connections, addresses): never lost, but merged: a change that is undone before it is reported is
+//!   dropped.
+//! - *requests* from others: refused at once if the queue is full, and the other peer is told.
+//! - *gossip*: dropped and counted if the queue is full; members repeat what matters.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -21,36 +22,28 @@ use crate::network::limits::{CHANGES, GOSSIP_EVENTS, RESULTS, UNANSWERED_REQUEST
 use crate::network::rpc::{RequestError, RequestToken};
 use crate::network::traffic::Counters;
 
-/// Something that happened.
 #[derive(Debug)]
 pub enum NetworkEvent {
-    /// A member said something to a module. Its signature has been checked.
+    /// A member has published a message to a module. Its signature has been checked.
     Gossip {
-        /// Whose topic.
         module: ModuleId,
-        /// The peer that signed it, not the one that passed it on.
+        /// The peer that signed it, not the one that forwarded it.
         author: PeerKey,
         /// At most [`crate::network::limits::GOSSIP_BYTES`].
         bytes: Vec<u8>,
     },
-    /// A connected peer has subscribed to one of our modules: a good moment for a heartbeat.
-    /// A hint, in the gossip queue.
-    Subscribed {
-        /// Whose topic.
-        module: ModuleId,
-        /// The subscriber.
-        peer: PeerKey,
-    },
-    /// A peer asks something. Answer with [`crate::network::NetworkHandle::respond`].
+    /// A connected peer has subscribed to one of our modules: a good moment for a heartbeat. A hint, in the gossip
+    /// queue.
+    Subscribed { module: ModuleId, peer: PeerKey },
+    /// A request of a peer. Answer with [`crate::network::NetworkHandle::respond`].
     Request {
-        /// The peer that asks.
         from: PeerKey,
         /// For the response.
         token: RequestToken,
         /// At most [`crate::network::limits::CONTROL_BYTES`].
         bytes: Vec<u8>,
     },
-    /// What became of a request.
+    /// The outcome of a request.
     Response {
         /// As given with the request.
         id: u64,
@@ -58,38 +51,37 @@ pub enum NetworkEvent {
         /// At most [`crate::network::limits::CONTROL_BYTES`].
         result: Result<Vec<u8>, RequestError>,
     },
-    /// What became of a fetch. If it went well, the blob is stored and verified.
+    /// The outcome of a fetch. On success, the blob is stored and verified.
     Fetched {
         /// As given with the fetch.
         id: u64,
         blob: BlobRef,
-        /// What each of those that were named did. One that gave wrong bytes failed with [`FetchError::WrongHash`].
+        /// The contribution of each named peer. One that sent wrong bytes failed with [`FetchError::WrongHash`].
         donors: Vec<Donor>,
-        /// Why it failed, if so.
         result: Result<(), FetchError>,
     },
-    /// The peers found that say they are members of a module; none if nobody was found in time.
+    /// The peers found that claim to be members of a module; empty if none was found in time.
     Providers {
         /// As given with the lookup.
         id: u64,
         module: ModuleId,
-        /// At most [`crate::network::limits::PROVIDERS_PER_LOOKUP`], without this peer itself.
+        /// At most [`crate::network::limits::PROVIDERS_PER_LOOKUP`], without this peer.
         providers: Vec<Provider>,
     },
     /// This peer can be reached at another address, given in full with `/p2p/`.
     Listening(Multiaddr),
-    /// It can no longer be reached there: a relay has gone, or a network.
+    /// This peer can no longer be reached there: a relay or a network has gone.
     NotListening(Multiaddr),
-    /// A connection was made, by either side, and the peer speaks our version.
+    /// A connection was made, by either side, and the peer has the same protocol version.
     Connected(PeerKey),
     /// The last connection to such a peer has ended.
     Disconnected(PeerKey),
 }
 
-/// A place in the queue of results, taken in advance.
+/// A reserved slot in the queue of results.
 pub(crate) type Slot = OwnedPermit<NetworkEvent>;
 
-/// Where events come out. Dropping it does not stop the network, but nothing more can be asked of it.
+/// The receiver of events. Dropping it does not stop the network, but no further operation can be started.
 #[derive(Debug)]
 pub struct NetworkEvents {
     results: mpsc::Receiver<NetworkEvent>,
@@ -99,8 +91,8 @@ pub struct NetworkEvents {
 }
 
 impl NetworkEvents {
-    /// The next event; results and changes before requests before gossip. None once the network has stopped.
-    /// Safe to cancel: no event is lost.
+    /// The next event: results and changes before requests before gossip. `None` once the network has stopped. Cancel
+    /// safe: no event is lost.
     pub async fn next(&mut self) -> Option<NetworkEvent> {
         let Self { results, changes, requests, gossip } = self;
         tokio::select! {
@@ -113,7 +105,7 @@ impl NetworkEvents {
         }
     }
 
-    /// The next event, if there is one already.
+    /// The next event, if there is one.
     #[cfg(test)]
     fn try_next(&mut self) -> Option<NetworkEvent> {
         let Self { results, changes, requests, gossip } = self;
@@ -132,7 +124,7 @@ pub(crate) struct EventQueues {
     counters: Arc<Counters>,
 }
 
-/// The queues, and what hands out places in the queue of results.
+/// The queues, and the sender that hands out slots in the queue of results.
 pub(crate) fn event_queues(counters: Arc<Counters>) -> (EventQueues, mpsc::WeakSender<NetworkEvent>, NetworkEvents) {
     let (results, results_out) = mpsc::channel(RESULTS);
     let (changes, changes_out) = mpsc::channel(CHANGES);
@@ -161,7 +153,7 @@ impl EventQueues {
         }
     }
 
-    /// Whether there was room.
+    /// Queues a request. Returns false if the queue is full.
     pub(crate) fn request(&self, from: PeerKey, token: RequestToken, bytes: Vec<u8>) -> bool {
         self.requests.try_send(NetworkEvent::Request { from, token, bytes }).is_ok()
     }
@@ -178,7 +170,7 @@ impl EventQueues {
         self.pending.listening(address, false);
     }
 
-    /// Tells the next change as soon as there is room. Never returns while there is none to tell.
+    /// Reports the next change as soon as there is space. Never returns while there is none.
     pub(crate) async fn tell(&mut self) {
         if self.pending.is_empty() {
             return std::future::pending().await;
@@ -189,19 +181,19 @@ impl EventQueues {
                     place.send(event);
                 }
             }
-            // Nobody listens any more.
+            // The receiver is gone.
             Err(_) => self.pending = PendingChanges::default(),
         }
     }
 }
 
-/// Changes that the application has not heard of yet, as the difference between what is and what it knows: bounded by
-/// the number of connections, however often they come and go.
+/// Changes not yet reported, as the difference between the present state and the reported one: bounded by the number of
+/// connections, however often they change.
 #[derive(Default)]
 struct PendingChanges {
     told: BTreeSet<PeerKey>,
     changed: BTreeSet<PeerKey>,
-    /// The newest news of each.
+    /// The newest change of each.
     addresses: VecDeque<(Multiaddr, bool)>,
 }
 

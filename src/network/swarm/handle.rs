@@ -1,4 +1,4 @@
-//! The cloneable way to tell the network what to do, and how it is started.
+//! The handle of the network, and its start.
 
 use std::sync::Arc;
 
@@ -24,29 +24,27 @@ use crate::network::swarm::build::{StartError, build};
 use crate::network::swarm::events::{NetworkEvent, NetworkEvents, Slot, event_queues};
 use crate::network::traffic::{Counters, Traffic};
 
-/// What the network needs to know before it starts.
+/// Configuration of the network.
 #[derive(Clone, Debug)]
 pub struct NetworkConfig {
-    /// The identity of this peer.
     pub identity: Identity,
     /// Where to listen, such as `/ip4/0.0.0.0/udp/4001/quic-v1` and `/ip4/0.0.0.0/tcp/4001`; port 0 for any.
     pub listen: Vec<Multiaddr>,
-    /// Where others reach this peer besides: a public address or name, a port forwarded by a router.
+    /// Further addresses at which others reach this peer: a public address or name, a port forwarded by a router.
     pub announce: Vec<Multiaddr>,
-    /// Relays through which others reach this peer if they do not reach it otherwise; each with `/p2p/` at its end.
+    /// Relays through which others reach this peer if they cannot reach it directly; each with `/p2p/` at its end.
     pub relays: Vec<Multiaddr>,
-    /// How fast it may send and receive.
     pub bandwidth: Bandwidth,
-    /// A link that it is made to have, to try out what others' are like. It speaks TCP alone then, and looks up no names.
+    /// An emulated link for experiments. It uses only TCP, without DNS.
     pub link: Option<Link>,
-    /// Whether peers on the LAN are found by mDNS. Not where it listens on loopback alone.
+    /// Whether mDNS discovers peers on the LAN. Not with only loopback addresses.
     pub mdns: bool,
-    /// Whether the router is asked to open ports (UPnP). Not where it listens on loopback alone.
+    /// Whether the router is asked to open ports (UPnP). Not with only loopback addresses.
     pub upnp: bool,
 }
 
 impl NetworkConfig {
-    /// A peer that others do not come to: it listens nowhere and is known to no relay.
+    /// A peer that accepts no connections: it has no listening address and no relay.
     pub fn visitor(identity: Identity) -> Self {
         Self {
             identity,
@@ -60,7 +58,7 @@ impl NetworkConfig {
         }
     }
 
-    /// Whether other peers are to find this one.
+    /// Whether other peers should find this one.
     fn is_host(&self) -> bool {
         !(self.listen.is_empty() && self.announce.is_empty() && self.relays.is_empty())
     }
@@ -71,10 +69,10 @@ impl NetworkConfig {
     }
 }
 
-/// Why something was not even sent.
+/// Why an operation was not started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
-    /// Too many results wait to be taken, or too many commands to be carried out.
+    /// Too many results wait to be taken, or too many commands to be handled.
     #[error("too many operations are pending: handle what has arrived, then try again")]
     Busy,
     #[error("{0} bytes are too many to send: a request or response has at most {CONTROL_BYTES}, send a blob")]
@@ -83,15 +81,15 @@ pub enum NotSent {
     Stopped,
 }
 
-/// The network has stopped: all its handles but this one are gone, or it has failed.
+/// The network has stopped: all other handles are gone, or it has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the network has stopped")]
 pub struct Stopped;
 
-/// Tells the network what to do. Cheap to clone; when the last one is dropped, the network stops.
+/// Sends commands to the network. Cheap to clone; the network stops when the last one is dropped.
 ///
-/// Methods that are not `async` never wait: they return an error if there is no room. The `async` ones wait for the
-/// task's next turn, which never depends on application code; `dial` alone waits for another peer, at most
+/// Methods that are not `async` never wait: they return an error if a queue is full. The `async` ones wait for the
+/// task's next turn, which never depends on application code. Only `dial` waits for another peer, at most
 /// [`CONNECT_TIMEOUT`](crate::network::limits::CONNECT_TIMEOUT) +
 /// [`IDENTIFY_TIMEOUT`](crate::network::limits::IDENTIFY_TIMEOUT).
 #[derive(Clone)]
@@ -103,9 +101,9 @@ pub struct NetworkHandle {
     bans: watch::Receiver<Vec<Ban>>,
 }
 
-/// Starts the network, and returns once it listens on all addresses and, if it has relays, one of them has given it a
-/// place or has not done so in [`LISTEN_TIMEOUT`](crate::network::limits::LISTEN_TIMEOUT). Must be called within a
-/// tokio runtime.
+/// Starts the network. Returns once it listens on all addresses and, if it has relays, one of them has granted a
+/// reservation or [`LISTEN_TIMEOUT`](crate::network::limits::LISTEN_TIMEOUT) has passed. Must be called within a tokio
+/// runtime.
 pub async fn start(
     config: NetworkConfig,
     blobs: Arc<dyn BlobAccess>,
@@ -128,12 +126,12 @@ pub async fn start(
 }
 
 impl NetworkHandle {
-    /// This peer.
+    /// The key of this peer.
     pub fn me(&self) -> PeerKey {
         self.me
     }
 
-    /// Names the run that topics and keys belong to. Another run's topics are left.
+    /// Sets the run of topics and keys. The topics of another run are left.
     pub async fn join_run(&self, run: RunId) -> Result<(), Stopped> {
         self.ask(move |actor| actor.join_run(run)).await
     }
@@ -148,33 +146,33 @@ impl NetworkHandle {
         self.ask(move |actor| actor.unsubscribe(module)).await
     }
 
-    /// Publishes to all members of a module. That no peer has subscribed yet is an outcome, not an error.
+    /// Publishes to all members of a module. No subscribed peer is an outcome, not an error.
     pub async fn publish(&self, module: ModuleId, bytes: Vec<u8>) -> Result<Published, PublishError> {
         self.ask(move |actor| actor.publish(module, bytes)).await.unwrap_or(Err(PublishError::Stopped))
     }
 
-    /// Asks a peer; [`NetworkEvent::Response`] with this id follows for certain. The addresses are tried if there is
-    /// no connection yet.
+    /// Sends a request to a peer; [`NetworkEvent::Response`] with this id always follows. The addresses are tried if
+    /// there is no connection yet.
     pub fn request(&self, id: u64, to: PeerKey, addresses: Vec<Multiaddr>, bytes: Vec<u8>) -> Result<(), NotSent> {
         fits(&bytes)?;
         let slot = self.slot()?;
         self.tell(move |actor| actor.connect(to, addresses, Purpose::Request { id, to, bytes, slot }))
     }
 
-    /// Answers a request. If its asker has gone, or a response was given already, nothing happens.
+    /// Answers a request. Does nothing if the requester has gone, or the request was answered already.
     pub fn respond(&self, token: RequestToken, bytes: Vec<u8>) -> Result<(), NotSent> {
         fits(&bytes)?;
         self.tell(move |actor| actor.respond(token, bytes))
     }
 
-    /// Fetches a blob into the store, from all of these peers that have some of it, the surest first and at most
-    /// [`DONORS`](crate::network::limits::DONORS); [`NetworkEvent::Fetched`] with this id follows for certain.
+    /// Fetches a blob into the store from all of these peers that have some of it, the most likely holder first and at
+    /// most [`DONORS`](crate::network::limits::DONORS); [`NetworkEvent::Fetched`] with this id always follows.
     pub fn fetch(&self, id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>) -> Result<(), NotSent> {
         let slot = self.slot()?;
         self.tell(move |actor| actor.fetch(id, blob, from, slot))
     }
 
-    /// Joins the peer at a full address (`…/p2p/<peer>`), and asks it for its neighbours.
+    /// Joins the peer at a full address (`…/p2p/<peer>`), and asks it for its neighbours in Kademlia.
     pub async fn dial(&self, address: Multiaddr) -> Result<PeerKey, DialError> {
         let (reply, answer) = oneshot::channel();
         let told = self.commands.send(Box::new(move |actor| actor.dial(address, reply))).await;
@@ -182,24 +180,24 @@ impl NetworkHandle {
         answer.await.unwrap_or(Err(DialError::Stopped))
     }
 
-    /// Connects to a peer whose addresses the application has learnt. Nothing happens if there is a connection or a
-    /// dial already; [`NetworkEvent::Connected`] tells of success.
+    /// Connects to a peer whose addresses the application has learnt. Does nothing if there is a connection or a
+    /// pending dial; [`NetworkEvent::Connected`] reports success.
     pub fn dial_peer(&self, peer: PeerKey, addresses: Vec<Multiaddr>) -> Result<(), NotSent> {
         self.tell(move |actor| actor.dial_peer(peer, addresses))
     }
 
-    /// Says that a peer has done something that no honest peer does; one that does too much of that is banned for a while.
-    /// Only for what it has signed, or sent on its own connection: never for what it has passed on.
+    /// Records an offence of a peer; too many lead to a ban. Only for what the peer itself has signed or sent on its
+    /// own connection, never for what it has forwarded.
     pub fn penalize(&self, peer: PeerKey, offence: Offence) -> Result<(), NotSent> {
         self.tell(move |actor| actor.penalize_key(peer, offence))
     }
 
-    /// Bans of an earlier start go on.
+    /// Restores the bans of an earlier start.
     pub fn restore_bans(&self, bans: Vec<Ban>) -> Result<(), NotSent> {
         self.tell(move |actor| actor.restore_bans(bans))
     }
 
-    /// The peers that are banned, or were lately. Never waits.
+    /// The peers that are or were banned. Never waits.
     pub fn bans(&self) -> Vec<Ban> {
         self.bans.borrow().clone()
     }
@@ -209,51 +207,51 @@ impl NetworkHandle {
         self.bans.clone()
     }
 
-    /// Ends all connections to a peer, which may come again.
+    /// Ends all connections to a peer, which may connect again.
     pub fn disconnect(&self, peer: PeerKey) -> Result<(), NotSent> {
         self.tell(move |actor| actor.disconnect(peer))
     }
 
-    /// Announces this peer as a member of a module, again and again until [`Self::stop_providing`].
+    /// Announces this peer as a member of a module, repeatedly until [`Self::stop_providing`].
     pub async fn provide(&self, module: ModuleId) -> Result<(), TopicError> {
         self.ask(move |actor| actor.provide(module)).await.unwrap_or(Err(TopicError::Stopped))
     }
 
-    /// Announces this peer no longer. Others forget it within half an hour.
+    /// Stops announcing. The records of others expire within half an hour.
     pub fn stop_providing(&self, module: ModuleId) -> Result<(), NotSent> {
         self.tell(move |actor| actor.stop_providing(module))
     }
 
-    /// Looks for members of a module; [`NetworkEvent::Providers`] with this id follows for certain, within
+    /// Looks for members of a module; [`NetworkEvent::Providers`] with this id always follows, within
     /// [`LOOKUP_TIMEOUT`](crate::network::limits::LOOKUP_TIMEOUT).
     pub fn find_providers(&self, id: u64, module: ModuleId) -> Result<(), NotSent> {
         let slot = self.slot()?;
         self.tell(move |actor| actor.find_providers(id, module, slot))
     }
 
-    /// Where this peer listens, and what it announces: loopback included but last, QUIC before TCP.
+    /// Listening and announced addresses: loopback included but last, QUIC before TCP.
     pub async fn listeners(&self) -> Result<Vec<Multiaddr>, Stopped> {
         self.ask(|actor| actor.addresses()).await
     }
 
-    /// The same in full (`…/p2p/<peer>`): what another peer needs to join.
+    /// The same in full (`…/p2p/<peer>`), as another peer needs them to join.
     pub async fn join_addresses(&self) -> Result<Vec<Multiaddr>, Stopped> {
         let listeners = self.listeners().await?;
         Ok(listeners.iter().map(|address| crate::network::with_peer(address, self.me)).collect())
     }
 
-    /// The peers that are connected and speak our version.
+    /// The connected peers with the same protocol version.
     pub async fn connections(&self) -> Result<Vec<PeerKey>, Stopped> {
         self.ask(|actor| actor.connections()).await
     }
 
-    /// The report of a peer that is alone: connections that failed and why, and what is known of relays, the LAN and whether
-    /// others reach this peer. A line each.
+    /// The report of a peer that is alone, line by line: failed connections with their reasons, and the state of
+    /// relays, the LAN and reachability.
     pub async fn outlook(&self) -> Result<Vec<String>, Stopped> {
         self.ask(|actor| actor.outlook()).await
     }
 
-    /// Where connected peers see this one, and where others come in.
+    /// The observed addresses of this peer, and whether others reach it.
     pub async fn outside(&self) -> Result<Outside, Stopped> {
         self.ask(|actor| actor.outside()).await
     }
@@ -263,7 +261,7 @@ impl NetworkHandle {
         self.counters.read()
     }
 
-    /// Runs this on the network's task; a reply whose asker has gone is of no interest to anybody.
+    /// Runs a job on the network's task. A reply without a receiver is dropped.
     async fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Actor) -> T + Send + 'static) -> Result<T, Stopped> {
         let (reply, answer) = oneshot::channel();
         let command: Command = Box::new(move |actor| drop(reply.send(job(actor))));

@@ -1,7 +1,7 @@
 //! The libp2p swarm and the task that owns it.
 //!
-//! The application holds a [`handle`], which sends commands to the [`actor`]; the actor drives the swarm that [`build`]
-//! made of the parts in [`behaviour`], and answers with [`events`].
+//! The application has a [`handle`], which sends commands to the [`actor`]. The actor drives the swarm, which [`build`]
+//! makes of the parts in [`behaviour`], and sends [`events`].
 
 pub(super) mod actor;
 pub(super) mod behaviour;

@@ -1,8 +1,8 @@
-//! Access control of one peer in a run by invitation: the credentials that it has seen, its access list on the disk, and the
-//! time on its clock. [`admission`](crate::access::admission) has the rules.
+//! Access control of one peer in a run by invitation: the known credentials, the access list on the disk, and the
+//! clock. [`admission`](crate::access::admission) has the rules.
 //!
-//! Shared by the driver, which asks for every peer that it hears; by the store, which asks before it serves a blob; and by
-//! the commands that invite and revoke.
+//! Shared by the driver, which asks about every peer; by the store, before it serves a blob; and by the commands that
+//! invite and revoke.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use crate::peer::manifest::Manifest;
 use crate::protocol::wire::encoding;
 use crate::store::write_file;
 
-/// How long a visitor may stay that a command of this machine has brought.
+/// Life of a visitor's credential, for a command of this machine.
 const VISIT_S: u64 = 24 * 60 * 60;
 
-/// How often a peer may show another credential on topics.
+/// Interval at which a peer may present another credential on topics.
 const CHANGES_S: u64 = 5;
 
 /// Decides which peers may take part.
@@ -42,12 +42,12 @@ struct Book {
     admission: Admission,
     own: Option<Credential>,
     redeemed: Vec<RedeemedInvitation>,
-    /// Who has shown another credential in this span of time, which is numbered.
+    /// Number of the present interval, and the peers that presented another credential in it.
     changed: (u64, BTreeSet<PeerKey>),
 }
 
 impl Book {
-    /// Whether a peer may show another credential than it has shown: once in [`CHANGES_S`] seconds.
+    /// Whether a peer may present another credential: once in [`CHANGES_S`] seconds.
     fn may_change(&mut self, peer: PeerKey, credential: &Credential, now_s: u64) -> bool {
         let window = now_s / CHANGES_S;
         if self.changed.0 != window {
@@ -58,20 +58,19 @@ impl Book {
     }
 }
 
-/// What a notice has told.
+/// The effect of a notice.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AccessChange {
     /// Nothing new.
     Nothing,
-    /// Its author is known by now.
+    /// The author is admitted.
     Admitted,
-    /// Somebody was sent away, which others must hear.
+    /// Access of this peer was revoked, which others must learn.
     Revoked(PeerKey),
-    /// Its author has shown what nobody has given it.
+    /// The author presented a forged credential.
     Forged,
 }
 
-/// Why somebody cannot invite, or send away.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
     #[error("this run is open: any peer that knows an address can join, without an invitation")]
@@ -88,12 +87,12 @@ pub enum AccessError {
     Disk(#[from] crate::store::DiskError),
 }
 
-/// Where a peer keeps the invitation by which it takes part.
+/// The file with a peer's own credential.
 pub fn invitation_file(folder: &Path) -> PathBuf {
     folder.join("invitation")
 }
 
-/// Where a peer keeps what it knows of who was sent away.
+/// The file with a peer's access list.
 pub fn guests_file(folder: &Path) -> PathBuf {
     folder.join("guests")
 }
@@ -107,7 +106,7 @@ fn read_access_list(folder: &Path) -> anyhow::Result<AccessList> {
     }
 }
 
-/// The credential in a folder, whether it still holds or not.
+/// The credential in a folder, valid or not.
 fn read_credential(folder: &Path, run: RunId) -> anyhow::Result<Option<Credential>> {
     let path = invitation_file(folder);
     if !path.exists() {
@@ -121,7 +120,7 @@ fn read_credential(folder: &Path, run: RunId) -> anyhow::Result<Option<Credentia
     }
 }
 
-/// Keeps a credential in a peer's folder.
+/// Stores a credential in a peer's folder.
 pub fn store_credential(folder: &Path, run: RunId, credential: Credential) -> anyhow::Result<()> {
     let token = InvitationToken { run, addresses: Vec::new(), grant: Grant::Credential(credential) };
     write_file(&invitation_file(folder), format!("{}\n", invitation_token::to_text(&token)?).as_bytes())?;
@@ -129,7 +128,7 @@ pub fn store_credential(folder: &Path, run: RunId, credential: Credential) -> an
 }
 
 impl AccessControl {
-    /// The access_control of the peer in a folder; none if its run is open.
+    /// The access control of the peer in a folder; `None` if its run is open.
     pub fn of(
         folder: &Path,
         identity: &Identity,
@@ -140,7 +139,7 @@ impl AccessControl {
         Self::open(folder, identity, invites).map(Arc::new).map(Some)
     }
 
-    /// The same, where it is known whose invitations are the first.
+    /// The same, with the creator known.
     pub(in crate::peer) fn open(
         folder: &Path,
         identity: &Identity,
@@ -159,26 +158,26 @@ impl AccessControl {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        // Each change is whole before anything can fail.
+        // Each change is complete before anything can fail.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a peer may ask and fetch.
+    /// Whether a peer may send requests and fetch blobs.
     pub fn admits(&self, peer: PeerKey) -> bool {
         peer == self.identity.key() || self.book().admission.rank(peer, now_s()).is_some()
     }
 
-    /// Whether a peer may take part: whether what it says to modules counts.
+    /// Whether a peer may take part: whether its messages to modules count.
     pub fn takes_part(&self, peer: PeerKey) -> bool {
         peer == self.identity.key() || self.book().admission.rank(peer, now_s()).is_some_and(|rank| rank >= MEMBER)
     }
 
-    /// What this peer shows; none if it has nothing to show.
+    /// This peer's own credential, if any.
     pub fn own(&self) -> Option<Credential> {
         self.book().own.clone()
     }
 
-    /// Why this peer's own credential does not hold, as far as it knows.
+    /// Why this peer's own credential is not valid, as far as it knows.
     pub fn own_trouble(&self) -> Option<Refusal> {
         let book = self.book();
         match &book.own {
@@ -190,13 +189,13 @@ impl AccessControl {
         }
     }
 
-    /// Passes known, and peers sent away.
+    /// Known credentials, and revoked peers.
     pub fn counts(&self) -> (usize, usize) {
         let book = self.book();
         (book.admission.known(), book.admission.revocations().count())
     }
 
-    /// Somebody is at the door.
+    /// Answers an authentication request.
     pub fn answer(&self, from: PeerKey, request: AuthenticationRequest) -> AuthenticationResponse {
         let mut book = self.book();
         let credential = match request {
@@ -212,13 +211,13 @@ impl AccessControl {
         AuthenticationResponse::Accepted { credential, revocations: book.admission.revocations().cloned().collect() }
     }
 
-    /// What everybody hears who asks and is not invited.
+    /// The answer to a peer without an invitation.
     pub fn turn_away(&self) -> AuthenticationResponse {
         not_invited(&Refusal::None.to_string())
     }
 
-    /// A one-time invitation becomes one that is bound to whoever brings it first. That it is used up is on the disk before
-    /// anybody hears of it; who comes again gets the same.
+    /// Turns a one-time invitation into a credential of the first peer that presents it. The redemption is on the disk
+    /// before the answer; the same peer gets the same credential again.
     fn redeem(&self, book: &mut Book, from: PeerKey, one: &OneTimeInvitation) -> Result<Credential, String> {
         let (run, now) = (book.admission.run(), now_s());
         if one.by != self.identity.key() {
@@ -238,12 +237,12 @@ impl AccessControl {
             None if one.use_until_s <= now => return Err("the invitation has expired unused".to_owned()),
             None => {}
         }
-        // Who was sent away does not come back by what it had before.
+        // A revoked peer must not return by its earlier redemption.
         let issued_s = used.map_or(now, |used| used.at_s);
         let own = book.own.clone().ok_or_else(|| Refusal::NoRight(one.by).to_string())?;
         let until_s = issued_s.saturating_add(one.lasts_s);
         let credential = invite((&self.identity, &own), run, from, one.rank, (issued_s, until_s));
-        // It may have been made with more than its maker may do now.
+        // Its maker may have lost rights since it was made.
         let mut tried = book.admission.clone();
         tried.present(from, credential.clone(), now).map_err(|refusal| refusal.to_string())?;
         if used.is_none() {
@@ -272,11 +271,11 @@ impl AccessControl {
         Ok(write_file(&guests_file(&self.folder), &bytes)?)
     }
 
-    /// What somebody has said on a topic.
+    /// Handles a notice on a topic.
     pub fn hear(&self, author: PeerKey, notice: AccessNotice) -> AccessChange {
         let mut book = self.book();
         match notice {
-            // One peer has no reason to show one after the other, and each takes time to look at.
+            // A peer has no reason to present many credentials, and each takes time to verify.
             AccessNotice::Present { credential, .. } if !book.may_change(author, &credential, now_s()) => {
                 AccessChange::Nothing
             }
@@ -295,7 +294,7 @@ impl AccessControl {
         }
     }
 
-    /// Whom these send away that were not known to be: they are remembered on the disk.
+    /// Learns revocations, and stores them. Returns the newly revoked peers.
     pub fn learn(&self, revocations: Vec<Revocation>) -> Vec<PeerKey> {
         self.take(&mut self.book(), revocations)
     }
@@ -310,7 +309,7 @@ impl AccessControl {
                 Err(reason) => tracing::debug!(of = %of.short(), %reason, "a revocation was refused"),
             }
         }
-        // It counts at once; a disk that is full hears of it with the next one.
+        // It counts at once. If the disk is full, it is stored with the next one.
         if !news.is_empty()
             && let Err(error) = self.keep(&book.admission, &book.redeemed)
         {
@@ -319,7 +318,7 @@ impl AccessControl {
         news
     }
 
-    /// The revocation by which a peer was sent away last, to be said to others.
+    /// The latest revocation of a peer, to tell others.
     pub fn revocation_of(&self, of: PeerKey) -> Option<Revocation> {
         self.book().admission.revocations().filter(|known| known.of == of).max_by_key(|known| known.at_s).cloned()
     }
@@ -333,7 +332,7 @@ impl AccessControl {
         if rank >= own.rank() { Err(AccessError::NoRight(rank)) } else { Ok((book.admission.run(), own)) }
     }
 
-    /// An invitation for one peer, for so long.
+    /// An invitation for one peer, with its validity in seconds.
     pub fn invite(&self, to: PeerKey, rank: u8, lasts_s: u64) -> Result<(RunId, Grant), AccessError> {
         let (run, own) = self.right(rank)?;
         let now = now_s();
@@ -342,7 +341,7 @@ impl AccessControl {
         Ok((run, Grant::Credential(credential)))
     }
 
-    /// An invitation for whoever brings this secret first.
+    /// An invitation for the first peer that presents this secret.
     pub fn invite_once(
         &self,
         secret: [u8; 16],
@@ -357,7 +356,7 @@ impl AccessControl {
         ))
     }
 
-    /// What a command of this machine shows, which has a key of its own for the occasion.
+    /// The authentication request of a command of this machine, which has a temporary key.
     pub fn visitor(&self, key: PeerKey) -> Result<AuthenticationRequest, AccessError> {
         match self.invite(key, VISITOR, VISIT_S)? {
             (_, Grant::Credential(credential)) => Ok(AuthenticationRequest::Present(credential)),
@@ -365,7 +364,7 @@ impl AccessControl {
         }
     }
 
-    /// Sends a peer away, with all whom it has invited.
+    /// Revokes the access of a peer and of all peers that it has invited.
     pub fn send_away(&self, of: PeerKey) -> Result<Revocation, AccessError> {
         let mut book = self.book();
         let credential = book.own.clone().ok_or(AccessError::NotInvited(Refusal::None))?;
@@ -373,7 +372,7 @@ impl AccessControl {
             Some(known) => {
                 credential.rank() == CREATOR_RANK || known.0.iter().any(|above| above.to == self.identity.key())
             }
-            // It may be known to others.
+            // Other peers may know it.
             None => true,
         };
         if !of_mine {
@@ -389,7 +388,7 @@ impl AccessControl {
         Ok(revocation)
     }
 
-    /// Takes a one-time invitation back that this peer has made; whoever has used it is sent away.
+    /// Revokes a one-time invitation that this peer has made, and the access of the peer that has used it.
     pub fn take_back(&self, one: &OneTimeInvitation) -> Result<Option<Revocation>, AccessError> {
         let used = {
             let mut book = self.book();
@@ -412,7 +411,7 @@ fn not_invited(reason: &str) -> AuthenticationResponse {
     ))
 }
 
-/// How long from now, in words of the command line: nothing is for ever.
+/// Seconds from the days of a command line; without days, no expiry.
 pub fn days(days: Option<u32>) -> u64 {
     days.map_or(NO_EXPIRY_S, |days| u64::from(days) * 24 * 60 * 60)
 }

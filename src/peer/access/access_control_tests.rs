@@ -1,4 +1,4 @@
-//! What a access_control remembers, with real keys and files.
+//! Tests of access control with real keys and files.
 
 use crate::access::admission::Refusal;
 use crate::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
@@ -64,12 +64,12 @@ fn a_one_time_invitation_is_whose_it_first_was_whatever_starts_again_meanwhile()
     let (house, [ann, eve]) = (House::new(), [Identity::generate(), Identity::generate()]);
     let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
     let of_ann = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
-    // Each time another process, which has only its disk.
+    // Each time another process, with only its disk.
     let reason = refused(house.creators().answer(eve.key(), AuthenticationRequest::Redeem(one.clone())));
     assert!(reason.starts_with("another peer has used"), "{reason}");
     let again = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone())));
     assert_eq!(again.as_ref(), Some(&of_ann), "she asks again, and gets the same");
-    // Everybody else sees nothing but an invitation for Ann.
+    // All other peers only see an invitation for Ann.
     let elsewhere = house.door("elsewhere", &Identity::generate());
     assert!(!elsewhere.admits(ann.key()));
     welcomed(elsewhere.answer(ann.key(), AuthenticationRequest::Present(of_ann.clone())));
@@ -143,7 +143,7 @@ fn who_was_sent_away_does_not_come_back_by_the_one_time_invitation_that_it_had()
     let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
     let first = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
     let revocation = house.creators().send_away(ann.key()).unwrap();
-    // However much later she asks: what she gets is from before.
+    // However late she asks: her credential is dated before the revocation.
     assert!(first.0[0].issued_s <= revocation.at_s);
     assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one))).contains("was revoked"));
 }
@@ -161,7 +161,7 @@ fn a_pass_that_was_made_up_is_noticed_and_one_peer_shows_few() {
         let another = credential(creators.invite(ann.key(), MEMBER, 1_000 + lasts_s));
         there.hear(ann.key(), notice(&another)) == AccessChange::Admitted
     });
-    // Two spans of time, should one end meanwhile.
+    // Two intervals, in case one ends in between.
     assert!(came.count() <= 2);
     assert!(there.takes_part(ann.key()));
 }

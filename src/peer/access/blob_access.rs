@@ -1,4 +1,4 @@
-//! The store as the network sees it.
+//! The store as the network uses it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,31 +10,31 @@ use crate::peer::access::access_control::AccessControl;
 use crate::pieces::{PieceSet, PieceTree};
 use crate::store::{BlobError, BlobStore, DiskError, Receiving, Served};
 
-/// Takes in what arrives once there is a store, and serves what it has once it is known what of it is private.
+/// Receives blobs once there is a store, and serves blobs once it is known which are private.
 ///
-/// The network comes first: a newcomer's store is made when somebody has answered.
+/// The network starts first: a newcomer's store is created when a peer has answered.
 #[derive(Clone, Default)]
 pub struct StoredBlobs(Arc<Stored>);
 
 #[derive(Default)]
 struct Stored {
     blobs: OnceLock<BlobStore>,
-    /// These stay here, whoever asks.
+    /// Blobs that are never served.
     private: OnceLock<BTreeSet<BlobHash>>,
-    /// Says who may ask, if not everybody.
+    /// Which peers may fetch, in a run by invitation.
     access_control: OnceLock<Option<Arc<AccessControl>>>,
 }
 
 impl StoredBlobs {
-    /// From now on, this is the store.
+    /// Sets the store.
     pub fn take_in(&self, blobs: BlobStore) {
-        // A second one would be the same folder's.
+        // A second one would be of the same folder.
         let _ = self.0.blobs.set(blobs);
     }
 
-    /// From now on, all of it but what is private is served, to whom the access_control lets in if there is one.
+    /// Starts to serve all blobs but the private ones, to admitted peers.
     pub fn serve_all_but(&self, private: BTreeSet<BlobHash>, access_control: Option<Arc<AccessControl>>) {
-        // It is the same whenever a peer of the run starts.
+        // Equal at each start of a peer of the run.
         let _ = self.0.access_control.set(access_control);
         let _ = self.0.private.set(private);
     }
@@ -47,7 +47,7 @@ impl BlobAccess for StoredBlobs {
     fn admits(&self, peer: PeerKey) -> bool {
         match self.0.access_control.get() {
             Some(Some(access_control)) => access_control.admits(peer),
-            // Before it is known, nothing is served.
+            // Before this is known, nothing is served.
             Some(None) | None => true,
         }
     }

@@ -1,4 +1,4 @@
-//! Invitations as people hand them on: one word of text, or a file with it; and how they are made.
+//! Invitation tokens as text or in a file, and their making.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,12 @@ use crate::network::Identity;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::WireError;
 
-/// What every token begins with.
+/// Prefix of every token.
 const BEGINS: &str = "pathswarm-invitation:";
 
-/// Most characters of a token: base64 of 4 KiB, and room for how people break lines.
+/// Limit of a token: base64 of 4 KiB, with space for line breaks.
 const MOST_TEXT_BYTES: u64 = 16 * 1024;
 
-/// Why a text is no invitation.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error("{path}: {error}")]
@@ -35,7 +34,7 @@ pub fn to_text(token: &InvitationToken) -> Result<String, WireError> {
     Ok(format!("{BEGINS}{}", BASE64_URL_SAFE_NO_PAD.encode(encoding::encode(token)?)))
 }
 
-/// A token from that word, or from the file that it is in.
+/// A token from that word, or from a file with it.
 pub fn read(text_or_file: &str) -> Result<InvitationToken, TokenError> {
     if text_or_file.trim_start().starts_with(BEGINS) {
         return from_text(text_or_file);
@@ -51,7 +50,7 @@ pub fn read(text_or_file: &str) -> Result<InvitationToken, TokenError> {
     }
 }
 
-/// A token from that word, however its lines were broken.
+/// A token from that word, ignoring line breaks.
 pub fn from_text(text: &str) -> Result<InvitationToken, TokenError> {
     let word: String = text.split_whitespace().collect();
     let encoded = word.strip_prefix(BEGINS).ok_or(TokenError::Neither)?;
@@ -59,7 +58,7 @@ pub fn from_text(text: &str) -> Result<InvitationToken, TokenError> {
     Ok(encoding::decode(&bytes)?)
 }
 
-/// Invites a peer in the name of whoever has this key and credential.
+/// Makes a credential for a peer, issued by this key and credential.
 pub fn invite(by: (&Identity, &Credential), run: RunId, to: PeerKey, rank: u8, times: (u64, u64)) -> Credential {
     let (identity, credential) = by;
     let (issued_s, until_s) = times;
@@ -68,7 +67,7 @@ pub fn invite(by: (&Identity, &Credential), run: RunId, to: PeerKey, rank: u8, t
     credential.and(invitation)
 }
 
-/// Invites whoever comes first.
+/// Makes an invitation for the first peer that presents the secret.
 pub fn invite_once(by: &Identity, run: RunId, secret: [u8; 16], rank: u8, times: (u64, u64)) -> OneTimeInvitation {
     let (use_until_s, lasts_s) = times;
     let mut one = OneTimeInvitation { by: by.key(), secret, rank, use_until_s, lasts_s, signature: Vec::new() };
@@ -76,7 +75,7 @@ pub fn invite_once(by: &Identity, run: RunId, secret: [u8; 16], rank: u8, times:
     one
 }
 
-/// What nobody guesses: from a key that the system's generator has made, and that nobody keeps.
+/// A random secret: the hash of a new secret key, which is discarded.
 pub fn secret() -> [u8; 16] {
     let hash = blake3::hash(&Identity::generate().sign(b"pathswarm secret"));
     let mut secret = [0; 16];

@@ -1,23 +1,23 @@
-//! Whether an update is its owner's: checked before anybody believes it, wherever it came from.
+//! Signatures of updates and starts, verified before they are trusted, whatever their source.
 
 use crate::names::PeerKey;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Start;
 use crate::protocol::{Response, SignedUpdate};
 
-/// Whether the owner that an update names has signed it.
+/// Whether the owner of an update has signed it.
 pub(in crate::peer) fn signature_holds(signed: &SignedUpdate) -> bool {
     encoding::encode(&signed.update)
         .is_ok_and(|bytes| crate::network::verify(signed.update.owner, &bytes, &signed.signature))
 }
 
-/// Whether a peer has signed that it started so.
+/// Whether a peer has signed this start.
 pub(in crate::peer) fn start_holds(peer: PeerKey, start: &Start) -> bool {
     let signed = Start::signed_bytes(peer, start.incarnation, start.nonce);
     crate::network::verify(peer, &signed, &start.signature)
 }
 
-/// Whether every update in an answer is its owner's.
+/// Whether every update in a response is signed by its owner.
 pub(in crate::peer) fn signatures_hold(response: &Response) -> bool {
     match response {
         Response::Replay(updates) => updates.iter().all(signature_holds),

@@ -1,8 +1,8 @@
-//! The aggregator: outer steps on a thread of its own. It adds contributions up, makes averages of them, and applies averages
-//! to states. [`router`] does the same for the router of a run that shares its text out again.
+//! The aggregator: outer steps on its own thread. It adds contributions, computes averages, and applies averages to
+//! states. [`router`] does the same for the router of a run that reshards.
 //!
-//! It reads states and frames from the store and writes them there. It holds nothing but open sums, so nothing is lost
-//! with it.
+//! It reads states and frames from the store and writes results there. It only holds open sums, so its loss loses no
+//! data.
 
 pub(super) mod router;
 
@@ -27,7 +27,7 @@ use crate::store::{BlobError, BlobStore};
 /// Commands that may wait. The driver sends the next one when the last is answered, so one is enough.
 const MAILBOX: usize = 1;
 
-/// Why the aggregator had to give up: this peer's disk or memory, never another peer's bytes.
+/// Why the aggregator had to stop: this peer's disk or memory, never another peer's bytes.
 #[derive(Debug, thiserror::Error)]
 pub enum AggregateError {
     #[error(transparent)]
@@ -40,28 +40,28 @@ pub enum AggregateError {
     Encode { module: ModuleId, source: crate::compress::EncodeError },
     #[error("module {module}, the router: {reason}")]
     Router { module: ModuleId, reason: String },
-    /// The state does not decode, or the own average does not apply.
+    /// The state does not decode, or the own average cannot be applied.
     #[error("module {module}: {source}")]
     Apply { module: ModuleId, source: step::ApplyError },
 }
 
-/// What there is to do.
+/// Commands.
 #[derive(Debug)]
 pub enum Work {
-    /// What the node wants.
+    /// A command of the node.
     Outer(Outer),
-    /// The state that a module begins with.
+    /// Compute the first state of a module.
     Genesis {
         module: ModuleId,
-        /// What it should come to.
+        /// The expected state.
         state: BlobRef,
     },
 }
 
-/// What came of a command; nothing of one that needs no answer.
+/// The answer to a command; `None` if it needs none.
 pub type Answer = Result<Option<Event>, AggregateError>;
 
-/// Tells the aggregator what to do. The thread ends when the handle is dropped.
+/// The handle of the aggregator. The thread ends when it is dropped.
 #[derive(Debug)]
 pub struct Aggregator {
     work: mpsc::Sender<Work>,
@@ -75,17 +75,17 @@ struct Worker {
     manifest: Arc<Manifest>,
     blobs: BlobStore,
     answers: mpsc::Sender<Answer>,
-    /// Of each level.
+    /// For each level.
     outer: Vec<OuterConfig>,
     counts: Vec<usize>,
-    /// Open sums, and the running norm by which what comes into them is capped.
+    /// Open sums, with the running norm that caps contributions.
     sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
-    /// Where the text is shared out anew.
+    /// In a run that reshards.
     router: Option<RouterRounds>,
 }
 
 impl Aggregator {
-    /// Starts the thread. Answers come out of the receiver, one for each command, in order.
+    /// Starts the thread. The receiver gives one answer for each command, in order.
     pub fn start(blobs: BlobStore, manifest: &Arc<Manifest>) -> std::io::Result<(Self, mpsc::Receiver<Answer>)> {
         let (work, mut mailbox) = mpsc::channel(MAILBOX);
         let (answers, receiver) = mpsc::channel(MAILBOX);
@@ -110,7 +110,7 @@ impl Aggregator {
         Ok((Self { work }, receiver))
     }
 
-    /// Hands over a command. To be called when the one before is answered; then there is room.
+    /// Sends a command. To be called when the one before is answered, so that there is space.
     pub fn begin(&self, work: Work) -> bool {
         self.work.try_send(work).is_ok()
     }
@@ -161,7 +161,7 @@ impl Worker {
                 Ok(None)
             }
             Outer::Accumulate { module, target, blob, .. } => {
-                // Scores have no length.
+                // Scores have no norm.
                 let norm = router.accumulate(target, blob)?.then_some(0);
                 Ok(Some(Event::Accumulated { module, target, blob, norm }))
             }
@@ -201,8 +201,8 @@ impl Worker {
         Onto { module, count: self.count(module), from, paths: portion.paths }
     }
 
-    /// How long the contribution is, which is in the sum now; nothing if it is none. Where nobody knows yet by what to
-    /// cap or clip it, it is only measured.
+    /// Adds a contribution to the sum, and returns its norm; `None` if it is invalid. Without a running norm to cap or
+    /// clip it, it is only measured.
     fn accumulate(
         &mut self,
         module: ModuleId,
@@ -218,7 +218,7 @@ impl Worker {
             return Ok(None);
         }
         let bytes = match self.blobs.get(blob, most) {
-            // Here for another purpose: whoever offers it lies.
+            // The blob is here for another purpose, so the offer is false.
             Err(BlobError::TooLarge { .. }) => None,
             found => found?,
         };
@@ -242,12 +242,12 @@ impl Worker {
         Ok(Some(Event::Fetched { blob: state.hash, found }))
     }
 
-    /// Waits for the disk, unless nobody listens any more.
+    /// Waits for the disk, unless the driver has gone.
     fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
         self.blobs.put_with_retry(bytes, || !self.answers.is_closed())
     }
 
-    /// Nothing if it is not here, or here for another purpose, with another size.
+    /// `None` if it is absent, or here with another size for another purpose.
     fn bytes(&self, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
         match self.blobs.get(blob.hash, blob.bytes) {
             Err(BlobError::TooLarge { .. }) => Ok(None),
@@ -295,7 +295,7 @@ impl Worker {
         Ok(Event::Combined { module, target, average, state })
     }
 
-    /// Whether contributions make this average; nothing if any of it is not here.
+    /// Whether contributions make this average; `None` if a blob is absent.
     fn audit(
         &self,
         (module, from): (ModuleId, Option<BlobRef>),
@@ -317,7 +317,7 @@ impl Worker {
         }
     }
 
-    /// Another's average may be broken: then there is no state, and no error of ours.
+    /// The average of another owner may be invalid. Then there is no state, which is not our error.
     fn apply(
         &self,
         module: ModuleId,

@@ -1,5 +1,5 @@
-//! The outer arithmetic of a run's router, where the text is resharded: what outer gradients and their average are to
-//! another module, the paths' scores of a slice and all of them together are to this one.
+//! The outer step of a run's router, for resharding. Instead of outer gradients and their average, this module has the
+//! paths' scores on the slice, and the set of all scores.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::protocol::wire::message::Counted;
 use crate::routing::resharding::{Atlas, PathScores};
 use crate::store::{BlobError, BlobStore};
 
-/// Keeps nothing but what the open round has heard, and the atlas once it is needed.
+/// Holds the scores of the open round, and the atlas once it is needed.
 pub struct RouterRounds {
     manifest: Arc<Manifest>,
     blobs: BlobStore,
@@ -23,14 +23,14 @@ pub struct RouterRounds {
 }
 
 impl RouterRounds {
-    /// Nothing where the text stays as the run was created with.
+    /// `None` in a run without resharding.
     pub fn new(manifest: Arc<Manifest>, blobs: BlobStore) -> Option<Self> {
         let (module, parts) = (manifest.config.router_module()?, manifest.resharding?);
         let paths = manifest.config.grid().ok()?.path_count();
         Some(Self { manifest, blobs, module, parts, paths, atlas: None, open: None })
     }
 
-    /// Which module this is the arithmetic of.
+    /// The router's module.
     pub fn module(&self) -> ModuleId {
         self.module
     }
@@ -40,14 +40,14 @@ impl RouterRounds {
         self.open = Some((target, BTreeMap::new()));
     }
 
-    /// Whether these are valid scores of one path, and now in the round.
+    /// Adds the scores of one path to the round, and returns whether they are valid.
     pub fn accumulate(&mut self, target: Version, blob: BlobHash) -> Result<bool, AggregateError> {
         let documents = self.parts.slice_documents as usize;
         let Some((_, heard)) = self.open.as_mut().filter(|(open, _)| *open == target) else { return Ok(false) };
         let Some(bytes) = self.blobs.get(blob, PathScores::max_bytes(self.paths, documents))? else { return Ok(false) };
         match PathScores::decode(&bytes, self.paths, documents).map(<[PathScores; 1]>::try_from) {
             Ok(Ok([scores])) => {
-                // A path that has nothing to say says it in the same bytes in every round.
+                // A path without scores sends the same bytes in every round.
                 heard.insert(blob, scores);
                 Ok(true)
             }
@@ -58,8 +58,8 @@ impl RouterRounds {
         }
     }
 
-    /// The scores that a round has heard, and the state that they make. Of a path that stands in it twice the newest count,
-    /// and nobody's for another path.
+    /// The scores of a round, and the state that follows. If a path has several, the newest count, and no path can
+    /// score for another.
     pub fn combine(
         &mut self,
         target: Version,
@@ -80,7 +80,7 @@ impl RouterRounds {
         Ok((average, made))
     }
 
-    /// The scores of one path that a blob holds, if it does; nothing if it is not here.
+    /// The scores of one path in a blob, if valid; `None` if the blob is absent.
     pub fn scores(&self, blob: BlobRef) -> Result<Option<Option<PathScores>>, AggregateError> {
         let documents = self.parts.slice_documents as usize;
         let bytes = match self.blobs.get(blob.hash, blob.bytes) {
@@ -92,7 +92,7 @@ impl RouterRounds {
         Ok(bytes.map(|bytes| scores(bytes).and_then(one)))
     }
 
-    /// Whether the scores of these contributions are those that an update tells; nothing if any of them is not here.
+    /// Whether the scores of these contributions match an update; `None` if a blob is absent.
     pub fn audit(&self, contributions: &[Counted], average: BlobRef) -> Result<Option<bool>, AggregateError> {
         let mut all = BTreeMap::new();
         for counted in contributions {
@@ -109,7 +109,7 @@ impl RouterRounds {
         Ok(Some(BlobRef::of(&told) == average))
     }
 
-    /// The state that scores make of another; nothing if they are none.
+    /// The state that follows from another and scores; `None` if the scores are invalid.
     pub fn apply(&mut self, from: BlobRef, average: &[u8]) -> Result<Option<Vec<u8>>, AggregateError> {
         let (run, module) = (&self.manifest.config, self.module);
         let (width, overlap) = (run.model.width, run.routing.overlap);
@@ -165,7 +165,7 @@ mod tests {
     use crate::protocol::wire::inner_checkpoint::BaseVersion;
     use crate::protocol::wire::message::GENESIS;
 
-    /// A run that shares its text out anew before its second phase, and its trainer.
+    /// A run that reshards before its second phase, and its trainer.
     struct Bench {
         tiny: Tiny,
         manifest: Arc<Manifest>,
@@ -264,7 +264,7 @@ mod tests {
             assert!(purpose != Purpose::Train || sizes.to_vec() == after.sizes);
         }
 
-        // The next phase trains on other text, and has no scores to give.
+        // The next phase trains on other text, and has no scores.
         let state = bench.tiny.blobs.put(&made).unwrap();
         let (on, off) = (bench.train(PathId(0), 1, state).await, bench.train(PathId(0), 1, first).await);
         assert_ne!(on.offers[0].1, off.offers[0].1);

@@ -1,4 +1,4 @@
-//! A client of the swarm: asks and fetches, and serves nothing. It listens nowhere and takes no path.
+//! A client of the swarm. It sends requests and fetches blobs, but serves nothing, does not listen and takes no path.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,10 +11,10 @@ use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::Framed;
 use crate::protocol::{Request, Response};
 
-/// Questions under way at once.
+/// Pending requests in all.
 const AT_ONCE: usize = 16;
 
-/// Of these to one peer: the network takes no more.
+/// Pending requests to one peer: the network's limit.
 const AT_ONCE_OF_ONE: usize = 8;
 
 /// Peers whose addresses are remembered.
@@ -24,21 +24,21 @@ pub(in crate::peer) struct Client {
     pub(in crate::peer) network: NetworkHandle,
     pub(in crate::peer) events: NetworkEvents,
     book: BTreeMap<PeerKey, Vec<Multiaddr>>,
-    /// Whose last question got no answer at all.
+    /// Peers that did not answer the last request at all.
     silent: BTreeSet<PeerKey>,
     next_id: u64,
-    /// What is shown to each before anything else, where the run is by invitation.
+    /// Shown to each peer before anything else, in a run by invitation.
     shown: Option<AuthenticationRequest>,
-    /// Who has seen it.
+    /// Peers that have seen it.
     introduced: BTreeSet<PeerKey>,
 }
 
-/// What was sent for a question.
+/// What was sent for a request.
 #[derive(Clone, Copy)]
 enum Sent {
-    /// What has to be shown first.
+    /// The authentication request that must come first.
     AuthenticationRequest(usize),
-    /// The question itself.
+    /// The request itself.
     Query(usize),
 }
 
@@ -50,7 +50,7 @@ impl Sent {
     }
 }
 
-/// What came of a question: an answer whose signatures hold, or why there is none.
+/// The outcome of a request: a response with valid signatures, or the reason why there is none.
 pub(in crate::peer) type Answer = Result<Response, String>;
 
 impl Client {
@@ -63,7 +63,7 @@ impl Client {
         Self { network, events, book, silent, next_id: 1, shown, introduced }
     }
 
-    /// Remembers where a peer can be found; whether it is a new one.
+    /// Remembers a peer's addresses. Returns whether the peer is new.
     pub(in crate::peer) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) -> bool {
         if peer == self.network.me() || addresses.is_empty() {
             return false;
@@ -80,12 +80,12 @@ impl Client {
         room
     }
 
-    /// Whether nothing at all came to the last question: it is gone, or slow.
+    /// Whether the last request had no response at all: the peer is gone, or slow.
     pub(in crate::peer) fn is_silent(&self, peer: PeerKey) -> bool {
         self.silent.contains(&peer)
     }
 
-    /// Forgets those who were silent, unless all were. Who lives is named by others.
+    /// Forgets silent peers, unless all are. Other peers name those that are alive.
     pub(in crate::peer) fn forget_silent(&mut self) {
         if self.book.keys().any(|peer| !self.silent.contains(peer)) {
             let silent = std::mem::take(&mut self.silent);
@@ -93,7 +93,7 @@ impl Client {
         }
     }
 
-    /// Everybody known.
+    /// All known peers.
     pub(in crate::peer) fn peers(&self) -> Vec<PeerKey> {
         self.book.keys().copied().collect()
     }
@@ -103,7 +103,7 @@ impl Client {
         self.next_id
     }
 
-    /// Asks all of these, some at a time; the answers come in the order of the questions.
+    /// Sends these requests, some at a time. Answers are in the order of the requests.
     pub(in crate::peer) async fn ask_each(&mut self, questions: &[(PeerKey, Request)]) -> Result<Vec<Answer>, Stopped> {
         let mut answers: Vec<Answer> = vec![Err("not asked".to_owned()); questions.len()];
         let mut waiting: VecDeque<usize> = (0..questions.len()).collect();
@@ -131,21 +131,21 @@ impl Client {
                     Err(_) => drop(self.silent.insert(peer)),
                 }
                 if matches!(sent, Sent::AuthenticationRequest(_)) && result.is_ok() {
-                    // Whether it was let in or not: the question is answered, or turned away in words.
+                    // Admitted or not: the request is answered or refused.
                     self.introduced.insert(peer);
                     waiting.push_front(index);
                     continue;
                 }
                 answers[index] = result.map_err(|error| error.to_string()).and_then(|bytes| read(&bytes));
                 if answers[index].is_err() {
-                    // One that has started again knows nobody.
+                    // A peer that has restarted has forgotten us.
                     self.introduced.remove(&peer);
                 }
             }
         }
     }
 
-    /// What has to be shown first, or else the question.
+    /// Sends the authentication request first, if needed, else the request.
     fn send_next(&mut self, index: usize, (to, request): &(PeerKey, Request)) -> Result<(u64, Sent), String> {
         match &self.shown {
             Some(request) if !self.introduced.contains(to) => {
@@ -164,7 +164,7 @@ impl Client {
         Ok(id)
     }
 
-    /// Shows a peer what there is to show, unless it has seen it.
+    /// Presents the credential to a peer that has not seen it.
     async fn introduce(&mut self, to: PeerKey) -> Result<(), Stopped> {
         let Some(request) = self.shown.clone().filter(|_| !self.introduced.contains(&to)) else { return Ok(()) };
         let Ok(wanted) = self.send(to, &request) else { return Ok(()) };
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// Fetches a blob into the store from those of these peers that have it.
+    /// Fetches a blob into the store from the peers that have it.
     pub(in crate::peer) async fn fetch(
         &mut self,
         blob: BlobRef,
@@ -212,7 +212,7 @@ impl Client {
         Ok(Err(reason))
     }
 
-    /// Peers that say in Kademlia that they are members of a module.
+    /// Peers that claim in Kademlia to be members of a module.
     pub(in crate::peer) async fn providers_of(&mut self, module: ModuleId) -> Result<Vec<Provider>, Stopped> {
         let wanted = self.new_id();
         if self.network.find_providers(wanted, module).is_err() {
@@ -227,7 +227,7 @@ impl Client {
     }
 }
 
-/// The next question to a peer that has not too many already.
+/// The next request to a peer below its limit.
 fn next(
     waiting: &mut VecDeque<usize>,
     under_way: &BTreeMap<u64, Sent>,

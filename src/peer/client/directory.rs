@@ -1,4 +1,4 @@
-//! Who holds which module and path: from peer to peer, until there are holders enough.
+//! The directory: which peers hold which module and path. It asks from peer to peer until there are enough holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,30 +9,30 @@ use crate::protocol::limits::{MAX_ADDRESSES, MAX_DIRECTORY};
 use crate::protocol::wire::message::{DirectoryEntry, Stage};
 use crate::protocol::{Request, Response, RunPlan};
 
-/// With so many holders a module is not looked for any further.
+/// Holders of a module after which the search ends.
 const ENOUGH: usize = 3;
 
-/// So many peers of a path are looked for.
+/// Peers searched for a path.
 const ENOUGH_OF_PATH: usize = 2;
 
-/// And so many peers at all, by whoever can ask any of them.
+/// Peers searched at all, for requests that any peer can answer.
 const ENOUGH_PEERS: usize = 4;
 
-/// Peers that are asked for what they know.
+/// Limit of peers that are asked.
 const MAX_ASKED: usize = 1_024;
 
-/// Of a path, so many trainers are remembered.
+/// Trainer states remembered for a path.
 const MAX_TRAINERS: usize = 8;
 
-/// Peers asked between two looks at what is still missing.
+/// Peers asked between two checks of what is missing.
 const WAVE: usize = 16;
 
-/// What has been found out.
+/// The search results.
 #[derive(Default)]
 pub(in crate::peer) struct Directory {
-    /// Where each peer's paths stand, as anybody says.
+    /// The paths of each peer and their phases, by anyone's report.
     paths: BTreeMap<PeerKey, BTreeSet<(PathId, Phase)>>,
-    /// Of paths that are done, what their trainers carry, as anybody says.
+    /// The trainer states of finished paths, by anyone's report.
     trainers: BTreeMap<PathId, BTreeSet<(PeerKey, BlobRef)>>,
     provided: BTreeMap<ModuleId, BTreeSet<PeerKey>>,
     asked: BTreeSet<PeerKey>,
@@ -40,30 +40,30 @@ pub(in crate::peer) struct Directory {
 }
 
 impl Directory {
-    /// How many peers have been asked.
+    /// Number of peers asked.
     pub(in crate::peer) fn asked(&self) -> usize {
         self.asked.len()
     }
 
-    /// Peers that have a path through a module, or say that they provide it; those that did not answer come last.
+    /// Peers with a path through a module, or that provide it; peers that did not answer come last.
     pub(in crate::peer) fn holders(&self, plan: &RunPlan, module: ModuleId) -> Vec<PeerKey> {
         let leased = self.leasing(|path, phase| plan.needs(path, phase, module));
         let provided = self.provided.get(&module).into_iter().flatten().copied();
         self.answering_first(leased.chain(provided))
     }
 
-    /// Peers that hold a path of the grid now; those that did not answer come last.
+    /// Peers that hold a path of the grid now; peers that did not answer come last.
     pub(in crate::peer) fn holders_of_path(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
         self.answering_first(self.leasing(|held, phase| plan.path_at(held, phase) == path))
     }
 
-    /// Of a path that is done, who has its trainer.
+    /// Holders of the trainer state of a finished path.
     pub(in crate::peer) fn trainers(&self, path: PathId) -> Vec<(PeerKey, BlobRef)> {
         self.trainers.get(&path).into_iter().flatten().copied().collect()
     }
 
-    /// Peers that can play a path of the grid: those that hold it now, then others that have all of its modules; those that
-    /// did not answer come last.
+    /// Peers that can run a path of the grid: its present holders, then others with all of its modules; peers that did
+    /// not answer come last.
     pub(in crate::peer) fn peers_for_path(&self, plan: &RunPlan, path: PathId) -> Vec<PeerKey> {
         let mut found = self.holders_of_path(plan, path);
         let of_each = plan.slots.grid().modules_of(path).into_iter().map(|module| self.holders(plan, module));
@@ -93,7 +93,7 @@ impl Directory {
         self.asked.difference(&self.silent).copied()
     }
 
-    /// Whether some module has no holder, or fewer than it takes to compare.
+    /// Whether a module has fewer than `enough` holders.
     fn lacking(&self, plan: &RunPlan, modules: &[ModuleId], enough: usize) -> Vec<ModuleId> {
         let count = |module: &ModuleId| {
             self.holders(plan, *module).iter().filter(|holder| !self.silent.contains(holder)).count()
@@ -101,7 +101,7 @@ impl Directory {
         modules.iter().filter(|module| count(module) < enough).copied().collect()
     }
 
-    /// Begins again: a peer that was silent, or held nothing, may have changed, and paths go on to other modules.
+    /// Starts the search again: a silent peer may answer now, and paths are drawn again.
     pub(in crate::peer) fn begin_again(&mut self) {
         self.asked.clear();
         self.silent.clear();
@@ -109,8 +109,8 @@ impl Directory {
         self.trainers.clear();
     }
 
-    /// Asks from peer to peer until each of these paths has somebody who can play it, or nobody is left; some peers at all
-    /// in any case.
+    /// Asks from peer to peer until each of these paths has a peer that can run it, or no peer is left; in any case
+    /// finds some peers.
     pub(in crate::peer) async fn search_paths(
         &mut self,
         client: &mut Client,
@@ -132,8 +132,8 @@ impl Directory {
         if missing.is_empty() { Ok(()) } else { self.search(client, plan, &Vec::from_iter(missing)).await }
     }
 
-    /// Asks from peer to peer until these modules have enough holders, or nobody is left; then Kademlia for those that
-    /// have none.
+    /// Asks from peer to peer until these modules have enough holders, or no peer is left; then asks Kademlia for those
+    /// without.
     pub(in crate::peer) async fn search(
         &mut self,
         client: &mut Client,
@@ -179,7 +179,7 @@ impl Directory {
         Ok(())
     }
 
-    /// What one peer says about others costs a question each if it is not true.
+    /// Adds reports about other peers. A false one costs a request.
     fn take_in(&mut self, client: &mut Client, plan: &RunPlan, entries: Vec<DirectoryEntry>) {
         for entry in entries.into_iter().take(MAX_DIRECTORY) {
             let addresses = entry.addresses.iter().take(MAX_ADDRESSES).filter_map(|address| address.parse().ok());

@@ -1,4 +1,4 @@
-//! Where modules stand, as their holders say and their owners have signed.
+//! The heads of modules, as reported by holders and signed by owners.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use crate::protocol::{Request, Response, RunPlan, check_chain};
 /// Holders of a module whose heads are compared.
 const COMPARED: usize = 4;
 
-/// So often that many more are asked.
+/// Rounds of asking that many more.
 const WAVES: usize = 8;
 
-/// Of each module, where several of its holders stand, best first; `reasons` has what went wrong last with a module.
+/// For each module, the heads of several holders, best first. `reasons` gets the last error of a module.
 pub(in crate::peer) async fn heads(
     client: &mut Client,
     directory: &Directory,
@@ -28,7 +28,7 @@ pub(in crate::peer) async fn heads(
     let mut heads: BTreeMap<ModuleId, Vec<(Head, PeerKey)>> = BTreeMap::new();
     let holders: BTreeMap<ModuleId, Vec<PeerKey>> =
         modules.iter().map(|module| (*module, directory.holders(plan, *module))).collect();
-    // Whoever says that somebody else holds a module may be wrong: the next ones are asked until somebody does.
+    // Reports of holders may be wrong, so further ones are asked.
     for wave in 0..WAVES {
         let mut questions = Vec::new();
         for (module, holders) in holders.iter().filter(|(module, _)| !heads.contains_key(module)) {
@@ -51,12 +51,12 @@ pub(in crate::peer) async fn heads(
     Ok(heads)
 }
 
-/// Puts the head first that goes on where chains meet: in one chain that is the newest.
+/// Puts the best head first: the one that wins where chains meet, which within one chain is the newest.
 pub(in crate::peer) fn best_first<T>(candidates: &mut [(Head, T)]) {
     candidates.sort_by(|(a, _), (b, _)| b.weight.cmp(&a.weight).then_with(|| a.update.cmp(&b.update)));
 }
 
-/// The head that an answer attests, if an honest peer could have given it.
+/// The head that a response attests, if an honest peer could have given it.
 fn attested(plan: &RunPlan, module: ModuleId, answer: Answer) -> Result<Head, String> {
     let Response::Snapshot(updates) = answer? else { return Err("it sent an unexpected answer".to_owned()) };
     let genesis = plan.genesis.get(&module).map(|state| Chain::genesis(*state)).ok_or("the run has no such module")?;

@@ -8,16 +8,16 @@ use crate::names::{BlobHash, BlobRef};
 use crate::network::{BlobAccess, BlobSink, BlobSource};
 use crate::pieces::{PieceSet, PieceTree, piece_count};
 
-/// No blob that is asked for has more bytes: they are text and tables, and states of modules.
+/// Limit of a blob: text, tables, and states of modules.
 const MOST_BYTES: u64 = 1 << 32;
 
-/// What has been fetched and not yet been taken.
+/// Fetched blobs that have not been taken.
 #[derive(Clone, Default)]
 pub(in crate::peer) struct MemoryBlobs(Arc<Mutex<BTreeMap<BlobHash, Vec<u8>>>>);
 
 impl MemoryBlobs {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<BlobHash, Vec<u8>>> {
-        // A blob is put in whole or not at all.
+        // A blob is stored completely or not at all.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -31,12 +31,12 @@ impl MemoryBlobs {
         self.lock().retain(|hash, _| hashes.contains(hash));
     }
 
-    /// Puts a checked blob back.
+    /// Stores a verified blob again.
     pub fn put(&self, hash: BlobHash, bytes: Vec<u8>) {
         self.lock().insert(hash, bytes);
     }
 
-    /// Takes a blob out.
+    /// Removes and returns a blob.
     pub fn take(&self, hash: BlobHash) -> Option<Vec<u8>> {
         self.lock().remove(&hash)
     }
@@ -44,7 +44,7 @@ impl MemoryBlobs {
 
 impl BlobAccess for MemoryBlobs {
     fn open(&self, _: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>> {
-        // A visitor serves nothing.
+        // A client serves nothing.
         Ok(None)
     }
 
@@ -64,7 +64,7 @@ struct Sink {
 
 impl Sink {
     fn arrived(&self) -> MutexGuard<'_, BTreeMap<u32, Vec<u8>>> {
-        // A piece is put in whole or not at all.
+        // A piece is stored completely or not at all.
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

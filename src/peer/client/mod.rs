@@ -1,9 +1,9 @@
-//! The client of a swarm: it asks and fetches, and serves nothing. It listens nowhere, takes no path, and has a key of its
-//! own for each visit.
+//! The client of a swarm: it sends requests and fetches blobs, and serves nothing. It does not listen, takes no path,
+//! and has a new key for each visit.
 //!
-//! [`visit`] connects to an address and gets the run's manifest and a [`connection`]; a [`directory`] leads from peer to
-//! peer, [`heads`] says where modules stand, [`memory_blobs`] holds what was fetched. [`swarm`] has all of these together,
-//! for [collecting](crate::peer::collect) a run and for [asking](crate::peer::inference::client) it about text.
+//! [`visit`] connects to an address and gets the run's manifest and a [`connection`]. A [`directory`] finds holders
+//! from peer to peer, [`heads`] finds the versions of modules, [`memory_blobs`] holds fetched blobs. [`swarm`] combines
+//! these for [collecting](crate::peer::collect) a run and for [inference](crate::peer::inference::client).
 
 pub(super) mod connection;
 pub(super) mod directory;
@@ -19,7 +19,6 @@ use crate::peer::access::access_control::{AccessControl, AccessError};
 use crate::peer::client::connection::Client;
 use crate::peer::join::{JoinError, fetch_manifest};
 
-/// Why a swarm could not be visited.
 #[derive(Debug, thiserror::Error)]
 pub enum VisitError {
     #[error("no address was given")]
@@ -34,12 +33,12 @@ pub enum VisitError {
     Stopped(#[from] Stopped),
 }
 
-/// Where a swarm is entered, and in whose name, if it is by invitation.
+/// Where to enter a swarm, and the sponsor in a run by invitation.
 #[derive(Clone, Copy)]
 pub struct Entrance<'a> {
     /// Addresses of its peers.
     pub addresses: &'a [Multiaddr],
-    /// A peer of this machine that takes part in it.
+    /// A peer of this machine that takes part in the run.
     pub sponsor: Option<&'a AccessControl>,
 }
 
@@ -55,18 +54,17 @@ impl<'a> From<&'a Multiaddr> for Entrance<'a> {
     }
 }
 
-/// A run, seen from outside.
+/// A run, as a client has entered it.
 pub(super) struct Visit {
-    /// Asks and fetches.
     pub client: Client,
-    /// Who answered first.
+    /// The peer that answered first.
     pub contact: PeerKey,
     pub address: Multiaddr,
     /// The manifest's bytes.
     pub manifest: Vec<u8>,
 }
 
-/// Goes to the first of these addresses that answers. What is fetched goes to `blobs`.
+/// Connects to the first address that answers. Fetched blobs go to `blobs`.
 pub(super) async fn visit(entrance: Entrance<'_>, blobs: Arc<dyn BlobAccess>) -> Result<Visit, VisitError> {
     let identity = Identity::generate();
     let shown = entrance.sponsor.map(|sponsor| sponsor.visitor(identity.key())).transpose()?;

@@ -1,7 +1,6 @@
-//! A run as a client sees it: its manifest, a directory of its peers, and the blobs that they send, in memory.
+//! A run as a client sees it: its manifest, a directory of its peers, and fetched blobs in memory.
 //!
-//! Collecting a run and asking it about text both use [`SwarmClient`]: neither walks from peer to peer, tries the next
-//! holder or fetches by itself.
+//! Collecting a run and inference both use [`SwarmClient`], so neither searches peers or fetches by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,22 +17,21 @@ use crate::peer::manifest::Manifest;
 use crate::protocol::RunPlan;
 use crate::protocol::wire::message::Head;
 
-/// How often the peers are asked for a part of the run that each of them has.
+/// Attempts to fetch a part of the run that every peer has.
 const ATTEMPTS: usize = 3;
 
-/// Peers that are asked for a path's text, besides those of the path and the first contact.
+/// Further peers asked for a path's text, besides those of the path and the first contact.
 const OTHERS: usize = 4;
 
-/// Asks a run's peers and fetches from them.
 pub(in crate::peer) struct SwarmClient {
     pub connection: Client,
     pub directory: Directory,
     pub manifest: Manifest,
     pub manifest_bytes: Vec<u8>,
-    /// Of a run of many paths, the shard table's bytes.
+    /// In a run of many paths, the shard table's bytes.
     pub shard_table: Option<Vec<u8>>,
     pub plan: RunPlan,
-    /// What was fetched and not taken.
+    /// Fetched blobs that have not been taken.
     pub blobs: MemoryBlobs,
     /// The peer that answered first, and its address.
     pub contact: (PeerKey, Multiaddr),
@@ -58,28 +56,28 @@ impl SwarmClient {
         Ok(Self { connection, directory, manifest, manifest_bytes, shard_table, plan, blobs, contact })
     }
 
-    /// Something that every peer of the run has.
+    /// A blob that every peer of the run has.
     pub async fn part(&mut self, blob: BlobRef, what: &'static str) -> Result<Vec<u8>, VisitError> {
         let from: Vec<PeerKey> = std::iter::once(self.contact.0).chain(self.directory.answering()).collect();
         part(&mut self.connection, &self.blobs, blob, what, &from).await
     }
 
-    /// The bytes of a blob, from those of these peers that have it, unless they are in memory; why not, if no peer sends it.
+    /// The bytes of a blob, from memory or from those of these peers that have it; else the last reason.
     pub async fn fetch(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<Vec<u8>, String>, Stopped> {
         fetch(&mut self.connection, &self.blobs, blob, from).await
     }
 
-    /// Looks for holders of these modules.
+    /// Searches holders of these modules.
     pub async fn search(&mut self, modules: &[ModuleId]) -> Result<(), Stopped> {
         self.directory.search(&mut self.connection, &self.plan, modules).await
     }
 
-    /// Looks for peers that can run these paths.
+    /// Searches peers that can run these paths.
     pub async fn search_paths(&mut self, paths: &BTreeSet<PathId>) -> Result<(), Stopped> {
         self.directory.search_paths(&mut self.connection, &self.plan, paths).await
     }
 
-    /// Where the holders of these modules stand, as owners have signed it, best first.
+    /// The heads of these modules at their holders, signed by owners, best first.
     pub async fn heads(
         &mut self,
         modules: &[ModuleId],
@@ -88,7 +86,7 @@ impl SwarmClient {
         heads(&mut self.connection, &self.directory, &self.plan, modules, reasons).await
     }
 
-    /// The first of these states that its holder sends and that is accepted, with its holder; or what went wrong last.
+    /// The first of these states that its holder sends and `accept` accepts, with its holder; else the last reason.
     pub async fn newest<T, E: From<Stopped>>(
         &mut self,
         candidates: &[(Head, PeerKey)],
@@ -108,7 +106,7 @@ impl SwarmClient {
         Ok(Err(last))
     }
 
-    /// The first of a finished path's trainer states that is sent and accepted.
+    /// The first trainer state of a finished path that is sent and accepted.
     pub async fn trainer<T, E: From<Stopped>>(
         &mut self,
         path: PathId,
@@ -126,7 +124,7 @@ impl SwarmClient {
         Ok(None)
     }
 
-    /// The test text of a path: from the peers of the path first, then from others, since the run's creator has all of it.
+    /// The test text of a path: from the peers of the path, then from others, since the run's creator has all of it.
     pub async fn test_text(&mut self, path: PathId) -> Result<Option<Vec<u8>>, Stopped> {
         self.search_paths(&BTreeSet::from([path])).await?;
         let mut from = self.directory.peers_for_path(&self.plan, path);

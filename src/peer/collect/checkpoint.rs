@@ -1,4 +1,5 @@
-//! One path as it stands: of a collected run, or in the folders of peers that have stopped, without the rest of its run.
+//! One path at its present state: from a collected run, or from the folders of stopped peers, without the rest of the
+//! run.
 
 use std::path::PathBuf;
 
@@ -12,7 +13,7 @@ use crate::peer::collect::{CollectError, no_path};
 use crate::peer::manifest::{Manifest, ManifestError};
 use crate::text::Tokenizer;
 
-/// A path, or its ancestor, and what its tokens mean.
+/// A path, or its ancestor, with its tokenizer.
 pub struct Checkpoint {
     pub config: RunConfig,
     pub tokenizer: Tokenizer,
@@ -21,7 +22,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Of a collected run; the ancestor if no path is named.
+    /// From a collected run; the ancestor if no path is named.
     pub fn of_collected(collected: &Collected, path: Option<PathId>) -> Result<Self, CollectError> {
         let levels = match path {
             None => collected.ancestor().to_vec(),
@@ -34,7 +35,7 @@ impl Checkpoint {
         Ok(Self { config: collected.manifest().config.clone(), tokenizer, levels })
     }
 
-    /// As the newest states of a path's modules in these folders make it; the ancestor if no path is named.
+    /// From the newest states of a path's modules in these folders; the ancestor if no path is named.
     pub fn in_stores(folders: &[PathBuf], path: Option<PathId>) -> Result<Self, CollectError> {
         let first = folders.first().ok_or(CollectError::PartInNoFolder("the run"))?;
         let bytes = manifest_of(first)?;

@@ -1,7 +1,7 @@
-//! Bringing a whole run together: the newest version of every module that can be reached, in one folder.
+//! Collecting a run: the newest reachable version of every module, in one folder.
 //!
-//! [`collect_from_swarm`] asks peers over the network, [`collect_from_stores`] reads the folders of peers that have
-//! stopped. Both write a [`collected`](crate::peer::collected) folder, whole or not at all. [`Checkpoint`] is one path alone.
+//! [`collect_from_swarm`] asks peers over the network, [`collect_from_stores`] reads the folders of stopped peers. Both
+//! write a [`collected`](crate::peer::collected) folder atomically. [`Checkpoint`] is a single path.
 
 mod checkpoint;
 mod stores;
@@ -29,7 +29,7 @@ use crate::protocol::wire::encoding::WireError;
 use crate::store::{BlobError, DiskError, OpenError};
 use crate::text::TokenizerError;
 
-/// Why a run could not be collected. Nothing is left half written.
+/// Why a run could not be collected. No partial result remains.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     #[error(transparent)]

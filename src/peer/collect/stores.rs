@@ -1,4 +1,4 @@
-//! Collecting from the stores of peers that have stopped, on this disk. Nothing in them is changed.
+//! Collecting from the stores of stopped peers on this disk, which stay unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -60,9 +60,9 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
 
 pub(super) struct Stores {
     readers: Vec<StoreReader>,
-    /// Of each module, newest first, with the reader that has it.
+    /// For each module, newest first, with the reader that has it.
     heads: BTreeMap<ModuleId, Vec<(Head, usize)>>,
-    /// What the trainers of paths carry, those of who only stands by a path after its holders'.
+    /// Trainer states of paths; those of standbys come after those of holders.
     trainers: BTreeSet<(PathId, bool, BlobRef)>,
 }
 
@@ -79,13 +79,13 @@ impl Stores {
         Ok(Self { readers, heads: BTreeMap::new(), trainers: BTreeSet::new() })
     }
 
-    /// Looks where the journals say that modules stand.
+    /// Reads the heads of modules from the journals.
     pub fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
         for (index, (folder, reader)) in folders.iter().zip(&self.readers).enumerate() {
             let records = reader.records().iter().map(|bytes| encoding::decode::<Record>(bytes));
             let records: Result<Vec<Record>, _> = records.collect();
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
-            // Whose store it is makes no difference to the chains in it.
+            // The chains do not depend on the key of the store's peer.
             let node = Node::restore(PeerKey([0; 32]), plan.clone(), records);
             let trainer = |path| Some((path, !node.holds(path), node.trainer(path)?));
             self.trainers.extend(node.paths().into_iter().filter_map(trainer));
@@ -106,7 +106,7 @@ impl Stores {
         Ok(None)
     }
 
-    /// States of a module, newest first, that are on some disk as they were written there.
+    /// The states of a module that some disk has undamaged, newest first.
     pub fn states(&self, module: ModuleId) -> impl Iterator<Item = Result<(Vec<u8>, Head), CollectError>> {
         let candidates = self.heads.get(&module).into_iter().flatten();
         candidates.filter_map(|(head, reader)| {
@@ -120,7 +120,7 @@ impl Stores {
     }
 }
 
-/// A blob that has changed on one disk may be whole on another.
+/// A blob that is damaged on one disk may be intact on another.
 fn present(read: Result<Option<Vec<u8>>, BlobError>) -> Result<Option<Vec<u8>>, CollectError> {
     match read {
         Err(error @ (BlobError::Changed { .. } | BlobError::TooLarge { .. })) => {
@@ -131,7 +131,7 @@ fn present(read: Result<Option<Vec<u8>>, BlobError>) -> Result<Option<Vec<u8>>, 
     }
 }
 
-/// The peers' folders that a path names: itself, or those in it.
+/// The peers' folders for a given folder: itself, or its subfolders.
 pub fn peers_below(folder: &Path) -> Vec<PathBuf> {
     let is_peer = |folder: &Path| store_folder(folder).join("run").is_file();
     let present = present_folder(folder);
@@ -145,7 +145,7 @@ pub fn peers_below(folder: &Path) -> Vec<PathBuf> {
     peers
 }
 
-/// The manifest of a peer's run, which lies in its folder or in the one above, as `manifest.json`.
+/// The manifest of a peer's run, `manifest.json` in its folder or in the one above.
 pub fn manifest_of(folder: &Path) -> Result<Vec<u8>, CollectError> {
     let run = StoreReader::open(&store_folder(folder))?.run();
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
@@ -232,7 +232,7 @@ mod tests {
         fs::write(&file, &bytes).unwrap();
         let error = Collected::open(&target).unwrap().levels_of(PathId(0)).unwrap_err().to_string();
         assert!(error.contains("best/0.safetensors: its parameters have hash"), "{error}");
-        // It is one of ours, and may be replaced.
+        // It is a collected run, and may be replaced.
         collect_from_stores(&tiny.manifest, &[a], &target).unwrap();
     }
 

@@ -1,4 +1,4 @@
-//! Collecting from a swarm that runs: who holds what, the newest attested state of each module, and its bytes.
+//! Collecting from a running swarm: the holders, the newest attested state of each module, and its bytes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,35 +11,33 @@ use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
 use crate::protocol::wire::message::Head;
 
-/// Rounds through the modules that are missing: the swarm goes on while its states are fetched.
+/// Rounds over the missing modules, since the swarm continues while states are fetched.
 const ROUNDS: usize = 6;
 
-/// Between two rounds.
+/// Time between two rounds.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How it is going, for whoever watches.
+/// Progress reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The manifest is here.
+    /// The manifest has arrived.
     Run {
         name: String,
-        /// Modules to fetch.
+        /// Number of modules to fetch.
         modules: usize,
     },
-    /// A module is here: how many of them are now.
+    /// A module has arrived.
     Module {
         module: ModuleId,
-        /// At which version.
         version: Version,
-        /// From whom.
         from: PeerKey,
-        /// Modules so far.
+        /// Number of modules so far.
         done: usize,
     },
 }
 
-/// Joins the network as a client, by the first of these addresses that answers, and writes the newest version of every
-/// module to `target`.
+/// Joins the network as a client by the first address that answers, and writes the newest version of every module to
+/// `target`.
 pub async fn collect_from_swarm(
     entrance: impl Into<Entrance<'_>>,
     target: &Path,
@@ -73,7 +71,7 @@ impl Collecting {
         let paths = self.client.plan.slots.grid().paths();
         let Self { client, writer } = &mut self;
         for path in paths {
-            // What a path that is done counts as, where that is not what its modules have in the end.
+            // The own parameters of a finished path, if they differ from those of its modules.
             if writer.manifest.config.paths_end_apart() {
                 let put = |_, bytes: Vec<u8>| Ok::<_, CollectError>(writer.put_best(path, &bytes)?.then_some(()));
                 client.trainer(path, put).await?;

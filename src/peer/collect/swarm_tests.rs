@@ -1,4 +1,4 @@
-//! Collecting from real peers on loopback.
+//! Tests of collecting from real peers on loopback.
 
 use std::path::Path;
 use std::sync::Arc;

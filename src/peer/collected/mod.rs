@@ -1,19 +1,19 @@
-//! A whole run in one folder, to be evaluated and sampled without a swarm.
+//! A whole run in one folder, for evaluation and generation without a swarm.
 //!
 //! ```text
 //! manifest.json                  the manifest's exact bytes: their BLAKE3 is the run's id
 //! tokenizer.json                 as the manifest names it
 //! router                         as the manifest names it
-//! router-state                   the router by then, if the text is shared out anew
+//! router-state                   the latest router, in a run that reshards
 //! ancestor.safetensors           as the manifest names it
-//! modules/0.1.safetensors        parameters of module (0, 1); notes: run, module, version, state, parameters
-//! best/3.safetensors             what path 3 was best with, if that was before the end, or its own copy, where it keeps what it
-//!                                has not sent; notes: run, path, before_phase, parameters
+//! modules/0.1.safetensors        parameters of module (0, 1); metadata: run, module, version, state, parameters
+//! best/3.safetensors             own parameters of path 3, if it was best before the end, or keeps unsent changes;
+//!                                metadata: run, path, before_phase, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
 //! shards/table                   as the manifest names it, if it does
 //! ```
 //!
-//! [`writing`] makes such a folder; [`Local`](crate::peer::inference::client::Local) plays its paths.
+//! [`writing`] makes such a folder; [`Local`](crate::peer::inference::client::Local) runs its paths.
 
 #[cfg(test)]
 mod tests;
@@ -36,16 +36,16 @@ use crate::text::{IdsWriter, TokenSet, Tokenizer, TokenizerError, TokensError};
 pub(super) const MANIFEST: &str = "manifest.json";
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 pub(super) const ROUTER: &str = "router";
-/// The router as a module, where the text is shared out anew.
+/// The state of the router, in a run that reshards.
 pub(super) const ROUTER_STATE: &str = "router-state";
 pub(super) const ANCESTOR: &str = "ancestor.safetensors";
 pub(super) const MODULES: &str = "modules";
-/// Where paths count as what they were best with.
+/// Own parameters of paths.
 pub(super) const BEST: &str = "best";
 pub(super) const SHARDS: &str = "shards";
 pub(super) const SHARD_TABLE: &str = "shards/table";
 
-/// Most bytes of a safetensors header that are read.
+/// Limit of a safetensors header.
 const MAX_HEADER_BYTES: u64 = 4 << 20;
 
 pub(super) fn module_file(module: ModuleId) -> String {
@@ -60,7 +60,6 @@ pub(super) fn test_file(path: PathId) -> String {
     format!("{SHARDS}/test-{path}.tokens")
 }
 
-/// Why a folder is not a collected run, or not a whole one.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectedError {
     #[error("{} is not a collected run: it has no {MANIFEST}", .0.display())]
@@ -85,19 +84,19 @@ pub enum CollectedError {
     Tokens { path: PathBuf, source: TokensError },
 }
 
-/// A module as it was collected.
+/// A collected module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectedModule {
-    /// How many updates it has had.
+    /// Number of updates.
     pub version: Version,
-    /// BLAKE3 of its whole state, momentum included, as the swarm attests it.
+    /// BLAKE3 of its whole state with momentum, as the swarm attests it.
     pub state: BlobHash,
     /// BLAKE3 of its parameters alone, as `pathswarm status` shows it.
     pub parameters: BlobHash,
 }
 
-/// An open folder. Everything that the manifest names by hash has been checked; a module's parameters are, against the
-/// hash in their own file, when they are read.
+/// An open folder. Everything that the manifest names by hash has been checked. A module's parameters are checked
+/// against the hash in their own file when they are read.
 pub struct Collected {
     folder: PathBuf,
     run: RunId,
@@ -107,15 +106,12 @@ pub struct Collected {
     router: Router,
     ancestor: Vec<Vec<f32>>,
     modules: BTreeMap<ModuleId, CollectedModule>,
-    /// Of paths that were best before the end, or keep what they have not sent, the hash of their parameters.
+    /// For paths with own parameters, the hash of these.
     best: BTreeMap<PathId, BlobHash>,
 }
 
 impl Collected {
     /// Opens a folder and checks it.
-    ///
-    /// # Errors
-    /// Names the file that is missing or does not match the manifest.
     pub fn open(folder: &Path) -> Result<Self, CollectedError> {
         let (mut manifest, run) = read_manifest(folder)?;
         let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };
@@ -154,32 +150,26 @@ impl Collected {
         Ok(Self { folder: folder.to_owned(), run, manifest, grid, tokenizer, router, ancestor, modules, best })
     }
 
-    /// Where it is.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The run's id.
     pub fn run(&self) -> RunId {
         self.run
     }
 
-    /// The run's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The run's grid.
     pub fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// The run's tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    /// The rule that sends text to its path.
     pub fn router(&self) -> &Router {
         &self.router
     }
@@ -189,7 +179,7 @@ impl Collected {
         &self.ancestor
     }
 
-    /// The same, in the order of one level that holds all of them.
+    /// The same, in the order of one level with all parameters.
     pub fn whole_ancestor(&self) -> Result<Vec<f32>, CollectedError> {
         let run = self.manifest.config.undivided();
         let file = read_named(&self.folder, ANCESTOR, self.manifest.ancestor)?;
@@ -201,12 +191,12 @@ impl Collected {
         &self.modules
     }
 
-    /// The hash of a path's own parameters, if it counts as those.
+    /// The hash of a path's own parameters, if it has any.
     pub fn best(&self, path: PathId) -> Option<BlobHash> {
         self.best.get(&path).copied()
     }
 
-    /// A path's parameters, level by level: its own, or what its modules have.
+    /// A path's parameters, level by level: its own, or those of its modules.
     pub fn levels_of(&self, path: PathId) -> Result<Vec<Vec<f32>>, CollectedError> {
         let Some(expected) = self.best(path) else {
             return self.grid.modules_of(path).into_iter().map(|module| self.parameters_of(module)).collect();
@@ -225,7 +215,6 @@ impl Collected {
         }
     }
 
-    /// A module's parameters.
     pub fn parameters_of(&self, module: ModuleId) -> Result<Vec<f32>, CollectedError> {
         let path = self.folder.join(module_file(module));
         let wrong = |reason: String| CollectedError::Module { path: path.clone(), reason };
@@ -242,7 +231,7 @@ impl Collected {
         Ok(parameters)
     }
 
-    /// The test text that the router sends to a path; nothing if it is not in the folder.
+    /// The test text that the router sends to a path; `None` if it is not in the folder.
     pub fn test_text(&self, path: PathId) -> Result<Option<TokenSet>, CollectedError> {
         let name = test_file(path);
         let bytes = match read_named(&self.folder, &name, self.manifest.shard(path).test) {
@@ -265,12 +254,12 @@ pub(super) fn hash_of(parameters: &[f32]) -> BlobHash {
     BlobHash(*hasher.finalize().as_bytes())
 }
 
-/// What stands behind a state of a run's router.
+/// The checksum after a state of a run's router.
 pub(super) fn seal_of(run: RunId, state: &[u8]) -> [u8; 32] {
     *blake3::Hasher::new().update(&run.0).update(state).finalize().as_bytes()
 }
 
-/// The router as it was when the run was collected; nothing where it stays as the run was created with.
+/// The router when the run was collected; `None` in a run without resharding.
 fn read_router_state(folder: &Path, run: RunId, manifest: &Manifest) -> Result<Option<RouterState>, CollectedError> {
     let Some(module) = manifest.config.router_module() else { return Ok(None) };
     let path = folder.join(ROUTER_STATE);
@@ -307,7 +296,7 @@ fn read_named(folder: &Path, name: &str, blob: BlobRef) -> Result<Vec<u8>, Colle
     Ok(bytes)
 }
 
-/// The size is looked at before anything is read.
+/// The size is checked before anything is read.
 fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, CollectedError> {
     let (mut file, bytes) = open_file(path)?;
     if bytes > most {
@@ -331,7 +320,7 @@ fn open_file(path: &Path) -> Result<(File, u64), CollectedError> {
     })
 }
 
-/// What a module's file says of itself: its header alone is read.
+/// The metadata of a module's file. Reads only the header.
 fn read_about(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedModule, CollectedError> {
     let path = folder.join(module_file(module));
     let wrong = |reason: &str| CollectedError::Module { path: path.clone(), reason: reason.to_owned() };
@@ -345,7 +334,7 @@ fn read_about(folder: &Path, run: RunId, module: ModuleId) -> Result<CollectedMo
     Ok(CollectedModule { version: Version(version), state: hash("state")?, parameters: hash("parameters")? })
 }
 
-/// The hash of what a path was best with; nothing if there is no file of it.
+/// The hash of a path's own parameters; `None` without a file.
 fn read_best(folder: &Path, run: RunId, path: PathId) -> Result<Option<BlobHash>, CollectedError> {
     let file = folder.join(best_file(path));
     let notes = match read_notes(&file) {
@@ -361,7 +350,7 @@ fn read_best(folder: &Path, run: RunId, path: PathId) -> Result<Option<BlobHash>
     Ok(Some(hash.map_err(|_| wrong("its metadata has no hash of its parameters".to_owned()))?))
 }
 
-/// The notes at the head of a safetensors file.
+/// The metadata of a safetensors file.
 fn read_notes(path: &Path) -> Result<HashMap<String, String>, CollectedError> {
     let (mut file, _) = open_file(path)?;
     let wrong = |reason: &str| CollectedError::Module { path: path.to_owned(), reason: reason.to_owned() };

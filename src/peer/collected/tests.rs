@@ -1,4 +1,4 @@
-//! What a collected folder promises: it is whole and it is the run's, or it says what is not.
+//! Tests of a collected folder: it is complete and of its run, or the error names what is not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -182,7 +182,7 @@ fn what_is_missing_or_changed_is_named() {
         with_file(&file(MANIFEST), Some(broken.as_bytes()), || assert!(refusal(&folder).contains(MANIFEST)));
     }
     with_file(&file(MANIFEST), None, || assert!(refusal(&folder).contains("is not a collected run")));
-    // Another manifest is another run, whose modules these are not.
+    // Another manifest is another run, to which these modules do not belong.
     let other = json.replace("\"seed\": 1", "\"seed\": 2");
     with_file(&file(MANIFEST), Some(other.as_bytes()), || assert!(refusal(&folder).contains("not module 0.0 of run")));
 }

@@ -1,4 +1,4 @@
-//! Writing a collected run: beside its place, and put there once it is whole.
+//! Writing a collected run in a staging folder, which is then moved to its place.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,6 @@ use crate::peer::trainer::path_state::PathState;
 use crate::protocol::wire::message::Head;
 use crate::store::{DiskError, StagedFolder, StagingError};
 
-/// Why a run could not be written to a folder.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     #[error("{} is not a collected run ({reason}); name a new or an empty folder", folder.display())]
@@ -34,35 +33,32 @@ pub enum WriteError {
     Exchange(#[from] ExchangeError),
 }
 
-/// What was collected.
+/// The outcome of collecting.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Where it is.
     pub folder: PathBuf,
-    /// The run's id.
     pub run: RunId,
     pub name: String,
     /// The phase at which a module is done.
     pub phases: u64,
     /// Every module, by name.
     pub modules: BTreeMap<String, ModuleSummary>,
-    /// The run shares its text, but nobody had the test text of these paths.
+    /// Paths whose test text no peer had, though the run shares its text.
     pub paths_without_text: Vec<PathId>,
-    /// Paths that are here without what they have not sent.
+    /// Paths without their unsent changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths_behind: Vec<PathId>,
-    /// Paths that were best before the end, and before which phase; the phases of the run for one that is here with what it
-    /// has not sent.
+    /// Paths with own parameters, and the phase before which they were best; for unsent changes, the run's number of
+    /// phases.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub best_before: BTreeMap<String, u64>,
 }
 
-/// A module as it was collected.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ModuleSummary {
-    /// How many updates it has had.
+    /// Number of updates.
     pub version: u64,
-    /// How many rounds of its paths these come to: the version, unless the run is asynchronous.
+    /// Number of rounds in them: the version, unless the run is asynchronous.
     pub phase: u64,
     /// BLAKE3 of its whole state.
     pub state_hash: BlobHash,
@@ -83,7 +79,7 @@ impl Summary {
     }
 }
 
-/// A folder of a run, begun.
+/// A folder of a run that is being written.
 pub(in crate::peer) struct Unfinished {
     staged: StagedFolder,
     target: PathBuf,
@@ -92,13 +88,13 @@ pub(in crate::peer) struct Unfinished {
 }
 
 impl Unfinished {
-    /// Begins, if what is at the target may be replaced. The run need not be known yet.
+    /// Begins, if the target may be replaced. The run may be unknown yet.
     pub(in crate::peer) fn begin(target: &Path) -> Result<Self, WriteError> {
         let found = run_at(target)?;
         Ok(Self { staged: StagedFolder::begin(target)?, target: target.to_owned(), found })
     }
 
-    /// Takes the manifest, in its exact bytes.
+    /// Stores the manifest, byte for byte.
     pub(in crate::peer) fn of_run(self, manifest: &[u8]) -> Result<Writer, WriteError> {
         let (decoded, run) = Manifest::decode(manifest)?;
         if let Some(found) = self.found.filter(|found| *found != run) {
@@ -119,7 +115,7 @@ impl Unfinished {
     }
 }
 
-/// A folder of a known run, being filled.
+/// A folder of a known run that is being written.
 pub(in crate::peer) struct Writer {
     staged: StagedFolder,
     pub(in crate::peer) manifest: Manifest,
@@ -131,7 +127,7 @@ impl Writer {
         self.summary.run
     }
 
-    /// Which a run of many paths has; nothing is known of its shards before.
+    /// In a run of many paths; its shards are unknown before.
     pub(in crate::peer) fn put_shard_table(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         self.manifest.take_table(bytes)?;
         Ok(self.staged.write(SHARD_TABLE, bytes)?)
@@ -149,7 +145,7 @@ impl Writer {
         Ok(self.staged.write(ANCESTOR, bytes)?)
     }
 
-    /// The test text of a path; nothing if nobody had it.
+    /// The test text of a path; `None` if no peer had it.
     pub(in crate::peer) fn put_test(&mut self, path: PathId, bytes: Option<&[u8]>) -> Result<(), WriteError> {
         match bytes {
             Some(bytes) => self.staged.write(&test_file(path), bytes)?,
@@ -158,7 +154,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A module from the bytes of its state; if they are not its state at this head, why.
+    /// A module from the bytes of its state, or the reason why they are not its state at this head.
     pub(in crate::peer) fn put_state(
         &mut self,
         module: ModuleId,
@@ -182,7 +178,7 @@ impl Writer {
         Ok(Err(format!("its state has version {version}, but its owner signed version {}", head.version)))
     }
 
-    /// The router as it is by now, behind which its hash and the run's stand.
+    /// The present router, followed by its hash with the run's id.
     fn put_router_state(&mut self, module: ModuleId, bytes: &[u8], head: Head) -> Result<(), WriteError> {
         self.staged.write(ROUTER_STATE, &[bytes, &seal_of(self.summary.run, bytes)].concat())?;
         self.sum_up(module, head, head.state.hash)
@@ -195,7 +191,7 @@ impl Writer {
         Ok(())
     }
 
-    /// A module's parameters; its momentum stays behind.
+    /// A module's parameters, without its momentum.
     pub(in crate::peer) fn put_module(&mut self, state: &ModuleState, head: Head) -> Result<(), WriteError> {
         let module = state.module;
         let about =
@@ -213,12 +209,12 @@ impl Writer {
         self.sum_up(module, head, about.parameters)
     }
 
-    /// Whether what a path counts as is here.
+    /// Whether the own parameters of a path are here.
     pub(in crate::peer) fn has_own(&self, path: PathId) -> bool {
         self.summary.best_before.contains_key(&path.to_string())
     }
 
-    /// What a path counts as in the end, from its trainer's bytes; whether nobody else's have to be looked at.
+    /// The own parameters of a path from its trainer state. Returns whether no other state is needed.
     pub(in crate::peer) fn put_best(&mut self, path: PathId, trainer: &[u8]) -> Result<bool, WriteError> {
         let state = match PathState::decode(trainer, &self.manifest.level_counts()) {
             Ok(state) => state,
@@ -228,7 +224,7 @@ impl Writer {
             }
         };
         let Some(best) = state.best.filter(|best| best.settled) else {
-            // Others may have what it has not sent.
+            // Other peers may have its unsent changes.
             return Ok(!self.manifest.config.outer.keep_unsent);
         };
         let notes = [
@@ -244,7 +240,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Puts the folder in its place.
+    /// Moves the folder to its place.
     pub(in crate::peer) fn finish(mut self) -> Result<Summary, WriteError> {
         if self.manifest.config.outer.keep_unsent {
             let grid = self.manifest.config.grid().map_err(ManifestError::from)?;
@@ -254,13 +250,13 @@ impl Writer {
         Ok(self.summary)
     }
 
-    /// Modules that are not in it yet.
+    /// Modules that are missing so far.
     pub(in crate::peer) fn missing(&self, modules: &[ModuleId]) -> Vec<ModuleId> {
         modules.iter().filter(|module| !self.summary.modules.contains_key(&module.to_string())).copied().collect()
     }
 }
 
-/// The run that is in a folder already; none if the folder is empty or not there.
+/// The run in a folder; `None` if the folder is empty or does not exist.
 fn run_at(folder: &Path) -> Result<Option<RunId>, WriteError> {
     let in_the_way = |reason: String| WriteError::InTheWay { folder: folder.to_owned(), reason };
     let entries = match fs::read_dir(folder) {

@@ -1,8 +1,8 @@
-//! A dense path, trained on all the text: the ancestor that every path starts from, and the control that paths are
-//! compared with. In the middle of its training it is kept in a file, so that whoever stops it, or crashes, loses minutes.
+//! A dense path, trained on all the text: the ancestor from which every path starts, and the control for paths.
+//! Checkpoints during its training bound what a stop or a crash costs.
 //!
-//! The file's bytes: `PSDN`, version u16, 0 u16, what it is the training of (32), step u64, the parameters (f32, level by level),
-//! AdamW's part, and BLAKE3 of all before it. Little endian.
+//! The file's bytes: `PSDN`, version u16, 0 u16, hash of the training (32), step u64, the parameters (f32, level by
+//! level), AdamW's state, and BLAKE3 of all before it. Little endian.
 
 use std::path::PathBuf;
 
@@ -18,40 +18,40 @@ const HEAD: [u8; 8] = *b"PSDN\x01\0\0\0";
 const HASH_BYTES: usize = 32;
 const FIXED_BYTES: usize = HEAD.len() + HASH_BYTES + 8;
 
-/// A dense path: its parameters, level by level, and AdamW's part.
+/// A dense path: its parameters, level by level, and AdamW's state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dense {
-    /// Parameters, a flat buffer for each level.
+    /// A flat buffer for each level.
     pub levels: Vec<Vec<f32>>,
     /// AdamW and the data cursor.
     pub inner: InnerState,
 }
 
 impl Dense {
-    /// Before the first step: drawn from the run's seed.
+    /// The path before the first step, drawn from the run's seed.
     pub fn initial(run: &RunConfig) -> Self {
         let levels = initial_levels(&run.model, &run.levels, Seed::root(run.seed).child("initial parameters"));
         let sizes: Vec<usize> = levels.iter().map(Vec::len).collect();
         Self { inner: InnerState::fresh(&sizes), levels }
     }
 
-    /// AdamW's part as a blob, without residuals, which a dense path has none of.
+    /// AdamW's state as a blob. A dense path has no residuals.
     pub fn state(&self) -> PathState {
         let residuals = self.levels.iter().map(|level| vec![0.0; level.len()]).collect();
         PathState { drawn: None, inner: self.inner.clone(), residuals, best: None, own: None }
     }
 }
 
-/// Where a dense path is kept.
+/// The checkpoint file of a dense path.
 #[derive(Clone, Debug)]
 pub struct DenseCheckpoint {
     pub file: PathBuf,
-    /// Tells trainings apart: the file of another run, or of other text, is passed over.
+    /// Hash of the training. A file of another training is ignored.
     pub of: BlobHash,
 }
 
 impl DenseCheckpoint {
-    /// Keeps the path as it is after so many steps of the schedule, in place of what was kept before.
+    /// Replaces the checkpoint by the path after this step of the schedule.
     ///
     /// # Errors
     /// If the disk fails. The old checkpoint is then still there.
@@ -64,8 +64,8 @@ impl DenseCheckpoint {
         write_file(&self.file, &bytes)
     }
 
-    /// What was kept, of levels of these sizes, and the step at which it is. A file that is not whole, or another
-    /// training's, is nothing: that training begins anew.
+    /// The checkpoint for levels of these sizes, and its step. `None` if the file is damaged or of another training,
+    /// which then starts again.
     pub fn read(&self, sizes: &[usize]) -> Option<(u64, Dense)> {
         let bytes = std::fs::read(&self.file).ok()?;
         let kept = self.decode(&bytes, sizes);
@@ -76,7 +76,7 @@ impl DenseCheckpoint {
         kept
     }
 
-    /// Nobody needs it any more. One that cannot be removed is passed over by the next training.
+    /// Removes the checkpoint when it is no longer needed. If that fails, the next training ignores the file.
     pub fn remove(&self) {
         if let Err(error) = std::fs::remove_file(&self.file)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -85,7 +85,7 @@ impl DenseCheckpoint {
         }
     }
 
-    /// The same of what is in the file.
+    /// The same, from bytes.
     pub fn decode(&self, bytes: &[u8], sizes: &[usize]) -> Option<(u64, Dense)> {
         let (body, hash) = bytes.split_last_chunk::<HASH_BYTES>()?;
         let parameters: usize = sizes.iter().sum();

@@ -1,4 +1,4 @@
-//! Trains dense paths on all the text.
+//! Training of dense paths on all the text.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use crate::seed::Seed;
 use crate::text::TokenSet;
 use crate::training::{BatchOrder, InnerTrainer, Score, evaluate};
 
-/// A dense path in training is written to disk this often: what a crash may cost.
+/// Interval of checkpoints during training, and so the most that a crash costs.
 const KEEP_EVERY: Duration = Duration::from_secs(300);
 
 /// The user asked to stop.
@@ -20,7 +20,7 @@ const KEEP_EVERY: Duration = Duration::from_secs(300);
 #[error("stopped before the end; run the same command again to resume")]
 pub struct Stopped;
 
-/// A trainer for dense paths, in turns with all others of the machine.
+/// A trainer for dense paths, which shares the device with the machine's other trainers.
 pub struct DenseTrainer<'a> {
     run: &'a RunConfig,
     scheduler: &'a DeviceScheduler,
@@ -39,8 +39,8 @@ impl<'a> DenseTrainer<'a> {
         Ok(Self { run, scheduler, stop, inner: InnerTrainer::new(run, machine, device)? })
     }
 
-    /// Trains from one step of the schedule up to another, or on from where it was kept in between. `told` hears of the
-    /// steps done and the loss.
+    /// Trains from one step of the schedule to another, or resumes from a checkpoint between them. `told` receives the
+    /// number of steps and the loss.
     ///
     /// # Errors
     /// If a step or the disk fails, or the user asks to stop.
@@ -97,7 +97,7 @@ impl<'a> DenseTrainer<'a> {
         Ok(evaluate(self.inner.model(), text, self.run.routing.prefix_tokens, token_bytes, &mut || {})?)
     }
 
-    /// The features by which documents are routed: row-major, a row for each prefix.
+    /// The features for routing documents: row-major, a row for each prefix.
     pub fn features(&mut self, dense: &Dense, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
         self.load(dense)?;
         let _lease = self.scheduler.acquire();

@@ -1,10 +1,9 @@
-//! Why the text of a run is not enough, or not the right one.
+//! Errors of a run's text.
 
 use std::path::PathBuf;
 
 use crate::network::limits::TOPICS_PER_PEER;
 
-/// Why the text is not enough, or not the right one.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     #[error(

@@ -1,4 +1,4 @@
-//! A run that does not send its text: everybody brings a copy, which is known by its hash.
+//! The corpus of a peer in a run that does not send its text: each peer has a copy, which is checked by its hash.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,11 +10,11 @@ use crate::text::CorpusSource;
 /// A peer's own copy of the corpus.
 #[derive(Clone)]
 pub struct OwnText {
-    /// To train on.
+    /// For training.
     pub corpus: CorpusSource,
-    /// To test on, if the run has a test text of its own.
+    /// For testing, if the run has a separate test corpus.
     pub test_corpus: Option<CorpusSource>,
-    /// Whether the user named it; else it is only tried.
+    /// Whether the user named it. A default is only tried.
     pub chosen: bool,
 }
 
@@ -25,7 +25,7 @@ pub struct NeedsText {
     pub corpus: BlobHash,
 }
 
-/// The text given is not the run's.
+/// The given text is not the run's.
 #[derive(Debug, thiserror::Error)]
 #[error("{corpus} has hash {found}, but the corpus of the run has hash {expected}")]
 pub struct OtherText {
@@ -34,7 +34,7 @@ pub struct OtherText {
     pub expected: BlobHash,
 }
 
-/// The run's text from this machine's own copy, known by its hash.
+/// The run's text from this machine's own copy, checked by its hash.
 pub(crate) fn own_documents(manifest: &Manifest, own: Option<OwnText>, stop: &AtomicBool) -> anyhow::Result<Documents> {
     let Some(own) = own else { return Err(NeedsText { corpus: manifest.corpus }.into()) };
     let run = (&manifest.config, false);

@@ -1,8 +1,8 @@
 //! Creating a run: from text to the manifest that names every blob of the run.
 //!
-//! `text` reads the documents, `tokenize` makes them token ids. [`dense_trainer`] trains the ancestor, a [`dense`] path.
-//! `routing` sends each document to its path; `resharding` adds what is needed to share the text out again later.
-//! [`local_text`] is the corpus of a newcomer whose run does not send text.
+//! `text` reads the documents, `tokenize` encodes them. [`dense_trainer`] trains the ancestor, a [`dense`] path.
+//! `routing` sends each document to its path; `resharding` adds what later resharding needs. [`local_text`] is the
+//! corpus of a newcomer in a run that does not send text.
 
 pub mod dense;
 pub mod dense_trainer;
@@ -38,73 +38,71 @@ use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore, LockedStore};
 use crate::text::{CorpusSource, Survey, TokenSet};
 
-/// The text that a run is created on.
+/// The text of a new run.
 pub enum TextFrom {
     Corpus {
-        /// To train on.
+        /// For training.
         corpus: CorpusSource,
-        /// To test on; if absent, a share of the corpus.
+        /// For testing; if absent, a share of the corpus.
         test: Option<CorpusSource>,
         /// A `tokenizer.json` to use instead of training one.
         tokenizer: Option<Vec<u8>>,
     },
-    /// Tokens of a run that there was before.
+    /// Tokens of an earlier run.
     Tokens(Box<Text>),
 }
 
-/// What a run is created from.
+/// The inputs of a new run.
 pub struct Plan<'a> {
     pub run: &'a RunConfig,
-    /// What the swarm trains when it is done.
+    /// What the swarm trains after this run.
     pub then: Option<RunConfig>,
     /// The run that the swarm trained before.
     pub after: Option<RunId>,
     pub machine: &'a MachineConfig,
-    /// The creator's folder.
     pub folder: &'a Path,
     pub text: TextFrom,
     /// Whether newcomers receive their shard from peers.
     pub share_text: bool,
-    /// Whose invitations are the first, if the run is by invitation.
+    /// Whose invitations are valid, in a run by invitation.
     pub creator: Option<PeerKey>,
-    /// A trained ancestor to start from instead of training one: its parameters, level by level.
+    /// Parameters of a trained ancestor to start from, level by level, instead of training one.
     pub ancestor: Option<Vec<Vec<f32>>>,
 }
 
-/// A step of creating a run, for whoever watches.
+/// A step of creating a run, for progress reports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Stage {
-    /// The text is being read: so much of so much of its files.
+    /// Reading: bytes read of the files, and their total.
     Reading(u64, u64),
     /// The text was read.
     Corpus(Box<Survey>),
-    /// The tokenizer is ready: its entries, and the training text's tokens and sequences.
+    /// The tokenizer is ready.
     Tokens {
-        /// Entries.
+        /// Entries of the vocabulary.
         vocabulary: usize,
-        /// Tokens to train on.
+        /// Training tokens.
         tokens: u64,
-        /// Sequences to train on.
+        /// Training sequences.
         sequences: usize,
     },
-    /// The text becomes tokens: so many bytes of so many.
+    /// Encoding: bytes encoded, and their total.
     Tokenizing(u64, u64),
-    /// A step of the ancestor: how many of how many, and the loss.
+    /// A step of the ancestor: its number, the total, and the loss.
     Ancestor(u64, u64, f64),
     /// Training sequences by path.
     Shards(Vec<u64>),
 }
 
-/// A run that can begin.
+/// A created run, ready to start.
 pub struct CreatedRun {
-    /// Its creator's store, which has all blobs.
+    /// The creator's store with all blobs.
     pub store: LockedStore,
-    /// What it is.
     pub manifest: Manifest,
     /// The manifest's bytes.
     pub bytes: Vec<u8>,
     pub id: RunId,
-    /// The ancestor with its AdamW, for the dense control.
+    /// The ancestor with its AdamW state, for the dense control.
     pub ancestor: Dense,
     /// All training text.
     pub train: TokenSet,
@@ -112,16 +110,16 @@ pub struct CreatedRun {
     pub test: TokenSet,
 }
 
-/// Where a folder keeps tokens until they are parted into shards.
+/// Folder of tokens until they are divided into shards.
 const TEXT_FOLDER: &str = "text";
 
-/// Documents that a path needs at the least to be called a shard.
+/// Least number of documents of a shard.
 const LEAST_DOCUMENTS: usize = 8;
 
-/// Reads the text, trains what has to be trained and puts every blob of the run into the creator's store. What an
-/// ancestor has learnt when this is stopped is kept in its folder.
+/// Reads the text, trains what needs training, and stores every blob of the run in the creator's store. A stopped
+/// ancestor is resumed from its checkpoint.
 ///
-/// The store is opened when the text is known to be enough: a mistake leaves nothing behind.
+/// The store is opened only when the text is known to be enough, so that a mistake leaves nothing behind.
 ///
 /// # Errors
 /// If the text cannot be read or is too small, or training or the store fails.
@@ -134,7 +132,7 @@ pub fn create_run(
     let run = plan.run;
     let grid = run.grid()?;
     let most_paths = check_size(&plan)?;
-    // A device that is not there is known before any work is done.
+    // Fails before any work if the device is missing.
     open_device(plan.machine.device)?;
     let paths = grid.path_count();
     let found = read(plan.text, run, most_paths, stop, told)?;
@@ -201,7 +199,7 @@ pub fn create_run(
     Ok(CreatedRun { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
 }
 
-/// Trains the ancestor on all text, or goes on with it if it was stopped.
+/// Trains the ancestor on all text, or resumes its training.
 fn train_ancestor(
     run: &RunConfig,
     folder: &Path,
@@ -215,7 +213,7 @@ fn train_ancestor(
     trainer.train(Dense::initial(run), &text.train, 0..steps, &checkpoint, &mut told)
 }
 
-/// The most paths that a stage of the run has: the text must be enough for what follows, too.
+/// The largest number of paths over the stages of the run: the text must be enough for later stages, too.
 fn check_size(plan: &Plan<'_>) -> anyhow::Result<u32> {
     let mut most_paths = 1;
     for stage in std::iter::once(plan.run).chain(plan.then.as_ref()) {
@@ -250,7 +248,7 @@ impl Read {
     }
 }
 
-/// Looks through the text: whether it is enough is known before anything is made of it.
+/// Reads the text once, to know whether it is enough.
 fn read(
     text: TextFrom,
     run: &RunConfig,
@@ -276,12 +274,11 @@ fn read(
     Ok(read)
 }
 
-/// Where tokens of a peer in this folder are kept until they are in shards.
+/// The folder of a peer's tokens until they are in shards.
 pub fn text_folder(folder: &Path) -> PathBuf {
     folder.join(TEXT_FOLDER)
 }
 
-/// Removes those tokens.
 pub fn remove_text(folder: &Path) {
     let text = text_folder(folder);
     match std::fs::remove_dir_all(&text) {
@@ -291,7 +288,7 @@ pub fn remove_text(folder: &Path) {
     }
 }
 
-/// The manifest's bytes; the shards go to a blob if they are too many for it.
+/// The manifest's bytes. The shards go to a blob if they are too many for it.
 fn encode(manifest: &mut Manifest, blobs: &BlobStore) -> anyhow::Result<Vec<u8>> {
     match manifest.encode() {
         Err(ManifestError::Large(_)) => {
@@ -304,24 +301,24 @@ fn encode(manifest: &mut Manifest, blobs: &BlobStore) -> anyhow::Result<Vec<u8>>
     }
 }
 
-/// Each stage takes a while; between two, the user may stop.
+/// Lets the user stop between two stages.
 fn go_on(stop: &AtomicBool) -> Result<(), Stopped> {
     if stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
 }
 
-/// Where an ancestor in training is kept, until the run is created.
+/// The checkpoint of an ancestor, until the run is created.
 fn unfinished_ancestor(folder: &Path, of: BlobHash) -> DenseCheckpoint {
     DenseCheckpoint { file: folder.join("ancestor.unfinished"), of }
 }
 
-/// Names what an ancestor is trained by and on.
+/// Hash of the training of an ancestor: its configuration and its text.
 fn of_text(run: &RunConfig, text: &Text) -> anyhow::Result<BlobHash> {
     let config = BlobHash::of(&serde_json::to_vec(run)?);
     let parts = [config, text.corpus, BlobHash::of(text.tokenizer.json())];
     Ok(BlobHash::of(&parts.map(|part| part.0).concat()))
 }
 
-/// Puts the manifest of a run into its creator's folder: from then on it is created.
+/// Writes the manifest into the creator's folder, which completes the creation.
 pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
     write_manifest(folder, manifest)?;
     unfinished_ancestor(folder, BlobHash::of(b"")).remove();
@@ -329,7 +326,7 @@ pub fn settle(folder: &Path, manifest: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What each path trains on, what is held out of that, and its test text.
+/// The training, held-out and test text of each path.
 fn shard_texts(index: &ShardIndex, test_routes: &[PathId], text: &Text) -> Vec<[TokenSet; 3]> {
     let of = |path: PathId| {
         let part = |held_out| text.train.subset(&index.select(&text.train, path, held_out));
@@ -346,7 +343,7 @@ fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Vec<
     texts.shards.iter().zip(sizes).map(shard).collect()
 }
 
-/// Every module starts as the ancestor's level; its state says which module it is.
+/// The first state of every module: its level of the ancestor, with its module id.
 fn genesis(
     modules: &[ModuleId],
     levels: &[Vec<f32>],
@@ -360,7 +357,7 @@ fn genesis(
     modules.iter().map(state).collect()
 }
 
-/// The shards of a run made again from its text: how a peer with its own copy of the corpus gets them.
+/// Makes the shards of a run again from its text, for a peer with its own copy of the corpus.
 ///
 /// # Errors
 /// If a shard differs from the run's, or the disk fails.

@@ -1,4 +1,4 @@
-//! What a run that shares its text out anew is created with besides: the slice that paths will score, and the atlas.
+//! Additional blobs of a run that reshards: the slice that paths score, and the atlas.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ use crate::store::{BlobError, BlobStore};
 use crate::text::TokenSet;
 use crate::text::corpus::falls_within;
 
-/// Training text without the slice, and the slice: documents whose hash falls within a share, whatever their text says and
-/// wherever it will be routed. Of documents with the same tokens all are in it or none.
+/// Training text without the slice, and the slice: documents whose hash is within a share, independent of routing.
+/// Documents with equal tokens are all in it or none.
 pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(TokenSet, TokenSet), CreateError> {
     if run.routing.reshard.is_empty() {
         return Ok((train.clone(), TokenSet::default()));
     }
     let documents = train.documents().len();
     let least = SLICE_DOCUMENTS * paths as usize;
-    // A few more than asked for, since it is hashes that choose.
+    // A few more than requested, since hashes decide.
     let share = run.routing.slice_share.max(1.2 * least as f64 / documents.max(1) as f64);
     if share > 0.5 {
         return Err(CreateError::Slice { documents, least, needed: (2.4 * least as f64).ceil() as usize });
@@ -37,11 +37,11 @@ pub fn set_apart(run: &RunConfig, paths: u32, train: &TokenSet) -> Result<(Token
     Ok((train.subset(&rest), train.subset(&slice)))
 }
 
-/// The text that the paths of a run are created with, by path.
+/// The creating text of the paths, by path.
 pub struct RunTexts {
-    /// To train on, held out, to test on.
+    /// Training, held-out and test text.
     pub shards: Vec<[TokenSet; 3]>,
-    /// What paths will score.
+    /// The slice for scoring.
     pub slice: TokenSet,
 }
 
@@ -52,7 +52,7 @@ impl RunTexts {
         Ok(Resharding { atlas: blobs.put(&atlas.encode())?, slice: blobs.put(&self.slice.encode())?, slice_documents })
     }
 
-    /// The features of all documents, and where they lie. A document in several shards is named once.
+    /// The features and places of all documents. A document in several shards is listed once.
     pub fn atlas(
         &self,
         run: &RunConfig,

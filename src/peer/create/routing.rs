@@ -1,5 +1,5 @@
-//! Which document goes to which path when a run is created: the router is fitted on a bounded number of documents, and asked
-//! about a few thousand at a time.
+//! Routing of documents when a run is created: the router is fitted on a bounded number of documents and applied to a
+//! few thousand at a time.
 
 use crate::config::{RoutingMethod, RunConfig};
 use crate::names::{BlobHash, PathId};
@@ -9,10 +9,10 @@ use crate::routing::Router;
 use crate::seed::Seed;
 use crate::text::TokenSet;
 
-/// A router is fitted on so many documents at the most, evenly taken.
+/// Limit of documents for a fit, evenly sampled.
 const MOST_CLUSTERED: usize = 1 << 16;
 
-/// The features of so many documents are in memory when they are routed.
+/// Documents whose features are in memory at once.
 const ROUTED_AT_ONCE: usize = 1 << 13;
 
 /// The first router of a run: random, or fitted on the training text.

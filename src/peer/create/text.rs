@@ -1,6 +1,5 @@
-//! The text of a run: documents, parted into what is trained on and what is tested on, and their tokens. It is read twice:
-//! once to know what there is and to have a tokenizer learn from a part of it, and once to become tokens; in between no
-//! more of it is in memory than that part.
+//! The text of a run: documents, divided into training and test text, and their tokens. It is read twice: first to
+//! survey it and to sample text for a tokenizer, then to encode it. Only the sample stays in memory in between.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,32 +13,30 @@ use crate::peer::create::{CreateError, Stage};
 use crate::store::write_file;
 use crate::text::{CorpusError, CorpusSource, Document, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus};
 
-/// A tokenizer learns from so much text at the most, evenly taken.
+/// Limit of text for training a tokenizer, evenly sampled.
 const SAMPLE_BYTES: usize = 256 << 20;
 
 /// The text of a run as tokens.
 pub struct Text {
     pub tokenizer: Tokenizer,
-    /// To train on.
     pub train: TokenSet,
-    /// To test on.
     pub test: TokenSet,
     pub corpus: BlobHash,
-    /// Hash of the test corpus, or of the corpus again if a share of it is the test text.
+    /// Hash of the test corpus, or of the corpus if a share of it is the test text.
     pub test_corpus: BlobHash,
 }
 
-/// Where a run's text is, and what it was found to be.
+/// The sources of a run's text, and their survey.
 pub struct Documents {
     sources: Vec<(CorpusSource, Survey)>,
     sample: Sample,
-    /// How many there are to train on.
+    /// Number of training documents.
     pub train: u64,
 }
 
 impl Documents {
-    /// Looks through a corpus, and through the one to test on if there is one; else the first is parted in two. With `learn`
-    /// some of it is kept for a tokenizer to learn from.
+    /// Surveys a corpus and the test corpus, if there is one; else the corpus is divided. With `learn`, a sample is
+    /// kept for training a tokenizer.
     ///
     /// # Errors
     /// If a file cannot be read, no document is left, or the user asks to stop.
@@ -78,7 +75,7 @@ impl Documents {
         Ok(Self { sources, sample, train })
     }
 
-    /// Hash of the corpus, and of the test corpus, or of the corpus again if a share of it is the test text.
+    /// Hashes of the corpus and of the test corpus, or the corpus twice if a share of it is the test text.
     pub fn hashes(&self) -> [BlobHash; 2] {
         let hash = |(_, survey): &(_, Survey)| survey.hash;
         [self.sources.first(), self.sources.last()].map(|source| source.map_or(BlobHash([0; 32]), hash))
@@ -86,8 +83,8 @@ impl Documents {
 }
 
 impl Text {
-    /// Makes sequences of documents, with this `tokenizer.json` or with one that is trained on them. With a folder, tokens
-    /// stay there, and so does what is done if it is stopped.
+    /// Encodes documents with this `tokenizer.json`, or with one that is trained on them, and cuts sequences. With a
+    /// folder, tokens stay there, and stopped work is resumed.
     ///
     /// # Errors
     /// If the tokenizer does not fit, the text has changed, the disk fails, or the user asks to stop.
@@ -114,7 +111,7 @@ impl Text {
         let mut work = Tokenizing::begin(&tokenizer, folder, of)?;
         if let Err(error) = tokenize(&sources, run, &mut work, stop, told) {
             if matches!(error.downcast_ref(), Some(CreateError::Changed(_))) {
-                // Some of it is of one text, some of the other.
+                // A part of the tokens is from each text.
                 drop(work);
                 folder.map(forget).transpose()?;
             }
@@ -128,7 +125,7 @@ impl Text {
     }
 }
 
-/// All documents of the sources; the second is the test text.
+/// Encodes all documents of the sources; the second source is the test text.
 fn tokenize(
     sources: &[(CorpusSource, Survey)],
     run: &RunConfig,
@@ -161,7 +158,7 @@ fn tokenize(
     Ok(())
 }
 
-/// The tokenizer that was trained on this text before, or one that is now.
+/// The tokenizer that was trained on this text before, or a new one.
 fn learnt(
     sample: Vec<String>,
     (corpus, sources, run): (BlobHash, usize, &RunConfig),
@@ -173,7 +170,7 @@ fn learnt(
     if let Some(tokenizer) = known {
         return Ok(tokenizer);
     }
-    // Images are bytes, and that is what a tokenizer knows that has read nothing.
+    // Images are bytes, which an untrained tokenizer knows.
     let tokenizer = Tokenizer::train(&sample, if run.model.reads_images() { 257 } else { run.model.vocabulary })?;
     if let Some(file) = file {
         write_file(&file, tokenizer.json())?;
@@ -181,7 +178,7 @@ fn learnt(
     Ok(tokenizer)
 }
 
-/// Hands on the documents of a source until one is not taken, or the user asks to stop.
+/// Passes on the documents of a source until one is not taken, or the user asks to stop.
 fn each(
     source: &CorpusSource,
     run: &RunConfig,
@@ -205,14 +202,14 @@ fn each(
     }
 }
 
-/// When it is worth telling how far something is.
+/// Throttles progress reports.
 #[derive(Default)]
 struct Steps {
     next: u64,
 }
 
 impl Steps {
-    /// Whether another two hundredth of all is done, or all.
+    /// Whether another two hundredth is done, or all.
     fn passed(&mut self, done: u64, all: u64) -> bool {
         let passed = done >= self.next || done >= all;
         if passed {
@@ -222,7 +219,7 @@ impl Steps {
     }
 }
 
-/// Documents taken evenly from all that come, of a bounded size together: every one, then every second one, and so on.
+/// A bounded, even sample of documents: every one, then every second one, and so on.
 struct Sample {
     documents: Vec<String>,
     bytes: usize,

@@ -1,5 +1,5 @@
-//! Documents become ids, some megabytes at a time, on the disk where there is a folder for them: what is done there stays
-//! done when it is stopped.
+//! Encodes documents in batches of some megabytes, with tokens in a folder if there is one, so that stopped work is
+//! resumed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,34 +9,32 @@ use crate::names::BlobHash;
 use crate::store::write_file;
 use crate::text::{Document, IdsWriter, Tokenized, Tokenizer};
 
-/// So much text becomes ids at once, on all cores.
+/// Text encoded at once, on all cores.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// After so much more text it is written down how far the work is.
+/// Text after which progress is stored.
 const KEEP_EVERY_BYTES: usize = 64 << 20;
 
-/// Says how far the work is.
+/// The file with the progress.
 const DONE: &str = "done.json";
 
-/// What a document is for.
+/// Purpose of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// To train on.
     Train,
-    /// To test on.
     Test,
 }
 
 const PARTS: [(Part, &str); 2] = [(Part::Train, "train"), (Part::Test, "test")];
 
-/// How far the work is.
+/// The stored progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Done {
-    /// Names text and tokenizer.
+    /// Hash of text and tokenizer.
     of: String,
-    /// Documents that have become ids.
+    /// Number of encoded documents.
     documents: u64,
-    /// Of each part, ids and documents.
+    /// For each part, numbers of ids and of documents.
     parts: [(usize, usize); 2],
 }
 
@@ -46,26 +44,26 @@ struct Writers {
     lengths: IdsWriter,
 }
 
-/// Documents on their way to ids.
+/// Documents that are being encoded.
 pub struct Tokenizing<'a> {
     tokenizer: &'a Tokenizer,
     folder: Option<PathBuf>,
     done: Done,
-    /// Documents that were taken, those included that were done before.
+    /// Number of documents taken, with those of earlier runs.
     taken: u64,
     parts: [Writers; 2],
-    /// Texts that wait; a corpus has either these or images.
+    /// Texts that wait; a corpus has either texts or images.
     batch: Vec<String>,
     /// Images that wait, as ids.
     images: Vec<Vec<u32>>,
     of_batch: Vec<Part>,
     batch_bytes: usize,
-    /// Text that has become ids since that was written down.
+    /// Bytes of text encoded since progress was stored.
     unkept_bytes: usize,
 }
 
 impl<'a> Tokenizing<'a> {
-    /// Begins in memory, or in a folder, or goes on there if the same text was begun by the same tokenizer: `of` names both.
+    /// Begins in memory or in a folder, or resumes there if `of` names the same text and tokenizer.
     pub fn begin(tokenizer: &'a Tokenizer, folder: Option<&Path>, of: BlobHash) -> anyhow::Result<Self> {
         let fresh = Done { of: of.to_string(), ..Done::default() };
         let known = folder.and_then(|folder| std::fs::read(folder.join(DONE)).ok());
@@ -75,12 +73,12 @@ impl<'a> Tokenizing<'a> {
             None => PARTS.map(|_| Ok(Writers { ids: IdsWriter::in_memory(), lengths: IdsWriter::in_memory() })),
             Some(folder) => {
                 std::fs::create_dir_all(folder)?;
-                // What is not as it was said to be is made again.
+                // If the files do not match the progress, the work starts again.
                 if done.documents > 0 && open(folder, &done).iter().any(Result::is_err) {
                     done = fresh;
                 }
                 if done.documents == 0 {
-                    // Nothing may say of the files any more what was true of another text.
+                    // The progress of another text must not stay next to these files.
                     forget(folder)?;
                 }
                 open(folder, &done)
@@ -131,7 +129,7 @@ impl<'a> Tokenizing<'a> {
         Ok(())
     }
 
-    /// Writes down how far the work is: to the end of the last whole batch.
+    /// Stores the progress up to the last complete batch.
     pub fn keep(&mut self) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         for part in &mut self.parts {
@@ -143,7 +141,7 @@ impl<'a> Tokenizing<'a> {
         Ok(())
     }
 
-    /// All documents to train on, and to test on.
+    /// All training documents, and all test documents.
     pub fn finish(mut self) -> anyhow::Result<[Tokenized; 2]> {
         self.work_off()?;
         self.keep()?;
@@ -152,7 +150,7 @@ impl<'a> Tokenizing<'a> {
     }
 }
 
-/// What is there is none of a text that can be known again.
+/// Removes the stored progress.
 pub fn forget(folder: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(folder.join(DONE)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -197,13 +195,13 @@ mod tests {
         documents()[..25].iter().for_each(|(text, part)| first.take(Document::Text(text), *part).unwrap());
         first.work_off().unwrap();
         first.keep().unwrap();
-        // What comes after that is lost.
+        // Later documents are lost.
         first.take(Document::Text("and one more"), Part::Train).unwrap();
         first.work_off().unwrap();
         drop(first);
         let mut second = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
         assert_eq!(second.done.documents, 25);
-        // Were they looked at, they would come out differently.
+        // If these documents were encoded again, the result would differ.
         (0..25).for_each(|_| second.take(Document::Text("another text"), Part::Train).unwrap());
         documents()[25..].iter().for_each(|(text, part)| second.take(Document::Text(text), *part).unwrap());
         assert_eq!(sets(second.finish().unwrap()), expected);

@@ -1,5 +1,6 @@
-//! Access control in the driver: it presents this peer's credential to peers that have not seen it, checks the credentials
-//! of others, and drops messages and requests of peers that are not admitted. In an open run it does nothing.
+//! Access control in the driver: it presents this peer's credential to peers that have not seen it, checks the
+//! credentials of others, and drops messages and requests of peers that are not admitted. In an open run it does
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -17,47 +18,47 @@ use crate::peer::driver::status::Invited;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Event, RequestId};
 
-/// Requests with this bit are knocks; the node counts its own from 0.
+/// Marks the ids of authentication requests; the node counts its own from 0.
 const AUTHENTICATION_BIT: u64 = 1 << 63;
 
-/// A connected peer that has shown nothing for so long is let go.
+/// Time after which a connected peer without a credential is disconnected.
 const STRANGER_MS: u64 = 20_000;
 
-/// A credential is said again on each topic after so long: to whoever came unnoticed.
+/// Interval at which the credential is published on each topic, for members that joined unnoticed.
 const ANNOUNCE_EVERY_MS: u64 = 30_000;
 
-/// But no sooner than this, however many come.
+/// Least interval, however many peers join.
 const ANNOUNCE_LEAST_MS: u64 = 2_000;
 
-/// What waits until its receiver has seen our credential: no more than the network takes.
+/// Requests that wait until their receiver has seen our credential: the network's limit.
 const MOST_HELD: usize = 256;
 
-/// Revocations that wait to be passed on, one a second: what does not fit is told to whoever connects.
+/// Revocations that wait to be published. Further ones reach peers when they connect.
 const MOST_TO_SAY: usize = 64;
 
-/// Between two of them.
+/// Time between two of them.
 const SAY_EVERY_MS: u64 = 1_000;
 
-/// What the driver remembers of doors, its own and others'.
+/// The driver's state of access control.
 #[derive(Default)]
 pub(crate) struct AccessState {
     pub(crate) access_control: Option<Arc<AccessControl>>,
-    /// Who has taken our credential since it was connected.
+    /// Peers that have accepted our credential since they connected.
     introduced: BTreeSet<PeerKey>,
     authenticating: BTreeMap<u64, PeerKey>,
     next_authentication: u64,
-    /// What the node asks.
+    /// Requests of the node that wait.
     held: BTreeMap<PeerKey, Vec<(RequestId, Vec<u8>)>>,
-    /// Since when.
+    /// Start of each connection.
     connected_since: BTreeMap<PeerKey, Millis>,
-    /// Our modules, and when our credential was last said there.
+    /// Our modules, and when our credential was last published there.
     said: BTreeMap<ModuleId, Option<Millis>>,
-    /// Somebody new listens there.
+    /// Modules with new subscribers.
     due: BTreeSet<ModuleId>,
     to_say: VecDeque<Revocation>,
     said_revocation: Millis,
     looked: Millis,
-    /// Why others do not let us in.
+    /// Why other peers do not admit us.
     pub(crate) refused: Option<String>,
 }
 
@@ -70,12 +71,12 @@ impl AccessState {
         id & AUTHENTICATION_BIT != 0
     }
 
-    /// Whether what a peer says on a topic counts.
+    /// Whether a peer's messages on topics count.
     pub(crate) fn hears(&self, author: PeerKey) -> bool {
         self.access_control.as_ref().is_none_or(|access_control| access_control.takes_part(author))
     }
 
-    /// What somebody hears who asks without being invited.
+    /// The answer to a request of a peer that is not invited.
     pub(crate) fn refusal(&self, from: PeerKey) -> Option<AuthenticationResponse> {
         self.access_control
             .as_ref()
@@ -93,7 +94,7 @@ impl AccessState {
         self.due.remove(&module);
     }
 
-    /// Somebody listens there from now on.
+    /// A module has a new subscriber.
     pub(crate) fn must_hear(&mut self, module: ModuleId) {
         if self.said.contains_key(&module) {
             self.due.insert(module);
@@ -105,7 +106,7 @@ impl AccessState {
         self.introduced.remove(&peer);
     }
 
-    /// It has turned us away, though it had seen our credential: it has started again, or thinks otherwise by now.
+    /// A peer refused us though it had seen our credential: it has restarted, or has changed its mind.
     pub(crate) fn authenticate_again(&mut self, peer: PeerKey) {
         self.introduced.remove(&peer);
     }
@@ -132,13 +133,13 @@ impl AccessState {
 }
 
 impl Driver {
-    /// Whether a peer has to see our credential before it hears anything else of us.
+    /// Whether a peer must see our credential before any request.
     pub(crate) fn must_authenticate(&self, to: PeerKey) -> bool {
         let shows = self.access.access_control.as_ref().is_some_and(|access_control| access_control.own().is_some());
         shows && !self.access.introduced.contains(&to)
     }
 
-    /// Shows our credential first.
+    /// Presents our credential before this request.
     pub(crate) fn hold_until_authenticated(&mut self, to: PeerKey, id: RequestId, bytes: Vec<u8>) {
         if self.access.held.values().map(Vec::len).sum::<usize>() >= MOST_HELD || !self.authenticate(to) {
             return self.events.push_back(Event::Answered { id, response: None });
@@ -146,7 +147,7 @@ impl Driver {
         self.access.held.entry(to).or_default().push((id, bytes));
     }
 
-    /// Shows our credential to a peer that has not seen it, and does not wait.
+    /// Presents our credential to a peer that has not seen it, without waiting.
     pub(crate) fn introduce(&mut self, to: PeerKey) {
         if to != self.node.me() && self.must_authenticate(to) {
             self.authenticate(to);
@@ -160,7 +161,7 @@ impl Driver {
         }
     }
 
-    /// Whether our credential is on its way to a peer.
+    /// Sends our credential. Returns whether it is on its way.
     fn authenticate(&mut self, to: PeerKey) -> bool {
         if self.access.authenticating.values().any(|peer| *peer == to) {
             return true;
@@ -180,7 +181,7 @@ impl Driver {
         sent
     }
 
-    /// A peer is connected.
+    /// A peer has connected.
     pub(crate) fn connected(&mut self, peer: PeerKey) {
         if self.access.access_control.is_some() {
             self.access.connected_since.insert(peer, self.now());
@@ -189,7 +190,7 @@ impl Driver {
         }
     }
 
-    /// What came of showing our credential.
+    /// The response to our credential.
     pub(crate) fn authentication_answered(&mut self, id: u64, from: PeerKey, result: Result<Vec<u8>, RequestError>) {
         self.access.authenticating.remove(&id);
         let answer = result.ok().and_then(|bytes| encoding::decode::<AuthenticationResponse>(&bytes).ok());
@@ -201,7 +202,7 @@ impl Driver {
                 self.take_revocations(revocations);
             }
             Some(AuthenticationResponse::NotInvited(reason)) => {
-                // It is turned away with each question then, too; the reason is the same.
+                // It will refuse each request, too, with the same reason.
                 self.access.introduced.insert(from);
                 self.report_refused(from, reason);
             }
@@ -246,7 +247,7 @@ impl Driver {
         }
     }
 
-    /// Somebody has said on a topic who it is, or who is none of us any more.
+    /// An access notice on a topic: a credential or a revocation.
     pub(crate) fn handle_notice(&mut self, author: PeerKey, bytes: &[u8]) {
         let Some(access_control) = self.access.access_control.clone() else { return };
         let Ok(notice) = encoding::decode::<AccessNotice>(bytes) else {
@@ -264,7 +265,7 @@ impl Driver {
         }
     }
 
-    /// Somebody shows a credential.
+    /// A peer presents a credential.
     pub(crate) fn answer_authentication(&self, from: PeerKey, bytes: &[u8]) -> AuthenticationResponse {
         let Some(access_control) = &self.access.access_control else {
             return AuthenticationResponse::Accepted { credential: None, revocations: Vec::new() };
@@ -275,7 +276,7 @@ impl Driver {
         }
     }
 
-    /// What is to be said and done about the door by now.
+    /// Periodic work of access control.
     pub(crate) async fn maintain_access(&mut self) {
         let Some(access_control) = self.access.access_control.clone() else { return };
         let now = self.now();
@@ -311,7 +312,7 @@ impl Driver {
             return;
         }
         let Some(credential) = access_control.own().filter(|credential| !credential.0.is_empty()) else { return };
-        // The clock goes on between two: each is said with a number of its own, after a restart as well.
+        // The clock differs each time, so each notice has its own number, also after a restart.
         let notice = AccessNotice::Present { credential, sequence: now_s() };
         for module in due {
             self.access.said.insert(module, Some(now));
@@ -327,7 +328,7 @@ impl Driver {
         }
     }
 
-    /// The user wants it.
+    /// An order of the user.
     pub(crate) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
         let Some(access_control) = self.access.access_control.clone() else {
             return Err("this run is open: any peer that knows an address can join, without an invitation".to_owned());

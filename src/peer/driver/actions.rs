@@ -1,4 +1,4 @@
-//! Actions out: one match over everything that the node can ask for.
+//! Carries out the node's actions: one match over all of them.
 
 use crate::names::{BlobHash, ModuleId, PeerKey};
 use crate::network::{Multiaddr, Offence};
@@ -10,7 +10,7 @@ use crate::peer::trainer::task::{PhaseTask, Task};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Action, Event, Message, Record, Report, SignedUpdate, Update};
 
-/// A journal beyond this, and beyond twice its size when it was last rewritten, is rewritten.
+/// The journal is rewritten when it exceeds this and twice its size after the last rewrite.
 const JOURNAL_BYTES: u64 = 1 << 20;
 
 impl Driver {
@@ -64,7 +64,7 @@ impl Driver {
         Ok(())
     }
 
-    /// For the next start: without it, only the address that the user typed would be known then.
+    /// Stores addresses for the next start, which otherwise knows only the address on the command line.
     async fn remember(&self, peer: PeerKey, addresses: &[Multiaddr]) {
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         if addresses.is_empty() {
@@ -96,7 +96,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Rewrites the journal to what still matters.
+    /// Rewrites the journal without obsolete records.
     pub(crate) async fn compact(&mut self) -> Result<(), PeerError> {
         let records = self.node.records().iter().map(encoding::encode).collect::<Result<_, _>>()?;
         self.compacted_bytes = self.store.rewrite(records).await?;
@@ -131,7 +131,7 @@ impl Driver {
         }
     }
 
-    /// What the run itself consists of stays.
+    /// The blobs of the run itself stay.
     fn release_blob(&mut self, blob: BlobHash) {
         self.drop_arrival(blob);
         if !self.pinned.contains(&blob)
@@ -160,7 +160,7 @@ impl Driver {
             Report::PathYielded(path) => self.reset_path(*path),
             Report::PathTaken(path) if self.manifest.config.outer.keep_unsent => {
                 tracing::info!(%path, "took a path");
-                // As who stood by it, this peer left the scoring to another.
+                // As a standby, this peer has left the scoring to the holder.
                 self.reset_path(*path);
             }
             Report::Refused { module, by, reason } => {

@@ -1,4 +1,5 @@
-//! The blobs that the node or a path needs: first states are made of the ancestor, everything else is fetched from peers.
+//! Blobs that the node or a path needs: first states are computed from the ancestor, everything else is fetched from
+//! peers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,36 +11,36 @@ use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::Event;
 use crate::store::{PressureGuard, is_transient};
 
-/// Files of text that are fetched at a time: what the node waits for must not stand in line behind them.
+/// Texts fetched at a time, so that the node's fetches do not queue behind them.
 const MOST_TEXTS: usize = 4;
 
-/// Peers that are asked for one at a time: who has which is not known.
+/// Peers asked for a text at a time, since its holders are unknown.
 const TEXT_HOLDERS: usize = 4;
 
-/// A blob on its way.
+/// A pending fetch.
 pub(crate) struct Fetch {
     blob: BlobRef,
-    /// For the node; otherwise for a shard that a path needs.
+    /// Whether it is for the node; otherwise it is for a path's shard.
     for_node: bool,
-    /// While the disk has not taken it.
+    /// Held while the disk rejects the blob.
     pub(crate) short: Option<PressureGuard>,
 }
 
-/// The fetches under way, and the first states that are being made.
+/// The pending fetches, and the first states being computed.
 #[derive(Default)]
 pub(crate) struct Fetches {
     under_way: BTreeMap<u64, Fetch>,
     next: u64,
-    /// First states of modules that are made here, and who has them; no more than the run has modules.
+    /// First states being computed, and their holders; at most as many as the run has modules.
     making: BTreeMap<BlobHash, (BlobRef, Vec<PeerKey>)>,
-    /// And those that did not come out as the manifest says.
+    /// First states that came out differently from the manifest.
     not_made: BTreeSet<BlobHash>,
-    /// Who is asked for text, of all peers known.
+    /// Index of the next peer to ask for text.
     shard_holder: usize,
 }
 
 impl Driver {
-    /// The module that begins with this state, if the ancestor may make it.
+    /// The module whose first state this is, if the ancestor can make it.
     fn begins_with(&self, blob: BlobRef) -> Option<ModuleId> {
         let levels = self.manifest.config.levels.len();
         let first = self.manifest.genesis.iter().find(|(module, state)| {
@@ -48,7 +49,7 @@ impl Driver {
         first.map(|(module, _)| *module)
     }
 
-    /// Has what the node needs made here, if it can be, or else fetched.
+    /// Computes a blob for the node if possible, else fetches it.
     pub(crate) fn obtain(&mut self, blob: BlobRef, from: Vec<PeerKey>) {
         match self.begins_with(blob) {
             Some(module) => {
@@ -59,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// What was not made is fetched; whether that is so.
+    /// Fetches a first state that could not be computed. Returns whether it was one.
     pub(crate) fn fetch_in_place(&mut self, state: BlobHash, found: bool) -> bool {
         let Some((blob, from)) = self.fetches.making.remove(&state).filter(|_| !found) else { return false };
         self.fetches.not_made.insert(state);
@@ -76,7 +77,7 @@ impl Driver {
         Ok(true)
     }
 
-    /// Whether the text of a path of the grid is here; if not, it is being fetched.
+    /// Whether the text of a path of the grid is here; if not, fetches it.
     pub(crate) fn has_text(&mut self, path: PathId) -> Result<bool, PeerError> {
         self.has_blobs(path, self.manifest.text_for(path))
     }
@@ -104,7 +105,7 @@ impl Driver {
         Ok(all)
     }
 
-    /// Whether text is on its way.
+    /// Whether a text is being fetched.
     pub(crate) fn fetches_text(&self) -> bool {
         self.fetches.under_way.values().any(|fetch| !fetch.for_node)
     }
@@ -114,7 +115,7 @@ impl Driver {
     }
 
     pub(crate) fn fetch(&mut self, fetch: Fetch, from: Vec<PeerKey>) {
-        // Who has not seen our pass sees it now, and is asked again if it was too late.
+        // These peers must see our credential; if it arrives too late, they are asked again.
         from.iter().for_each(|peer| self.introduce(*peer));
         let id = self.fetches.next;
         self.fetches.next += 1;
@@ -127,7 +128,7 @@ impl Driver {
         }
     }
 
-    /// A fetch has ended. What the node asked for is its to classify; text is asked of the next peer.
+    /// A fetch has ended. The node handles its own; for text, the next peer is asked.
     pub(crate) fn fetched(
         &mut self,
         id: u64,

@@ -1,7 +1,7 @@
-//! The control socket: a Unix socket in the peer's folder, by which other processes of the same user ask a running peer for
-//! its status, or give it an order.
+//! The control socket: a Unix socket in the peer's folder, by which other processes of the same user ask a running peer
+//! for its status or give it an order.
 //!
-//! A connection brings one line of JSON, the request, gets one line of JSON, the answer, and is closed.
+//! A connection carries one line of JSON, the request, and one line of JSON, the answer, and is closed.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -17,16 +17,16 @@ use tokio::task::JoinHandle;
 
 use crate::peer::driver::handle::{Order, PeerHandle};
 
-/// Most bytes of a request.
+/// Limit of a request.
 const MAX_REQUEST_BYTES: u64 = 64 * 1024;
 
-/// Most bytes of an answer.
+/// Limit of an answer.
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// Most connections at a time: one that says nothing must not keep others from being answered.
+/// Limit of connections, so that silent ones cannot block others.
 const MAX_CONNECTIONS: usize = 16;
 
-/// How long the other process may take to send its request, or to read the answer.
+/// Time-out of sending the request and of reading the answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,12 +36,12 @@ enum Request {
     Order(Order),
 }
 
-/// Where the socket of a peer's folder is.
+/// The path of the socket in a peer's folder.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
-/// An open control socket. It is closed when this is dropped.
+/// An open control socket. It is closed when dropped.
 #[must_use = "the socket closes when this is dropped"]
 pub struct ControlSocket(JoinHandle<()>);
 
@@ -51,19 +51,19 @@ impl Drop for ControlSocket {
     }
 }
 
-/// Opens the socket, for this user alone, and answers a few connections at a time.
+/// Opens the socket for this user only, and answers a few connections at a time.
 pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
     let (listener, user) = open(&path(folder))?;
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     Ok(ControlSocket(tokio::spawn(async move {
         // The semaphore is never closed.
         while let Ok(permit) = permits.clone().acquire_owned().await {
-            // Such as too many open files, which passes.
+            // For instance too many open files, which is temporary.
             let Ok((stream, _)) = listener.accept().await else {
                 tokio::time::sleep(TIMEOUT).await;
                 continue;
             };
-            // The mode of the file may have been changed since.
+            // The file's mode may have been changed.
             if !stream.peer_cred().is_ok_and(|client| may_connect(client.uid(), user)) {
                 tracing::warn!("another user has tried to connect to the control socket");
                 continue;
@@ -79,9 +79,9 @@ pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
     })))
 }
 
-/// The socket, and the user who may connect to it.
+/// The socket, and the user that may connect to it.
 fn open(path: &Path) -> io::Result<(UnixListener, u32)> {
-    // The lock of the store says that no other peer runs in this folder: what is there, a dead one has left.
+    // With the store's lock held, an existing socket is left over from a dead peer.
     let unready = path.with_extension("new");
     for left in [path, &unready] {
         match std::fs::remove_file(left) {
@@ -89,7 +89,7 @@ fn open(path: &Path) -> io::Result<(UnixListener, u32)> {
             _ => {}
         }
     }
-    // Under its name it is private from the first moment.
+    // The socket is private before it gets its name.
     let listener = UnixListener::bind(&unready)?;
     std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
     let user = std::fs::metadata(&unready)?.uid();
@@ -97,7 +97,7 @@ fn open(path: &Path) -> io::Result<(UnixListener, u32)> {
     Ok((listener, user))
 }
 
-/// The user that the peer runs as, and root, may connect.
+/// The peer's own user and root may connect.
 fn may_connect(client: u32, user: u32) -> bool {
     client == user || client == 0
 }
@@ -181,7 +181,7 @@ mod tests {
     async fn a_socket_is_its_users_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = path(folder.path());
-        // What a peer that was killed has left, for everybody to open.
+        // Left over from a killed peer, open for all users.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777)).unwrap();
         let (listener, me) = open(&path).unwrap();

@@ -1,9 +1,9 @@
-//! Disk pressure: the disk does not take what is written, because it is full or read-only.
+//! Disk pressure: the disk rejects writes, because it is full or read-only.
 //!
-//! A peer must not act upon what it might forget. So the node gets no event until all writes are done: nothing is said or
-//! done that follows from what could not be written. To the other peers this one looks frozen, and they take over what it
-//! owned and trained. It goes on serving its blobs, and answers requests and `status` from what it knows. Writes are tried
-//! again every few seconds, here or by the worker that made the data; then the node goes on where it stopped.
+//! A peer must not act on anything that it might forget. So the node gets no event until all writes are done. To other
+//! peers, this one seems frozen, and they take over its modules and paths. It still serves blobs, and answers requests
+//! and `status` from its present state. Writes are retried every few seconds, here or by the worker that produced the
+//! data; then the node continues.
 
 use std::collections::BTreeSet;
 
@@ -16,19 +16,19 @@ use crate::protocol::{Action, Record};
 use crate::store::disk_pressure::RETRY;
 use crate::store::{PressureGuard, StoreError};
 
-/// Pauses between two attempts double up to this: what is fetched again in vain costs the network something.
+/// Pauses between two attempts double up to this, since a failed fetch costs bandwidth.
 const LONGEST_PAUSE_MS: u64 = 30_000;
 
-/// What the driver itself could not write. Trainer and aggregator keep what they have made.
+/// The driver's own failed writes. Trainer and aggregator keep their own.
 #[derive(Default)]
 pub(crate) struct PendingWrites {
-    /// A record, which is the first of the actions that wait.
+    /// A record, which is the first of the waiting actions.
     journal: Option<PressureGuard>,
-    /// Blobs that other peers sent, and from whom.
+    /// Blobs of other peers, with their holders.
     fetches: Vec<(Fetch, Vec<PeerKey>)>,
     again_at: Option<Millis>,
     pause_ms: u64,
-    /// What was said last.
+    /// The last reported reason.
     told: Option<String>,
 }
 
@@ -39,24 +39,24 @@ impl PendingWrites {
 }
 
 impl Driver {
-    /// Whether somebody here waits for the disk.
+    /// Whether a write waits for the disk.
     pub(crate) fn is_suspended(&self) -> bool {
         self.blobs.disk_pressure().is_active()
     }
 
-    /// A record was not written: it stays the next thing to do.
+    /// A record was not written, so it stays the next action.
     pub(crate) fn hold(&mut self, record: Record, error: &StoreError) {
         self.pending_writes.journal = Some(self.blobs.disk_pressure().begin(error));
         self.actions.push_front(Action::Persist(record));
     }
 
-    /// A blob that another peer sent was not stored: it will be fetched again.
+    /// A fetched blob was not stored, so it will be fetched again.
     pub(crate) fn hold_fetch(&mut self, mut fetch: Fetch, from: Vec<PeerKey>, reason: &str) {
         fetch.short = Some(self.blobs.disk_pressure().begin(reason));
         self.pending_writes.fetches.push((fetch, from));
     }
 
-    /// Tries again what was not written. A whole new journal is written, since the old one may be in doubt.
+    /// Retries the writes. The journal is rewritten, since the end of the old one may be uncertain.
     pub(crate) async fn retry_writes(&mut self) -> Result<(), PeerError> {
         self.wait(2 * self.pending_writes.pause_ms);
         if self.pending_writes.journal.is_some() {
@@ -77,7 +77,7 @@ impl Driver {
         self.pending_writes.again_at = Some(self.now() + self.pending_writes.pause_ms);
     }
 
-    /// Says when the disk takes nothing, and when it does again.
+    /// Reports when the disk begins and ends to reject writes.
     pub(crate) fn report_disk_pressure(&mut self) {
         let reason = self.blobs.disk_pressure().reason();
         match (&reason, self.pending_writes.told.is_some()) {
@@ -97,7 +97,7 @@ impl Driver {
         self.pending_writes.told = reason;
     }
 
-    /// What is kept only for the convenience of others goes first.
+    /// Releases first what is stored only for the convenience of others.
     fn free_disk_space(&mut self) {
         let mut removed = 0;
         for average in self.node.spare_averages() {
@@ -114,7 +114,7 @@ impl Driver {
         );
         let shards = self.manifest.shards.listed();
         let is_here = |blob: BlobHash| self.blobs.has(blob).unwrap_or(true);
-        // Whoever has all of the text may be the only one, as the creator is at first.
+        // A peer with all of the text may be the only one, as the creator is at first.
         if self.manifest.config.sample.is_none() || shards.iter().all(|shard| is_here(shard.train.hash)) {
             return;
         }

@@ -1,4 +1,4 @@
-//! What a running peer reports to the program that started it.
+//! Events that a running peer reports to the program that started it.
 
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::peer::trainer::task::Stepped;
@@ -6,43 +6,44 @@ use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
 use crate::training::Score;
 
-/// Something worth showing.
 #[derive(Clone, Debug)]
 pub enum PeerEvent {
-    /// Inner steps were made.
     Stepped(Stepped),
-    /// Nothing trains here now, and why.
+    /// Nothing trains here now, with the reason.
     Waiting(Waiting),
-    /// The protocol reports.
+    /// A report of the protocol.
     Reported(Report),
-    /// A path has had all its phases and is scored.
+    /// A path has finished all phases and is scored.
     Scored {
         path: PathId,
-        /// The path of the grid that it stands for in the last phase.
+        /// The path of the grid in the last phase.
         drawn: PathId,
         /// On its held-out slice.
         held_out: Score,
         /// On the test text routed to it.
         test: Score,
     },
-    /// A peer gave other bytes than a blob's. They were thrown away.
-    WrongBytes { peer: PeerKey, blob: BlobHash },
-    /// The disk does not take what is written, and why: nothing is trained or combined until it does.
+    /// A peer sent wrong bytes for a blob. They were discarded.
+    WrongBytes {
+        peer: PeerKey,
+        blob: BlobHash,
+    },
+    /// The disk rejects writes, with the reason: training and aggregation are paused.
     ShortOfDisk(String),
-    /// It does again.
+    /// The disk accepts writes again.
     DiskTakes,
-    /// Others do not let this peer in, and why.
+    /// Other peers do not admit this peer, with the reason.
     NotInvited(String),
-    /// Nobody has been heard for this long; these addresses were tried.
+    /// No peer has been heard for a while.
     Alone {
-        /// How long.
+        /// Length of that time.
         seconds: u64,
-        /// What was tried.
+        /// Addresses that were tried.
         tried: Vec<String>,
-        /// What the network knows of relays, of this LAN and of whether others come in.
+        /// What the network knows of relays, of this LAN and of reachability.
         outlook: Vec<String>,
     },
 }
 
-/// Takes news; must not block for long.
+/// Receives events; must not block for long.
 pub type EventSink = std::sync::Arc<dyn Fn(PeerEvent) + Send + Sync>;

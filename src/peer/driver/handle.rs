@@ -11,54 +11,54 @@ use crate::peer::driver::status::PeerStatus;
 /// Commands that may wait for the driver.
 pub(crate) const COMMANDS: usize = 16;
 
-/// What a user may want of a running peer.
+/// An order of the user to a running peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Send a peer away.
+    /// Revoke the access of a peer.
     SendAway(PeerKey),
-    /// Take a one-time invitation back.
+    /// Revoke a one-time invitation.
     TakeBack(OneTimeInvitation),
 }
 
-/// Asked of a running peer.
+/// Commands to the driver.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// What are you doing?
+    /// Return the status.
     Status(oneshot::Sender<PeerStatus>),
-    /// The same, with the hashes of parameters.
+    /// Return the status with the hashes of parameters.
     StatusWithHashes(oneshot::Sender<PeerStatus>),
-    /// Where are the others?
+    /// Return the addresses of other peers.
     Contacts(oneshot::Sender<Vec<Multiaddr>>),
-    /// Do this for the user.
+    /// Carry out an order.
     Order(Order, oneshot::Sender<Result<String, String>>),
-    /// Leave in order.
+    /// Leave the swarm and stop.
     Stop(oneshot::Sender<()>),
 }
 
-/// Asks a running peer.
+/// The handle of a running peer.
 #[derive(Clone)]
 pub struct PeerHandle {
     pub(crate) commands: mpsc::Sender<Command>,
 }
 
 impl PeerHandle {
-    /// What the peer is doing, without the hashes of its parameters; nothing if it has stopped.
+    /// The peer's status without the hashes of its parameters; `None` if it has stopped.
     pub async fn status(&self) -> Option<PeerStatus> {
         self.ask(Command::Status).await
     }
 
-    /// The same with the hashes: each new state is read once for them.
+    /// The same with the hashes, for which each new state is read once.
     pub async fn status_with_hashes(&self) -> Option<PeerStatus> {
         self.ask(Command::StatusWithHashes).await
     }
 
-    /// Where the peers that it knows can be found; nothing if it has stopped.
+    /// Addresses of the known peers; `None` if it has stopped.
     pub async fn contacts(&self) -> Option<Vec<Multiaddr>> {
         self.ask(Command::Contacts).await
     }
 
-    /// Carries out an order of the user; nothing if it has stopped.
+    /// Carries out an order of the user; `None` if the peer has stopped.
     pub async fn order(&self, order: Order) -> Option<Result<String, String>> {
         self.ask(|reply| Command::Order(order, reply)).await
     }

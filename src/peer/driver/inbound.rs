@@ -1,5 +1,5 @@
-//! Events of the network, translated to events for the node. A message that does not decode, or an update without its
-//! owner's signature, is dropped here, and counts against its sender.
+//! Translates events of the network to events of the node. A message that does not decode, or an update without its
+//! owner's signature, is dropped here and penalized.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::protocol::wire::encoding::WireError;
 use crate::protocol::wire::message::{Evidence, FraudProof};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 
-/// Most addresses remembered; beyond it, new peers are not.
+/// Limit of remembered addresses; further peers are not remembered.
 const MAX_ADDRESS_BOOK: usize = 4_096;
 
 /// Requests of other peers that the node has not answered yet.
@@ -61,7 +61,7 @@ impl Driver {
                 self.connected(peer);
                 tracing::debug!(peer = %peer.short(), "connected");
             }
-            // Its first heartbeat follows within a second, and says more.
+            // Its first heartbeat follows within a second, with more information.
             NetworkEvent::Subscribed { module, peer } => {
                 tracing::debug!(%module, peer = %peer.short(), "a member");
                 self.access.must_hear(module);
@@ -122,7 +122,7 @@ impl Driver {
             }
             Ok(Message::Heartbeat(mut heartbeat)) => {
                 let me = self.node.me();
-                // Whoever could make this up could stop this peer.
+                // A forged notice could otherwise stop this peer.
                 heartbeat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
                 self.events.push_back(Event::Heard {
                     module,
@@ -148,7 +148,7 @@ impl Driver {
         match encoding::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
             Ok(Request::Query(question)) => self.answer_query(from, token, question),
-            // It tells what the node knows, and does not wake it.
+            // Answers from the node's present state, without waking it.
             Ok(request) if self.is_suspended() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {
                 let ours = ReplyToken(self.requests.next_token);
@@ -163,14 +163,14 @@ impl Driver {
         }
     }
 
-    /// A peer itself has done something that no honest one does.
+    /// Penalizes a peer for its own action.
     pub(crate) fn report_offence(&self, peer: PeerKey, offence: Offence) {
         if peer != self.node.me() && self.network.penalize(peer, offence).is_err() {
             tracing::debug!(peer = %peer.short(), ?offence, "too many pending operations to record an offence");
         }
     }
 
-    /// What another version says is no offence.
+    /// A message of another version is not an offence.
     fn report_unreadable(&self, peer: PeerKey, error: &WireError) {
         if !matches!(error, WireError::Version { .. }) {
             self.report_offence(peer, Offence::Unreadable);
@@ -187,7 +187,7 @@ impl Driver {
         respond(&self.network, token, response);
     }
 
-    /// Addresses of this peer, which may be known already: the network tells each as it comes, and all when asked.
+    /// Addresses of this peer, possibly known: the network reports each as it appears, and all on request.
     pub(crate) fn listens_at(&mut self, addresses: Vec<Multiaddr>) {
         add_new(&mut self.listening, addresses, self.node.me());
         self.report_addresses();
@@ -205,7 +205,7 @@ impl Driver {
     }
 }
 
-/// The addresses with whose they are, each once.
+/// Adds addresses with this peer's key, without duplicates.
 fn add_new(known: &mut Vec<Multiaddr>, addresses: Vec<Multiaddr>, me: PeerKey) {
     for address in addresses.iter().map(|address| with_peer(address, me)) {
         if !known.contains(&address) {

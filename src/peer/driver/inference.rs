@@ -1,4 +1,4 @@
-//! Questions of other peers about text: the driver looks up the states of the path, and hands the question to the inference
+//! Queries of other peers about text: the driver looks up the states of the path and passes the query to the inference
 //! server's thread, which answers by itself.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::protocol::Response;
 use crate::query::{QueriedModel, Query};
 
 impl Driver {
-    /// Hands a question about text over, if it is one that can be answered here.
+    /// Passes on a query, if it can be answered here.
     pub(crate) fn answer_query(&self, from: PeerKey, token: RequestToken, question: Query) {
         let handed = self.inference.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
             let states = match &question {
@@ -35,22 +35,22 @@ impl Driver {
         }
     }
 
-    /// The trainer of a path that counts as something of its own.
+    /// The trainer state with a path's own parameters, if it has any.
     fn counts_by(&self, path: PathId) -> Option<BlobRef> {
         let unsent = || self.node.trainer(path).filter(|_| self.manifest.config.outer.keep_unsent);
         self.tasks.best.get(&path).copied().or_else(unsent)
     }
 
-    /// As it is by now, where the text is shared out anew.
+    /// The present state of the router, in a run that reshards.
     fn state_of_the_router(&self) -> Vec<(ModuleId, BlobRef)> {
         let module = self.manifest.config.router_module();
         let states = self.node.states().into_iter().filter(|(held, ..)| Some(*held) == module);
         states.map(|(module, _, state)| (module, state)).collect()
     }
 
-    /// What a path of the grid is made of, if all of its modules are here.
+    /// The states of a path of the grid, if all of its modules are here.
     fn states_of(&self, path: PathId) -> Result<Vec<(ModuleId, BlobRef)>, String> {
-        // Only who holds it knows what it has not sent, and in the end, what it was best with.
+        // Only its holder has its unsent changes and, at the end, its best parameters.
         let config = &self.manifest.config;
         let apart = config.outer.keep_unsent || (config.training.early_stopping && self.node.is_done());
         if apart && !self.node.holds(path) {

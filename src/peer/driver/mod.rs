@@ -1,18 +1,18 @@
-//! The driver: one task that owns the protocol's node. Everything that happens becomes an event, the node handles the event,
-//! and the driver carries out the actions that the node returns.
+//! The driver: one task that owns the protocol's node. Everything that happens becomes an event, the node handles the
+//! event, and the driver carries out the actions that the node returns.
 //!
-//! - *Events in.* [`handle`]: commands of this process, and of others through the [`control_socket`]; `inbound`: messages,
-//!   requests and results of the network; `tasks`: reports of the trainer; the answers of the aggregator; the node's own
-//!   deadlines.
-//! - *The node.* `Driver::settle` alone calls it: an event when no action is left, then its actions, in order.
-//! - *Actions out.* `actions`: one match over all of them; `tasks`: the trainer gets one task at a time; `blobs`: what is
-//!   needed is made or fetched; [`events`]: what is worth showing goes to whoever started the peer.
-//! - *Not the node's business.* `access`: who is heard at all; `inference`: questions about text; `redial`: lost
-//!   connections; `text_replication`: text that is kept for others; [`status`]; `disk_pressure`: while the disk takes
-//!   nothing, the node gets no event.
+//! - *Events in.* [`handle`]: commands of this process, and of others through the [`control_socket`]; `inbound`:
+//!   messages, requests and results of the network; `tasks`: reports of the trainer; the answers of the aggregator; the
+//!   node's own deadlines.
+//! - *The node.* Only `Driver::settle` calls it: an event when no action is left, then its actions, in order.
+//! - *Actions out.* `actions`: one match over all of them; `tasks`: the trainer gets one task at a time; `blobs`:
+//!   needed blobs are computed or fetched; [`events`]: reports to the program that started the peer.
+//! - *Outside the node.* `access`: which peers are heard at all; `inference`: queries about text; `redial`: lost
+//!   connections; `text_replication`: text that is stored for others; [`status`]; `disk_pressure`: while the disk
+//!   rejects writes, the node gets no event.
 //!
-//! Tensors are the trainer's, sums the aggregator's, sockets the network's, files the store's. Each worker has at most one
-//! command under way, so no queue between it and the driver can fill up in both directions.
+//! The trainer owns tensors, the aggregator sums, the network sockets, the store files. Each worker has at most one
+//! pending command, so no queue between it and the driver can fill up in both directions.
 
 pub(super) mod access;
 pub(super) mod actions;
@@ -65,7 +65,7 @@ pub enum PeerError {
     Combine(#[from] crate::peer::aggregator::AggregateError),
     #[error("a record cannot be encoded for the journal: {0}")]
     Record(#[from] crate::protocol::wire::encoding::WireError),
-    /// What another peer sent could not be stored, and never will be.
+    /// A blob of another peer could not be stored, and never will be.
     #[error(transparent)]
     Fetched(std::io::Error),
     #[error(transparent)]
@@ -84,7 +84,7 @@ pub enum PeerError {
     Worker(&'static str),
 }
 
-/// The node, and what carries out its actions.
+/// The node, and everything that carries out its actions.
 pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) manifest: Arc<Manifest>,
@@ -98,40 +98,39 @@ pub(super) struct Driver {
     pub(super) aggregator: Aggregator,
     pub(super) inference: InferenceServer,
     pub(super) event_sink: EventSink,
-    /// Blobs that stay, whatever the node says: those that the run consists of.
+    /// Blobs of the run itself, which stay.
     pub(super) pinned: BTreeSet<BlobHash>,
     /// Addresses that were tried at the start.
     pub(super) contacts: Vec<String>,
     pub(super) began: Instant,
-    /// What has happened, in order.
+    /// Events in order.
     pub(super) events: VecDeque<Event>,
-    /// What the node wants done, in order.
+    /// Actions of the node in order.
     pub(super) actions: VecDeque<Action>,
     pub(super) pending_writes: PendingWrites,
     pub(super) redial: Redial,
     pub(super) text_replication: TextReplication,
-    /// Where other peers can be reached.
+    /// Addresses of other peers.
     pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
-    /// Where this peer can be reached.
+    /// Addresses of this peer.
     pub(super) listening: Vec<Multiaddr>,
     /// Size of the journal when it was last rewritten.
     pub(super) compacted_bytes: u64,
     /// Parameters in a module of each level.
     pub(super) level_counts: Vec<usize>,
-    /// Requests of other peers that the node has not answered.
     pub(super) requests: Requests,
     pub(super) fetches: Fetches,
     pub(super) tasks: TrainerTasks,
     pub(super) observed: Observed,
     pub(super) access: AccessState,
-    /// It has left the swarm.
+    /// Whether it has left the swarm.
     pub(super) gone: bool,
-    /// What the aggregator has not begun.
+    /// Commands that the aggregator has not begun.
     pub(super) work: VecDeque<Work>,
     pub(super) aggregating: bool,
 }
 
-/// Everything that the driver listens to.
+/// The inputs of the driver.
 pub(super) struct Inputs {
     pub(super) network: NetworkEvents,
     pub(super) aggregator: mpsc::Receiver<Answer>,
@@ -139,7 +138,7 @@ pub(super) struct Inputs {
 }
 
 impl Driver {
-    /// What a crash or an earlier version left behind.
+    /// Removes blobs that a crash or an earlier version left behind.
     pub(super) fn remove_unreferenced_blobs(&self) -> Result<(), PeerError> {
         let mut retained = self.node.referenced_blobs();
         retained.extend(&self.pinned);
@@ -154,13 +153,13 @@ impl Driver {
         Millis(self.began.elapsed().as_millis() as u64)
     }
 
-    /// A node that stands still has no deadlines; what could not be written has one.
+    /// A suspended node has no deadlines, but failed writes have.
     fn until_deadline_ms(&self) -> Option<u64> {
         let deadline = if self.is_suspended() { self.pending_writes.again_at() } else { self.node.next_deadline() };
         deadline.map(|deadline| deadline.since(self.now()))
     }
 
-    /// Runs until it is told to stop, or cannot go on; then the threads that compute have ended.
+    /// Runs until it is told to stop or fails. The compute threads have then ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
         let outcome = self.event_loop(inputs).await;
         let (trainer, inference) = (self.trainer, self.inference);
@@ -168,7 +167,7 @@ impl Driver {
             trainer.end();
             inference.end();
         };
-        // A panic there would be the thread's, which has been told of.
+        // A panic of the thread has been reported.
         drop(tokio::task::spawn_blocking(end).await);
         outcome
     }
@@ -180,15 +179,15 @@ impl Driver {
             self.settle().await?;
             self.reconnect();
             self.maintain_access().await;
-            // To the others, one that stands still is gone already.
+            // To other peers, a suspended peer is gone already.
             if self.gone || (asked_to_stop.is_some() && self.is_suspended()) {
                 if let Some(reply) = asked_to_stop {
-                    // Whoever asked may be gone, too.
+                    // The requester may be gone.
                     let _ = oneshot::Sender::send(reply, ());
                 }
                 return Ok(());
             }
-            // Before all that arrives: a flood of messages must not keep this peer from saying that it lives.
+            // Before all inputs: a flood of messages must not delay heartbeats.
             if self.until_deadline_ms() == Some(0) {
                 self.tick().await?;
                 self.settle().await?;
@@ -199,17 +198,17 @@ impl Driver {
                 command = inputs.commands.recv() => match command {
                     Some(Command::Status(reply)) => {
                         let status = self.status();
-                        // Whoever asked may be gone.
+                        // The requester may be gone.
                         drop(reply.send(status));
                     }
                     Some(Command::StatusWithHashes(reply)) => self.reply_with_hashes(reply),
                     Some(Command::Contacts(reply)) => {
-                        // Whoever asked may be gone.
+                        // The requester may be gone.
                         drop(reply.send(self.addresses.values().flatten().cloned().collect()));
                     }
                     Some(Command::Order(order, reply)) => {
                         let done = self.carry_out_order(order);
-                        // Whoever asked may be gone.
+                        // The requester may be gone.
                         drop(reply.send(done));
                     }
                     Some(Command::Stop(reply)) => {
@@ -232,7 +231,7 @@ impl Driver {
                 event = inputs.network.next() => {
                     self.handle_network_event(event.ok_or(PeerError::Worker("network"))?)?;
                 }
-                // It ends only with the store, which ends after this.
+                // It ends only with the store, which ends later.
                 _ = disk_pressure.changed() => {}
                 () = tick => {}
             }
@@ -248,7 +247,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets the node handle everything that has happened, and the workers begin what they can.
+    /// Lets the node handle all events, and the workers begin their work.
     async fn settle(&mut self) -> Result<(), PeerError> {
         while !self.is_suspended() {
             if let Some(action) = self.actions.pop_front() {

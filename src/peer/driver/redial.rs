@@ -1,21 +1,20 @@
-//! Lost connections to members are dialled again, less and less often: a network that fails for a while must not part two
-//! members for good.
+//! Redials lost connections to members at growing intervals, so that a temporary failure of the network does not
+//! separate two members for good.
 
 use std::collections::BTreeMap;
 
 use crate::clock::Millis;
 use crate::names::PeerKey;
 
-/// Between the first two dials; each further pause is twice as long.
+/// First pause; each further one is twice as long.
 const FIRST_PAUSE_MS: u64 = 1_000;
 
-/// The longest pause.
 const LONGEST_PAUSE_MS: u64 = 10 * 60_000;
 
-/// After so long a peer is given up; whoever starts again dials those that it remembers.
+/// Time after which a peer is given up; a peer that restarts dials those that it remembers.
 const GIVEN_UP_MS: u64 = 24 * 3_600_000;
 
-/// Peers looked for at a time; beyond it, further ones are not.
+/// Limit of peers that are redialled; further ones are not.
 const MAX_LOST: usize = 256;
 
 struct Lost {
@@ -24,7 +23,7 @@ struct Lost {
     pause_ms: u64,
 }
 
-/// Who is looked for.
+/// The peers to redial.
 #[derive(Default)]
 pub(crate) struct Redial {
     lost: BTreeMap<PeerKey, Lost>,
@@ -38,12 +37,12 @@ impl Redial {
         }
     }
 
-    /// There is a connection again.
+    /// The peer is connected again.
     pub(crate) fn connected(&mut self, peer: PeerKey) {
         self.lost.remove(&peer);
     }
 
-    /// Whom to dial now.
+    /// The peers to dial now.
     pub(crate) fn due(&mut self, now: Millis) -> Vec<PeerKey> {
         self.lost.retain(|_, lost| now.since(lost.since) < GIVEN_UP_MS);
         let due = self.lost.iter_mut().filter(|(_, lost)| now >= lost.next);
@@ -70,7 +69,7 @@ mod tests {
             (from..to).filter(|s| !redial.due(Millis(s * 1_000)).is_empty()).collect()
         };
         assert_eq!(dials(&mut redial, 5, 40), [5, 6, 8, 12, 20, 36]);
-        // It keeps its place, however often its loss is told.
+        // It keeps its schedule, however often the loss is reported.
         redial.lost(Millis(40_000), PEER);
         assert_eq!(dials(&mut redial, 40, 69), [68]);
         assert_eq!(dials(&mut redial, 10_000, 11_300), [10_000, 10_128, 10_384, 10_896]);

@@ -1,4 +1,4 @@
-//! The status of a peer: the node's part, the hashes of its parameters, its traffic, and the reason why nothing trains here.
+//! The status of a peer: the node's part, the hashes of its parameters, its traffic, and why nothing trains here.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use crate::protocol::status::Status;
 use crate::protocol::status::waiting::Waiting;
 use crate::store::BlobStore;
 
-/// How long a peer may be alone before it says so.
+/// Time alone after which a peer reports it.
 const ALONE: Duration = Duration::from_secs(20);
 
 /// A node's status and its machine's part.
@@ -30,77 +30,77 @@ pub struct PeerStatus {
     pub node: Status,
     /// BLAKE3 of each module's parameters alone, by module.
     pub parameter_hashes: BTreeMap<String, String>,
-    /// Where the peer can be joined.
+    /// Addresses at which the peer can be joined.
     pub addresses: Vec<String>,
     /// Payload bytes sent and received.
     pub traffic: Traffic,
-    /// What outer steps cost.
+    /// Bytes of outer steps.
     pub synced: Synced,
-    /// How much of the run's text is here, if peers send it to each other.
+    /// Share of the run's text here, if peers send it to each other.
     pub text: Option<TextHere>,
     /// Phases trained here.
     pub phases_trained: u64,
     /// Paths scored here.
     pub scored: Vec<u32>,
-    /// Peers that are banned now, and why.
+    /// Banned peers with reasons.
     pub bans: Vec<Ban>,
-    /// Who may take part, where the run is by invitation.
+    /// Access, in a run by invitation.
     pub invited: Option<Invited>,
 }
 
-/// A run by invitation, as one peer knows it.
+/// Access in a run by invitation, as one peer knows it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Invited {
-    /// Peers whose invitations are known here.
+    /// Known credentials.
     pub known: usize,
-    /// Peers that were sent away.
+    /// Revoked peers.
     pub revoked: usize,
-    /// Until when this peer's own invitation is good, in seconds since 1970; nothing if it does not end.
+    /// Expiry of this peer's own credential, in seconds since 1970, if it expires.
     pub until_s: Option<u64>,
-    /// Why others do not let this one in.
+    /// Why other peers do not admit this one.
     pub refused: Option<String>,
 }
 
-/// Payload bytes by kind; what transports add is not in.
+/// Payload bytes by kind, without the overhead of transports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Traffic {
     /// Contributions, averages, states, text.
     pub blob_bytes_sent: u64,
     pub blob_bytes_received: u64,
-    /// Heartbeats, offers, updates, and questions.
+    /// Heartbeats, offers, updates, and requests.
     pub message_bytes_sent: u64,
     pub message_bytes_received: u64,
 }
 
-/// What outer steps cost here: what other peers sent, and how many parameters it was for.
+/// Bytes of outer steps from other peers, with their numbers of parameters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Synced {
     /// Compressed outer gradients fetched as owner.
     pub contribution_bytes: u64,
-    /// Parameters that they are for.
+    /// Their parameters.
     pub contribution_parameters: u64,
     /// Compressed averages fetched as member.
     pub average_bytes: u64,
-    /// Parameters that they are for.
+    /// Their parameters.
     pub average_parameters: u64,
 }
 
-/// What has been seen and said.
+/// Observations for the status.
 #[derive(Default)]
 pub(crate) struct Observed {
-    /// Blobs that other peers sent, until it is known what for.
+    /// Blobs from other peers whose purpose is not yet known.
     pub(crate) arrived: BTreeMap<BlobHash, u64>,
     synced: Synced,
-    /// What was said last about waiting.
+    /// The last reported wait.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) heard_anybody: bool,
     said_alone: bool,
-    /// Of parameters, by their state's.
+    /// Hashes of parameters, by the hash of their state.
     hashes: Arc<Mutex<BTreeMap<BlobHash, String>>>,
 }
 
 impl Driver {
-    /// A contribution or an average is used. If another peer sent it, the status counts its bytes.
+    /// A contribution or an average is used. If another peer sent it, its bytes are counted.
     pub(crate) fn count_received(&mut self, work: &Outer) {
         let (module, blob) = match work {
             Outer::Accumulate { module, blob, .. } => (module, *blob),
@@ -135,7 +135,7 @@ impl Driver {
         }
     }
 
-    /// Without waiting for the network, which has to be asked.
+    /// Does not wait for the network's answer.
     fn report_isolated(&self) {
         let (network, event_sink, tried) = (self.network.clone(), self.event_sink.clone(), self.contacts.clone());
         tokio::spawn(async move {
@@ -156,7 +156,7 @@ impl Driver {
         }
     }
 
-    /// All but the hashes of parameters.
+    /// The status without the hashes of parameters.
     pub(crate) fn status(&self) -> PeerStatus {
         let traffic = self.network.traffic();
         let addresses = self.listening.iter().map(ToString::to_string).collect();
@@ -181,20 +181,20 @@ impl Driver {
         }
     }
 
-    /// Reads the states elsewhere: a large run's take seconds, in which heartbeats must go on.
+    /// Reads the states on another thread: for a large run this takes seconds, in which heartbeats must continue.
     pub(crate) fn reply_with_hashes(&self, reply: oneshot::Sender<PeerStatus>) {
         let mut status = self.status();
         let states: Vec<_> = self.node.states().into_iter().map(|(module, _, state)| (module, state)).collect();
         let (known, counts, blobs) = (self.observed.hashes.clone(), self.level_counts.clone(), self.blobs.clone());
         tokio::task::spawn_blocking(move || {
             status.parameter_hashes = parameter_hashes(&blobs, &states, &counts, &known);
-            // Whoever asked may be gone.
+            // The requester may be gone.
             drop(reply.send(status));
         });
     }
 }
 
-/// By module; those in `known` need not be computed.
+/// By module; known hashes are not computed again.
 fn parameter_hashes(
     blobs: &BlobStore,
     states: &[(ModuleId, BlobRef)],
@@ -205,7 +205,7 @@ fn parameter_hashes(
     known.retain(|hash, _| states.iter().any(|(_, state)| state.hash == *hash));
     let mut hashes = BTreeMap::new();
     for (module, state) in states {
-        // The router, which has none of its own, is all that it is.
+        // The router has no separate parameters, so its state's hash is used.
         let hash = known.get(&state.hash).cloned().or_else(|| match counts.get(usize::from(module.level)) {
             Some(count) => parameter_hash(blobs, *module, *state, *count),
             None => Some(state.hash.to_string()),

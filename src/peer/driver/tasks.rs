@@ -1,5 +1,5 @@
-//! The trainer's tasks and reports. A task begins when the one before has ended and its text is here; a report becomes an
-//! event for the node, or for the program that started the peer.
+//! The trainer's tasks and reports. A task begins when the one before has ended and its text is here; a report becomes
+//! an event for the node, or for the program that started the peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,24 +10,24 @@ use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::protocol::Event;
 use crate::training::Score;
 
-/// What is under way, and what has been done.
+/// The present task, and results.
 #[derive(Default)]
 pub(crate) struct TrainerTasks {
-    /// The trainer's next.
+    /// The trainer's next task.
     pub(crate) task: Option<Task>,
-    /// To be scored when there is nothing else to do.
+    /// A checkpoint to score when there is nothing else to do.
     checkpoint: Option<Task>,
     pub(crate) training: bool,
-    /// The checkpoint that the trainer scores.
+    /// The checkpoint being scored.
     scoring: Option<(PathId, Phase)>,
     pub(crate) scored: BTreeSet<PathId>,
-    /// Of paths that count as something of their own in the end, the trainer that has those parameters.
+    /// For finished paths with own parameters, the trainer state that has them.
     pub(crate) best: BTreeMap<PathId, BlobRef>,
     pub(crate) phases_trained: u64,
 }
 
 impl Driver {
-    /// What is trained comes before what was to be scored.
+    /// Training comes before scoring.
     pub(crate) fn queue_task(&mut self, task: Task) {
         if let Some(Task::Score { path, phase, .. }) = self.tasks.task.replace(task) {
             self.scored(path, phase, None);
@@ -45,7 +45,7 @@ impl Driver {
         self.events.push_back(Event::Evaluated { path, phase, millibits_per_byte });
     }
 
-    /// Begins a task once the text it needs is here.
+    /// Begins a task once its text is here.
     pub(crate) fn feed_trainer(&mut self) -> Result<(), PeerError> {
         if self.tasks.training {
             return Ok(());
@@ -78,14 +78,14 @@ impl Driver {
             self.tasks.scoring = task.scores();
             self.tasks.training = self.trainer.begin(task);
             if let Some(next) = next.filter(|_| self.manifest.share_text) {
-                // What cannot be had now is fetched when it is needed.
+                // If it cannot be fetched now, it is fetched when it is needed.
                 self.has_text(next)?;
             }
         }
         Ok(())
     }
 
-    /// Something else is done until a path's text is here. It is not.
+    /// Drops a task whose text is not here, so that the node gives another one. Returns false for the caller.
     fn postpone(&mut self, drawn: PathId) -> bool {
         self.text_replication.want(drawn);
         if let Some(Task::Train(PhaseTask { path, phase, .. })) = self.tasks.task.take() {
@@ -94,21 +94,21 @@ impl Driver {
         false
     }
 
-    /// What a slot will stand for after the phase that begins, if that is another path of the grid: its text is fetched
-    /// meanwhile.
+    /// The path that the slot will stand for after this phase, if it changes: its text is prefetched.
     fn drawn_next(&self, task: &Task) -> Option<PathId> {
         let Task::Train(PhaseTask { path, drawn, phase, .. }) = task else { return None };
         Some(self.node.path_at(*path, phase.next())).filter(|next| next != drawn)
     }
 
-    /// A path whose phases are all done is scored once.
+    /// Scores a finished path once.
     fn next_evaluation(&mut self) -> Option<Task> {
         if !self.node.is_done() {
             return None;
         }
         let last = Phase(self.manifest.config.training.phases);
         if self.manifest.config.outer.keep_unsent {
-            // Who stands by a path may have an older trainer than its holder, who scores it: here there is nothing to wait for.
+            // A standby may have an older trainer state than the holder, which scores the path; here there is nothing
+            // to wait for.
             let stood_by = self.node.paths().into_iter().filter(|path| !self.node.holds(*path));
             self.tasks.scored.extend(stood_by.collect::<Vec<_>>());
         }
@@ -142,7 +142,7 @@ impl Driver {
             TrainerReport::Trained(finished) => {
                 self.tasks.training = false;
                 self.tasks.phases_trained += 1;
-                // What it counted as before is not what it has come to now.
+                // Its earlier own parameters are obsolete.
                 self.reset_path(finished.path);
                 self.events.push_back(Event::Trained(finished));
             }
@@ -166,14 +166,14 @@ impl Driver {
         Ok(())
     }
 
-    /// A node that stands still misses no signs of life.
+    /// A suspended node needs no signs of life.
     fn progressed(&mut self, path: PathId, phase: Phase, steps: u64) {
         if !self.is_suspended() {
             self.events.push_back(Event::Progress { path, phase, steps });
         }
     }
 
-    /// A phase that has not begun need not be stopped in the middle.
+    /// A phase that has not begun need not be paused.
     pub(crate) fn pause_trainer(&mut self) {
         match self.tasks.task.take_if(|task| matches!(task, Task::Train(_))) {
             Some(Task::Train(PhaseTask { path, phase, .. })) => {
@@ -183,7 +183,7 @@ impl Driver {
         }
     }
 
-    /// One that has not begun makes a step.
+    /// A phase that has not begun makes one step.
     pub(crate) fn end_phase(&mut self) {
         match &mut self.tasks.task {
             Some(Task::Train(PhaseTask { part, resume, .. })) => {
@@ -193,7 +193,7 @@ impl Driver {
         }
     }
 
-    /// Whatever the old one had in hand is asked for again, by the node or as the next evaluation.
+    /// The old thread's task is requested again, by the node or as the next evaluation.
     pub(crate) fn restart_trainer(&mut self) -> Result<(), PeerError> {
         let dropped = self.tasks.task.take().and_then(|task| task.scores());
         for (path, phase) in dropped.into_iter().chain(self.tasks.scoring.take()) {

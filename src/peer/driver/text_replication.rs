@@ -1,6 +1,6 @@
-//! Replication of a run's text, where peers send it to each other. Two living peers keep the text of each path besides the
-//! peer that trains it, so that the creator of the run may leave for good. Text that a path here waits for is fetched
-//! first.
+//! Replication of a run's text, if peers send it to each other. Two living peers besides the one that trains it store
+//! the text of each path, so that the creator of the run may leave for good. Text that a local path waits for is
+//! fetched first.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use crate::names::{BlobHash, PathId, PeerKey};
 use crate::peer::driver::{Driver, PeerError};
 use crate::protocol::Event;
 
-/// Peers that keep a path's text.
+/// Peers that store a path's text.
 const REPLICAS: usize = 2;
 
-/// Paths that are looked at in one go: each costs a look at the disk.
+/// Paths checked at a time, since each takes a disk access.
 const PATHS_AT_ONCE: u32 = 16;
 
 /// Which text is here, and which is missing.
@@ -19,42 +19,42 @@ const PATHS_AT_ONCE: u32 = 16;
 pub(crate) struct TextReplication {
     /// Paths of the grid whose text was missing when it was needed.
     wanted: BTreeSet<PathId>,
-    /// Paths of the grid all of whose text is here.
+    /// Paths of the grid with all text here.
     here: BTreeSet<PathId>,
-    /// Those of which something was fetched for others' sake.
+    /// Paths with text fetched for other peers.
     for_others: BTreeSet<PathId>,
-    /// The next path to look at.
+    /// The next path to check.
     next: u32,
-    /// The disk was full, or as full as it may be: nothing is kept for others any more.
+    /// Set when the disk was full: no text is stored for others any more.
     stop_replicating: bool,
 }
 
-/// How much text of a run is at one peer.
+/// The share of a run's text at one peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TextHere {
-    /// Paths of the grid whose text is here.
+    /// Paths of the grid with their text here.
     pub here: u64,
     /// Paths of the grid.
     pub of: u64,
 }
 
 impl TextReplication {
-    /// A path's text is to come.
+    /// Requests a path's text.
     pub(crate) fn want(&mut self, drawn: PathId) {
         self.wanted.insert(drawn);
     }
 
-    /// Whether a path's text is to come.
+    /// Whether a path's text was requested.
     pub(crate) fn wants(&self, drawn: PathId) -> bool {
         self.wanted.contains(&drawn)
     }
 
-    /// One of those whose text is to come.
+    /// One of the requested paths.
     pub(crate) fn first_wanted(&self) -> Option<PathId> {
         self.wanted.first().copied()
     }
 
-    /// Keeps no more for others. Returns what it did keep for them.
+    /// Stops storing text for others. Returns the paths whose text was stored for them.
     pub(crate) fn stop_replicating(&mut self) -> BTreeSet<PathId> {
         (self.stop_replicating, self.here) = (true, BTreeSet::new());
         std::mem::take(&mut self.for_others)
@@ -62,7 +62,7 @@ impl TextReplication {
 }
 
 impl Driver {
-    /// Fetches what paths here wait for; when that is here, what is kept for others.
+    /// Fetches text for local paths, and then for others.
     pub(crate) fn replicate_text(&mut self) -> Result<(), PeerError> {
         if !self.manifest.share_text {
             return Ok(());
@@ -90,20 +90,20 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether this peer is one of those that keep a path's text, as far as it knows who lives.
+    /// Whether this peer should store a path's text, by the peers that it knows to be alive.
     fn is_replica(&self, path: PathId) -> bool {
         let mine = rank(path, self.node.me());
         self.node.living().filter(|peer| rank(path, *peer) > mine).take(REPLICAS).count() < REPLICAS
     }
 
-    /// How much of the run's text is here, if peers send it to each other.
+    /// The share of the run's text here, if peers send it to each other.
     pub(crate) fn text_here(&self) -> Option<TextHere> {
         let of = self.manifest.shards.listed().len() as u64;
         self.manifest.share_text.then_some(TextHere { here: self.text_replication.here.len() as u64, of })
     }
 }
 
-/// The highest keep it: chance that is the same everywhere.
+/// The highest ranks store it: a random choice that is equal at all peers.
 fn rank(path: PathId, peer: PeerKey) -> BlobHash {
     BlobHash::of(&[&path.0.to_le_bytes()[..], &peer.0].concat())
 }

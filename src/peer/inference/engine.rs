@@ -1,7 +1,7 @@
-//! Plays questions about text from a run's blobs: the ancestor, its router, or a path whose modules' states are at hand.
+//! Answers queries about text from a run's blobs, with the ancestor, its router, or a path whose states are available.
 //!
-//! A peer that is [asked](crate::peer::inference::server) has them in its store, a [visitor](crate::peer::inference::client) fetches those of a path that no
-//! peer can play.
+//! The [server](crate::peer::inference::server) reads blobs from the peer's store; the
+//! [client](crate::peer::inference::client) fetches those of a path that no peer can run.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::query::{QueriedModel, Query, QueryLimits, QueryResult};
 use crate::routing::Router;
 use crate::store::BlobStore;
 
-/// What a run's questions are held to.
+/// The limits of queries in a run.
 pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<QueryLimits> {
     let config = &manifest.config;
     Ok(QueryLimits {
@@ -31,7 +31,7 @@ pub(in crate::peer) fn bounds(manifest: &Manifest) -> anyhow::Result<QueryLimits
     })
 }
 
-/// Where blobs are read.
+/// A source of blobs.
 pub(in crate::peer) trait Blobs: Send {
     fn read(&self, blob: BlobRef) -> anyhow::Result<Option<Vec<u8>>>;
 }
@@ -48,55 +48,54 @@ impl Blobs for BlobStore {
     }
 }
 
-/// What plays a path.
+/// The parts of a path.
 pub(in crate::peer) struct PathParts {
-    /// Its modules, one for each level, and their states.
+    /// One module for each level, with its state.
     pub states: Vec<(ModuleId, BlobRef)>,
-    /// The trainer that has what the path counts as, where these alone are not that.
+    /// The trainer state with the path's own parameters, if it has any.
     pub trainer: Option<BlobRef>,
 }
 
-/// Plays.
 pub(in crate::peer) struct Engine {
     manifest: Arc<Manifest>,
     device: DeviceChoice,
     blobs: Box<dyn Blobs>,
     counts: Vec<usize>,
     slot: Option<ModelSlot>,
-    /// Which, and the state or file that it is from.
+    /// The router, and the hash of its state or file.
     router: Option<(BlobHash, Router)>,
 }
 
-/// A state that was here when the question came, and is not any more.
+/// A state was replaced between the query and its use.
 #[derive(Debug, thiserror::Error)]
 #[error("module {0} has a newer version by now: ask again")]
 struct MovedOn(ModuleId);
 
 impl Engine {
-    /// One that has opened no network yet.
+    /// Without a network yet.
     pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: Box<dyn Blobs>) -> Self {
         Self { counts: manifest.level_counts(), manifest, device, blobs, slot: None, router: None }
     }
 
-    /// Gives the network's memory back.
+    /// Frees the network's memory.
     pub fn rest(&mut self) {
         self.slot = None;
     }
 
-    /// The answer, or a refusal in words.
+    /// The response to a query: a result or a refusal.
     pub fn answer(&mut self, question: &Query, parts: &PathParts) -> Response {
         match self.result(question, parts) {
             Ok(result) => Response::QueryResult(result),
             Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
             Err(error) => {
-                // What the disk or the device says is nobody else's business.
+                // Errors of the disk or the device are not sent to other peers.
                 tracing::warn!(error = %format!("{error:#}"), "a query was not answered");
                 Response::Refused("this peer cannot run the model; see its log".to_owned())
             }
         }
     }
 
-    /// The answer.
+    /// The result of a query.
     pub fn result(&mut self, question: &Query, parts: &PathParts) -> anyhow::Result<QueryResult> {
         Ok(match question {
             Query::Route(prefixes) => {
@@ -127,7 +126,7 @@ impl Engine {
         self.blobs.read(blob)?.with_context(|| format!("{what} is not in the store"))
     }
 
-    /// The one in this state, or else the one that the run was created with.
+    /// The router in this state, or else the creating router.
     fn read_router(&mut self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<()> {
         let by = states.first().map_or(self.manifest.router.hash, |(_, state)| state.hash);
         if self.router.as_ref().is_some_and(|(known, _)| *known == by) {
@@ -146,7 +145,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The network, opened if it is not.
+    /// The network, opened if needed.
     fn slot(&mut self) -> anyhow::Result<ModelSlot> {
         self.slot.take().map_or_else(|| ModelSlot::new(&self.manifest.config, self.device), Ok)
     }
@@ -169,8 +168,8 @@ impl Engine {
         Ok(ModuleState::decode(&bytes, module, self.counts[level])?.parameters)
     }
 
-    /// What a path counts as by its trainer: as what it was best with, if that is settled, or else as its modules without what
-    /// it has not sent.
+    /// The own parameters of a path from its trainer state: the best ones, if final, or else those of its modules
+    /// without unsent changes.
     fn own(&self, states: &[(ModuleId, BlobRef)], trainer: BlobRef) -> anyhow::Result<Vec<Vec<f32>>> {
         let (module, _) = states.first().context("a path has modules")?;
         let bytes = self.blobs.read(trainer)?.ok_or(MovedOn(*module))?;

@@ -1,4 +1,4 @@
-//! Questions about text: the engine, the server that answers other peers, and the client that asks them.
+//! Queries about text: the engine, the server that answers other peers, and the client that sends them.
 
 pub mod client;
 pub(super) mod engine;

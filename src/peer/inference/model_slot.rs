@@ -1,5 +1,5 @@
-//! One network in memory that plays the ancestor and every path of a run in turn, whatever their number: for a peer that is
-//! asked, and for whoever has all modules in a folder.
+//! One network in memory that runs the ancestor and all paths of a run in turn, for the server and for a collected
+//! folder.
 
 use crate::config::{DeviceChoice, Precision, RunConfig};
 use crate::model::{PathModel, open_device};
@@ -9,18 +9,17 @@ use crate::routing::{Router, features_of};
 use crate::seed::Seed;
 use crate::training::{EvaluateError, GenerateError, Sampling, Sequences, generate, right_classes, target_losses};
 
-/// Whose parameters a level has.
+/// The source of a level's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The ancestor's.
     Ancestor,
-    /// A module's, of which this names the version.
+    /// A module; the hash names the version.
     Module(BlobHash),
-    /// Its part of what a path counts as that is not its modules, of which this is the name.
+    /// A path's own parameters, by their name.
     Own(BlobHash),
 }
 
-/// A network, and what its levels hold.
+/// A network, and the sources of its levels.
 pub struct ModelSlot {
     model: PathModel,
     holds: Vec<Option<Part>>,
@@ -32,13 +31,11 @@ impl ModelSlot {
         Ok(Self { model, holds: vec![None; config.levels.len()] })
     }
 
-    /// The network as it is.
     pub fn model(&self) -> &PathModel {
         &self.model
     }
 
-    /// The network with these parts, one for each level. `read` is asked for the parameters of each level that does not
-    /// hold its part yet.
+    /// The network with these parts, one for each level. `read` is called for each level that has another part so far.
     pub fn load(
         &mut self,
         parts: &[Part],
@@ -56,7 +53,7 @@ impl ModelSlot {
         Ok(&self.model)
     }
 
-    /// The network with all levels from one place, which is read if some level holds something else: level by level.
+    /// The network with all levels from one source, which is read only if needed, level by level.
     pub fn load_whole(
         &mut self,
         part: Part,
@@ -71,7 +68,7 @@ impl ModelSlot {
     }
 }
 
-/// The paths of texts by their first tokens, with the ancestor in the network if the router needs it.
+/// The paths of texts by their first tokens. Needs the ancestor in the network if the router uses features.
 pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
     let Some(model) = ancestor.filter(|_| router.needs_features()) else {
         anyhow::ensure!(!router.needs_features(), "the router needs the ancestor");
@@ -90,7 +87,7 @@ pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]
     }
 }
 
-/// Of each piece, its nats.
+/// The nats of each piece.
 pub fn nats(model: &PathModel, pieces: &[TokenSpan]) -> Result<Vec<f64>, EvaluateError> {
     let losses = target_losses(model, &Pieces(pieces), 1, &mut || {})?;
     let sum = |(sequence, losses): (usize, Vec<f32>)| {
@@ -100,12 +97,12 @@ pub fn nats(model: &PathModel, pieces: &[TokenSpan]) -> Result<Vec<f64>, Evaluat
     losses.into_iter().enumerate().map(sum).collect()
 }
 
-/// Of how many images no other class is likelier than theirs.
+/// The number of images whose class is the likeliest.
 pub fn right(model: &PathModel, pieces: &[TokenSpan]) -> Result<u64, EvaluateError> {
     right_classes(model, &Pieces(pieces))
 }
 
-/// The tokens that follow: fewer than were asked for if the text ends with them.
+/// The next tokens: fewer than requested if the text ends.
 pub fn continue_text(model: &PathModel, opening: &Prompt) -> Result<Vec<u32>, GenerateError> {
     let sampling = Sampling {
         count: opening.count as usize,

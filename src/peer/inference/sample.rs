@@ -1,4 +1,4 @@
-//! A text continued by the path that its beginning is routed to, or by one path after the other.
+//! Generation: a text continued by the path of its beginning, or by one path after the other.
 
 use crate::names::PathId;
 use crate::peer::inference::client::{Draw, InferenceClient};
@@ -7,15 +7,15 @@ use crate::training::GenerateError;
 /// How to continue.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Wish {
-    /// Tokens to make, at most.
+    /// Limit of new tokens.
     pub tokens: usize,
-    /// 0 takes the likeliest token always.
+    /// 0 always takes the likeliest token.
     pub temperature: f64,
-    /// Only so many of the likeliest tokens are drawn from; 0 for all.
+    /// Only this many of the likeliest tokens are drawn from; 0 for all.
     pub top_k: usize,
-    /// Root of the draws.
+    /// Seed of the draws.
     pub seed: u64,
-    /// After so many tokens the path is chosen anew, by the last ones; nothing for never.
+    /// Number of tokens after which the path is chosen again; `None` for never.
     pub every: Option<usize>,
 }
 
@@ -25,22 +25,22 @@ impl Default for Wish {
     }
 }
 
-/// What came of it.
+/// The continuation of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Continuation {
-    /// The paths that went on with the text, in turn, and how many tokens each made; the first is the prompt's.
+    /// The paths in turn with the number of tokens of each; the first is the prompt's.
     pub paths: Vec<(PathId, usize)>,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Tokens made.
+    /// Number of new tokens.
     pub tokens: usize,
-    /// Their text, without the prompt.
+    /// The new text without the prompt.
     pub text: String,
-    /// Whether a path ended the document by itself.
+    /// Whether a path ended the document.
     pub ended: bool,
 }
 
-/// Routes a prompt by its first tokens, as many as there are, and continues it.
+/// Routes a prompt by its first tokens, and continues it.
 ///
 /// # Errors
 /// If the prompt is empty, a setting is out of range, or a path has no state.

@@ -1,5 +1,5 @@
-//! How well a run predicts text: the ancestor and the paths, each document on the path it is routed to, or each window of a
-//! document on the path that the tokens before it are routed to.
+//! Scores of a run on text: the ancestor and the paths, each document on its path, or each window of a document on the
+//! path chosen by the tokens before it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,23 +10,22 @@ use crate::query::{QueriedModel, TokenSpan};
 use crate::text::{Corpus, TokenSet, Window, windows};
 use crate::training::Score;
 
-/// The scores of what one path reads, or of that of one domain.
+/// The scores on the documents of one path, or of one of its domains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PathScore {
     pub path: PathId,
-    /// The number of their domain, if the text says so.
+    /// The number of the domain, if known.
     pub domain: Option<u32>,
-    /// Documents that begin on it.
+    /// Documents that begin on the path.
     pub documents: usize,
-    /// Of the ancestor on what the path reads.
+    /// Of the ancestor on the path's text.
     pub ancestor: Score,
-    /// Of the path on what it reads.
+    /// Of the path on its text.
     pub dipaco: Score,
-    /// Of how many images the path finds the right class likeliest, where images are read and that can be asked.
+    /// Number of images whose class the path finds likeliest, if available.
     pub right: Option<u64>,
 }
 
-/// Why a run could not be scored on this text.
 #[derive(Debug, thiserror::Error)]
 pub enum ScoringError {
     #[error("{place} does not hold the test text of {paths}: {reason}")]
@@ -38,12 +37,12 @@ pub enum ScoringError {
 /// Some documents.
 struct Documents {
     set: TokenSet,
-    /// The path of each, by its first tokens.
+    /// The path of each document, by its first tokens.
     routes: Vec<PathId>,
     domains: Vec<Option<u32>>,
 }
 
-/// The scores on the run's own test text. With `every`, the path is chosen anew after so many tokens.
+/// The scores on the run's own test text. With `every`, the path is chosen again after so many tokens.
 ///
 /// # Errors
 /// If a part of the text or of a path is missing.
@@ -54,7 +53,7 @@ pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -
         match client.test_text(path)? {
             Some(set) => {
                 let (count, prefix) = (set.documents().len(), client.config().routing.prefix_tokens);
-                // Where the text has been shared out anew since, the folder that it lies in says nothing.
+                // After resharding, the file of a text does not tell its path.
                 let routes = match client.config().router_module() {
                     Some(_) if count > 0 => {
                         let prefixes = set.documents().map(|sequences| set.prefix(sequences.start, prefix));
@@ -74,8 +73,8 @@ pub fn score_test_text(client: &mut dyn InferenceClient, every: Option<usize>) -
     score(client, &texts, every)
 }
 
-/// The scores on other text: for each path those of each domain, in order, those of none first, if there are any. With
-/// `every`, the path is chosen anew after so many tokens.
+/// The scores on other text: for each path those of each domain, in order, first without a domain, if any. With
+/// `every`, the path is chosen again after so many tokens.
 ///
 /// # Errors
 /// If a path has no state, or no token of the text is scored.
@@ -94,20 +93,19 @@ pub fn score_corpus(
     score(client, &[Documents { set, routes, domains }], every)
 }
 
-/// What one path is asked to read, of one domain.
+/// The text that one path reads of one domain.
 #[derive(Default)]
 struct Group {
     documents: usize,
     pieces: Vec<TokenSpan>,
-    /// The text and sequence of the last piece, and where it ends.
+    /// Text, sequence and end of the last piece.
     last: Option<(usize, usize, usize)>,
     tokens: u64,
     bytes: u64,
 }
 
 impl Group {
-    /// Tokens of a sequence, with all that comes before them there as context; what follows on the last piece is one with
-    /// it.
+    /// Adds tokens of a sequence, with all tokens before them there as context. Adjacent pieces are merged.
     fn add(&mut self, place: (usize, usize), sequence: &[u32], counted: Range<usize>, token_bytes: &[u32]) {
         let (text, number) = place;
         self.tokens += counted.len() as u64;
@@ -137,7 +135,7 @@ fn score(
 ) -> anyhow::Result<Vec<PathScore>> {
     let (starts, grid) = (client.config().starts(), client.config().grid()?);
     let token_bytes = client.tokenizer().token_bytes_for(&client.config().model);
-    // Every path is told of, also one that gets nothing.
+    // Every path is listed, even without text.
     let mut groups: BTreeMap<(PathId, Option<u32>), Group> =
         grid.paths().map(|path| ((path, None), Group::default())).collect();
     for (number, text) in texts.iter().enumerate() {
@@ -178,7 +176,7 @@ fn score(
     Ok(groups.iter().map(score).collect())
 }
 
-/// The path of each window: of a document's first, the document's; of others, that of the tokens before it.
+/// The path of each window: for a document's first, the document's path; for others, by the tokens before it.
 fn paths_of(client: &mut dyn InferenceClient, text: &Documents, windows: &[Window]) -> anyhow::Result<Vec<PathId>> {
     let reach = client.reach();
     let ranges: Vec<Range<usize>> = text.set.documents().collect();
@@ -200,8 +198,8 @@ fn paths_of(client: &mut dyn InferenceClient, text: &Documents, windows: &[Windo
     Ok(windows.iter().map(path).collect())
 }
 
-/// The last tokens of a document before a place in one of its sequences, each of which begins with the last token of the one
-/// before.
+/// The last tokens of a document before a position in one of its sequences, each of which begins with the last token of
+/// the one before.
 fn last_before(set: &TokenSet, document: &Range<usize>, place: (usize, usize), count: usize) -> Vec<u32> {
     let (sequence, at) = place;
     let mut tokens = set.sequence(sequence)[..at].to_vec();
@@ -215,8 +213,8 @@ fn last_before(set: &TokenSet, document: &Range<usize>, place: (usize, usize), c
     tokens.split_off(tokens.len().saturating_sub(count))
 }
 
-/// How well paths and domains agree, 0 to 1: their mutual information over tokens, divided by the mean of their
-/// entropies. Nothing if there is but one path or one domain with any.
+/// Agreement of paths and domains, 0 to 1: their mutual information over tokens, divided by the mean of their
+/// entropies. `None` with only one path or one domain.
 pub fn agreement(scores: &[PathScore]) -> Option<f64> {
     let mut together: BTreeMap<(PathId, u32), f64> = BTreeMap::new();
     for score in scores {
@@ -242,7 +240,7 @@ mod tests {
     use super::*;
     use crate::config::Starts;
 
-    /// Tokens of path and domain.
+    /// Scores with these tokens by path and domain.
     fn scores(tokens: &[(u32, Option<u32>, u64)]) -> Vec<PathScore> {
         let score = |(path, domain, tokens): &(u32, Option<u32>, u64)| PathScore {
             path: PathId(*path),
@@ -289,7 +287,7 @@ mod tests {
         assert!((agreement(&same).unwrap() - 1.0).abs() < 1e-12);
         let chance = scores(&[(0, Some(0), 30), (0, Some(1), 60), (1, Some(0), 10), (1, Some(1), 20)]);
         assert!(agreement(&chance).unwrap() < 1e-12);
-        // As scikit-learn's normalized_mutual_info_score([0, 0, 0, 1], [0, 0, 1, 1]) says.
+        // As scikit-learn's normalized_mutual_info_score([0, 0, 0, 1], [0, 0, 1, 1]).
         let some = scores(&[(0, Some(0), 2), (0, Some(1), 1), (1, Some(1), 1)]);
         assert!((agreement(&some).unwrap() - 0.343_711_0).abs() < 1e-6);
         assert_eq!(agreement(&scores(&[(0, Some(0), 3), (1, Some(0), 4)])), None);

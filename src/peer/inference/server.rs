@@ -1,9 +1,9 @@
-//! Answers others' questions about text: a thread with a network of its own, which plays the ancestor or a path whose
-//! modules are all here, in turn with the machine's trainers.
+//! The inference server: answers queries of other peers on a thread with its own network, which runs the ancestor or a
+//! path whose modules are all here, in turn with the machine's trainers.
 //!
-//! The network is opened at the first question and given back when nobody has asked for a while. The driver looks up which
-//! states a path has now, hands the question over and forgets it; the thread answers by itself. A state that is replaced
-//! before it is read is gone: the asker is told so, and asks again.
+//! The network is opened at the first query and freed after a while without queries. The driver looks up the present
+//! states of a path and passes the query on; the thread answers by itself. If a state is replaced before it is read,
+//! the requester is told to ask again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,46 +26,43 @@ use crate::query::{MAX_QUERIES, MAX_QUERIES_OF_ONE};
 use crate::query::{Query, QueryLimits};
 use crate::store::BlobStore;
 
-/// Without a question for so long, the network's memory is given back.
+/// Time without a query after which the network's memory is freed.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// How long the question in hand may take when the peer stops.
+/// Time-out of the present query when the peer stops.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A question, and where the answer goes.
+/// A query, and its reply token.
 pub(in crate::peer) struct Asked {
-    /// Who asks.
     pub from: PeerKey,
-    /// Where the answer goes.
     pub token: RequestToken,
-    /// What is asked.
     pub question: Query,
-    /// Of the path that is to play, or the router.
+    /// The states of the path, or of the router.
     pub parts: PathParts,
 }
 
-/// How many questions of each peer are here.
+/// Pending queries of each peer.
 type Waiting = Arc<Mutex<BTreeMap<PeerKey, usize>>>;
 
 fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeMap<PeerKey, usize>> {
-    // Counters are whole whatever happened to a thread that held them.
+    // Counters are consistent even if a thread panicked.
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread, to whoever hands over questions.
+/// The handle of the thread.
 pub(in crate::peer) struct InferenceServer {
     pub bounds: QueryLimits,
     pub grid: Grid,
     questions: SyncSender<Asked>,
     waiting: Waiting,
     stops: Arc<AtomicBool>,
-    /// Hangs up when the thread ends.
+    /// Disconnected when the thread ends.
     ended: Mutex<mpsc::Receiver<()>>,
     thread: JoinHandle<()>,
 }
 
 impl InferenceServer {
-    /// Starts the thread. It takes no memory to speak of before the first question.
+    /// Starts the thread, which needs little memory before the first query.
     pub fn start(
         manifest: Arc<Manifest>,
         device: DeviceChoice,
@@ -105,7 +102,7 @@ impl InferenceServer {
         Ok(Self { bounds, grid, questions, waiting, stops, ended: Mutex::new(ended), thread })
     }
 
-    /// Hands a question over, or says why not.
+    /// Queues a query, or returns why not.
     pub fn ask(&self, asked: Asked) -> Result<(), String> {
         let from = asked.from;
         {
@@ -125,8 +122,8 @@ impl InferenceServer {
         })
     }
 
-    /// Answers no further question, and waits for the one in hand, but not for ever: libtorch must not be torn down under
-    /// it. Blocks.
+    /// Stops answering, and waits for the present query up to a time-out: libtorch must not be torn down during it.
+    /// Blocks.
     pub fn end(self) {
         let Self { questions, stops, ended, thread, .. } = self;
         stops.store(true, Ordering::SeqCst);
@@ -135,7 +132,7 @@ impl InferenceServer {
         // Nothing is ever sent.
         match ended.recv_timeout(END_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => leave_behind(),
-            // If it panicked, it has said so.
+            // A panic has been logged.
             _ => drop(thread.join()),
         }
     }

@@ -1,4 +1,4 @@
-//! A newcomer at the door of a run by invitation: it shows what it has, before it asks for anything.
+//! Authentication of a newcomer in a run by invitation: it presents its credential before any request.
 
 use std::path::Path;
 
@@ -11,17 +11,16 @@ use crate::peer::folder::key_file;
 use crate::peer::join::{JoinError, ask};
 use crate::protocol::wire::encoding;
 
-/// Who knocks, and what it has.
+/// The newcomer and its connection.
 pub(crate) struct Authentication<'a> {
     pub network: &'a NetworkHandle,
-    /// What comes out of it.
     pub events: &'a mut NetworkEvents,
     pub identity: &'a Identity,
-    /// Where its part is kept.
+    /// The folder of its credential.
     pub folder: &'a Path,
 }
 
-/// Shows something to the peer at an address; what it gets for a one-time invitation.
+/// Presents a credential or an invitation to the peer at an address. Returns the credential for a one-time invitation.
 pub(crate) async fn authenticate(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -40,8 +39,8 @@ pub(crate) async fn authenticate(
 }
 
 impl Authentication<'_> {
-    /// Knocks with what the folder has from before, or else with what it was given now, which the folder has from then on.
-    /// Who has nothing does not request: the run may be open.
+    /// Authenticates with the credential of the folder, or else with the given token, which is then stored in the
+    /// folder. Without either it does nothing, since the run may be open.
     ///
     /// # Errors
     /// If the peer refuses the credential.
@@ -51,7 +50,7 @@ impl Authentication<'_> {
             && let Grant::Credential(credential) = invitation_token::read(&kept.to_string_lossy())?.grant
         {
             match self.authenticate(address, AuthenticationRequest::Present(credential)).await {
-                // The new one may be better.
+                // The new token may be better.
                 Err(JoinError::NotInvited { .. }) if token.is_some() => {}
                 shown => return Ok(shown.map(drop)?),
             }
@@ -59,7 +58,7 @@ impl Authentication<'_> {
         let Some(token) = token else { return Ok(()) };
         let credential = match &token.grant {
             Grant::Credential(credential) => credential.clone(),
-            // Whoever made it gives it for the key that asks, and for no other: that key must be there the next time.
+            // Its maker issues the credential only for the requesting key, so that key must be kept.
             Grant::OneTime(one) => {
                 self.identity.keep(&key_file(self.folder))?;
                 self.redeem(address, token, one).await?
@@ -85,7 +84,7 @@ impl Authentication<'_> {
         authenticate(self.network, self.events, address, &what).await
     }
 
-    /// Only with whoever made it, and only to that key does its secret go.
+    /// Asks only the maker, and sends the secret only to that key.
     async fn redeem(
         &mut self,
         address: &Multiaddr,
@@ -98,7 +97,7 @@ impl Authentication<'_> {
         for address in std::iter::once(address).chain(&named).filter(is_makers) {
             match self.authenticate(address, AuthenticationRequest::Redeem(one.clone())).await {
                 Ok(Some(credential)) => return Ok(credential),
-                // An open run has nothing to give, and asks for nothing.
+                // An open run needs no credential.
                 Ok(None) => return Ok(Credential::default()),
                 Err(error @ JoinError::NotInvited { .. }) => return Err(error),
                 Err(error) => trouble = error,

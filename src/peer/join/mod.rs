@@ -1,4 +1,4 @@
-//! A newcomer who knows one address: the manifest, and what everybody of the run keeps.
+//! Joining with one known address: the manifest, and the blobs that every peer of the run stores.
 
 pub(super) mod authentication;
 
@@ -14,13 +14,12 @@ use crate::peer::manifest::{Manifest, ManifestError};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Request, Response};
 
-/// How often a blob is asked for before joining is given up.
+/// Attempts for a blob before joining fails.
 const ATTEMPTS: usize = 5;
 
-/// Between two of them.
+/// Time between two of them.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Why a run could not be joined.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     #[error(transparent)]
@@ -33,7 +32,7 @@ pub enum JoinError {
     NotInvited { address: String, reason: String, me: PeerKey },
     #[error("the invitation is for peer {wanted}, but this is peer {me}")]
     NotForMe { wanted: PeerKey, me: PeerKey },
-    /// A one-time invitation is redeemed by its maker, which is not at the address.
+    /// A one-time invitation can be redeemed only by its maker, which is not at the address.
     #[error(
         "the one-time invitation must be redeemed by peer {maker}, which made it, but no address of that peer is known"
     )]
@@ -50,7 +49,7 @@ pub enum JoinError {
     Blob { what: &'static str, from: String, reason: String },
 }
 
-/// Asks the peer at an address for the run's manifest, after it has been shown this.
+/// Asks the peer at an address for the run's manifest, after authentication.
 pub async fn fetch_manifest(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -76,7 +75,7 @@ pub async fn fetch_manifest(
     }
 }
 
-/// The answer of the peer at an address to these bytes.
+/// The response of the peer at an address to these bytes.
 pub(crate) async fn ask(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
@@ -97,8 +96,8 @@ pub(crate) async fn ask(
     }
 }
 
-/// How often a question is asked through a relay in all: once a hole is punched, the relayed connection is closed, also
-/// under a question. What newcomers ask may be asked twice.
+/// Attempts of a request through a relay: after hole punching, the relayed connection is closed, even during a request.
+/// Requests of newcomers may be repeated.
 const RELAYED_ATTEMPTS: u32 = 5;
 
 async fn answer_to(events: &mut NetworkEvents) -> Option<Result<Vec<u8>, RequestError>> {
@@ -153,7 +152,7 @@ pub async fn fetch_blob(
     Err(JoinError::Blob { what, from: address.to_string(), reason })
 }
 
-/// Everything that each peer of a run keeps, with its name; what says what else there is comes first.
+/// The blobs that every peer of a run stores, with their names. Those that list others come first.
 pub fn parts(manifest: &Manifest) -> Vec<(BlobRef, &'static str)> {
     let table = manifest.shards.table().map(|table| (table, "the shard table"));
     let parts = [

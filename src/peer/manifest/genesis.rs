@@ -1,4 +1,4 @@
-//! The states that a run's modules begin with: everybody can make them of the ancestor, so nobody has to send them.
+//! The first states of a run's modules. Every peer can compute them from the ancestor, so they are not sent.
 
 use crate::config::OuterMode;
 use crate::model::exchange;
@@ -7,13 +7,13 @@ use crate::outer::ModuleState;
 use crate::peer::manifest::Manifest;
 use crate::store::{BlobError, BlobStore};
 
-/// A module's first state, which says what module it is of, of its level of the ancestor.
+/// A module's first state, from its level of the ancestor and its module id.
 pub(crate) fn first_state(module: ModuleId, parameters: Vec<f32>, mode: OuterMode) -> Vec<u8> {
     ModuleState::initial(module, parameters, mode).encode()
 }
 
-/// The same of the ancestor in a store. Nothing if that is not here, or makes another state than the manifest names: then who
-/// has that one can be asked.
+/// The same, from the ancestor in a store. `None` if the ancestor is absent, or makes another state than the manifest
+/// names: then holders of that state are asked.
 pub(crate) fn make(manifest: &Manifest, blobs: &BlobStore, module: ModuleId) -> Result<Option<Vec<u8>>, BlobError> {
     let (config, ancestor) = (&manifest.config, manifest.ancestor);
     let Some(level) = config.levels.get(usize::from(module.level)) else { return Ok(None) };

@@ -1,5 +1,5 @@
-//! The manifest: everything that makes a run this run. Its BLAKE3 hash is the run's id; everything that it names is fetched
-//! by hash. [`shard_table`] is each path's text, `genesis` the first state of each module.
+//! The manifest, which defines a run. Its BLAKE3 hash is the run's id; everything that it names is fetched by hash.
+//! [`shard_table`] has each path's text, `genesis` the first state of each module.
 
 pub(super) mod genesis;
 pub mod shard_table;
@@ -24,13 +24,12 @@ use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
 use crate::store::BlobStore;
 
-/// Changes when the manifest, a blob's format or the outer arithmetic does: peers that differ refuse each other.
+/// Changes with the manifest, a blob's format or the outer arithmetic. Peers with different versions refuse each other.
 pub const FORMAT_VERSION: u32 = 2;
 
-/// Of the slice that paths score: a bound for what a manifest can make a peer allocate.
+/// Limit of the slice, which bounds the allocation for a manifest.
 pub const MAX_SLICE_DOCUMENTS: u32 = 1 << 20;
 
-/// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -38,54 +37,51 @@ pub struct Manifest {
     pub format_version: u32,
     /// Version of the messages.
     pub wire_version: u16,
-    /// What is trained.
     pub config: RunConfig,
-    /// The text, before it was cut into tokens.
+    /// Hash of the text before tokenisation.
     pub corpus: BlobHash,
-    /// The text of the test set.
+    /// Hash of the test text.
     pub test_corpus: BlobHash,
     /// Whether newcomers receive their shard from peers.
     pub share_text: bool,
-    /// A `tokenizer.json`.
     pub tokenizer: BlobRef,
     pub router: BlobRef,
-    /// Which document is in which shard.
+    /// The shards of all documents.
     pub shard_index: BlobRef,
     /// The path of each test document, in order: u32, little endian.
     pub test_routes: BlobRef,
-    /// Parameters of the dense ancestor, which the router needs too: a safetensors file.
+    /// Parameters of the dense ancestor, which the router needs too, as a safetensors file.
     pub ancestor: BlobRef,
     /// By path.
     pub shards: Shards,
-    /// What it takes to share the text out anew, where that is done.
+    /// Additional blobs for resharding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resharding: Option<Resharding>,
     /// The state of each module before the first update.
     pub genesis: Vec<(ModuleId, BlobRef)>,
-    /// What the swarm trains when this is done, from what it has learnt here.
+    /// What the swarm trains after this run, starting from its result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Box<RunConfig>>,
     /// The run that the swarm trained before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<RunId>,
-    /// Where the run is by invitation, whose are the first.
+    /// Whose invitations are valid, in a run by invitation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creator: Option<PeerKey>,
 }
 
-/// What it takes to share the text of a run out anew.
+/// Additional blobs of a run that reshards.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resharding {
-    /// The features of all documents, and where these lie.
+    /// Features and places of all documents.
     pub atlas: BlobRef,
     /// The documents that paths score.
     pub slice: BlobRef,
-    /// How many.
+    /// Number of these documents.
     pub slice_documents: u32,
 }
 
-/// Why a manifest is not this run's, or not one that this program can take part in.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("the manifest cannot be decoded: {0}")]
@@ -107,7 +103,7 @@ pub enum ManifestError {
     Table(#[from] TableError),
     #[error("the manifest gives module {0} a state of the wrong size")]
     StateSize(ModuleId),
-    /// The text is to be shared out anew, and what that takes is not there, or the other way round.
+    /// Resharding is configured but its blobs are missing, or the reverse.
     #[error("the manifest and its configuration differ in whether the text is resharded")]
     Resharding,
     #[error("the manifest and its configuration differ in whether the run is by invitation")]
@@ -120,14 +116,14 @@ impl Manifest {
     /// The bytes whose hash is the run's id.
     pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let bytes = serde_json::to_vec_pretty(self)?;
-        // An answer's own header and length come on top.
+        // Leaves space for the header and length of a response.
         if bytes.len() + 64 > MAX_CONTROL_BYTES {
             return Err(ManifestError::Large(bytes.len()));
         }
         Ok(bytes)
     }
 
-    /// Reads and checks a manifest, wherever it came from.
+    /// Decodes and checks a manifest from an untrusted source.
     pub fn decode(bytes: &[u8]) -> Result<(Self, RunId), ManifestError> {
         #[derive(Deserialize)]
         struct Versions {
@@ -167,7 +163,7 @@ impl Manifest {
         if router.is_some() != self.resharding.is_some_and(|parts| (1..=most).contains(&parts.slice_documents)) {
             return Err(ManifestError::Resharding);
         }
-        // Before they are listed: a manifest of 100 kB can ask for a thousand million.
+        // Checked before modules are listed: a manifest of 100 kB could ask for a thousand million.
         counted("modules", self.genesis.len(), slots.grid().module_count())?;
         let counts = self.level_counts();
         for (expected, (module, state)) in slots.grid().modules().into_iter().zip(&self.genesis) {
@@ -189,20 +185,17 @@ impl Manifest {
         self.after == Some(run) && first.then.as_deref() == Some(&self.config) && same
     }
 
-    /// Values in a module of each level of the model.
+    /// Parameters in a module of each level.
     pub fn level_counts(&self) -> Vec<usize> {
         self.config.levels.iter().map(|level| level_parameters(&self.config.model, level)).collect()
     }
 
-    /// No trainer of a path has more: residuals, two moments and the best parameters, and what frames them.
+    /// Upper bound of a trainer state: residuals, two moments and the best parameters, and framing.
     pub fn most_trainer_bytes(&self) -> u64 {
         16 * self.level_counts().iter().sum::<usize>() as u64 + (1 << 16)
     }
 
-    /// What the protocol needs to know.
-    ///
-    /// # Errors
-    /// If the shard table has not been read. (`decode` has checked the grid and its sample.)
+    /// The protocol's view of the run.
     pub fn plan(&self) -> Result<RunPlan, ManifestError> {
         let slots = self.config.slots()?;
         let shards = self.shards.listed();
@@ -218,7 +211,7 @@ impl Manifest {
         };
         let paths = slots.grid().path_count();
         let scores = self.resharding.map(|parts| PathScores::max_bytes(paths, parts.slice_documents as usize));
-        // Where sizes change, each path scales what it contributes by its own, and all count the same.
+        // If sizes change, each path scales its contribution itself, and all have the same weight.
         let weights = match self.resharding {
             Some(_) => vec![FULL_WEIGHT; shards.len()],
             None => weights(shards.iter().map(|shard| shard.sequences)),
@@ -242,7 +235,7 @@ impl Manifest {
         })
     }
 
-    /// Takes the table of shards, if the manifest only names it.
+    /// Reads the shard table, if the manifest only names it.
     pub fn take_table(&mut self, bytes: &[u8]) -> Result<(), ManifestError> {
         let paths = self.config.grid()?.path_count() as usize;
         Ok(self.shards.take_table(bytes, paths)?)
@@ -257,7 +250,7 @@ impl Manifest {
         Ok(self)
     }
 
-    /// Reads a state of the run's router.
+    /// Decodes a state of the run's router.
     pub fn router_state(&self, bytes: &[u8]) -> Result<RouterState, StateError> {
         let (paths, run) = (self.shards.listed().len() as u32, &self.config);
         let state = RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)?;
@@ -266,7 +259,7 @@ impl Manifest {
         if possible && fitted { Ok(state) } else { Err(StateError::Format("what no round of this run makes")) }
     }
 
-    /// Reads the atlas of the run.
+    /// Decodes the atlas of the run.
     pub fn decode_atlas(&self, bytes: &[u8]) -> Result<Atlas, AtlasError> {
         let atlas = Atlas::decode(bytes, self.shards.listed().len() as u32)?;
         let documents = self.resharding.map_or(0, |parts| parts.slice_documents as usize);
@@ -275,18 +268,18 @@ impl Manifest {
         if found == own { Ok(atlas) } else { Err(AtlasError::Format("of another model, ancestor or slice")) }
     }
 
-    /// One path's part of the text; the shards have been read.
+    /// One path's part of the text; the shards must have been read.
     pub fn shard(&self, path: PathId) -> &Shard {
         &self.shards.listed()[path.0 as usize]
     }
 
-    /// The run that invitations to this one name, and whose are the first; nothing if it is open. A run of two stages is one
-    /// run to those who were invited.
+    /// The run that invitations name, and its creator; `None` if it is open. Invitations to the first of two stages are
+    /// valid in both.
     pub fn invites(&self, run: RunId) -> Option<(RunId, PeerKey)> {
         self.creator.map(|creator| (self.after.unwrap_or(run), creator))
     }
 
-    /// What a peer sends to nobody: the text, unless the run shares it.
+    /// Blobs that a peer never sends: the text, unless the run shares it.
     pub fn private_blobs(&self) -> BTreeSet<BlobHash> {
         if self.share_text {
             return BTreeSet::new();
@@ -295,13 +288,13 @@ impl Manifest {
         self.shards.listed().iter().flat_map(Shard::hashes).chain(slice).collect()
     }
 
-    /// All text that must be here for a path to be trained: its shard, or all shards where they are made anew of each other.
+    /// All text that training a path needs: its shard, or all first shards in a run that reshards.
     pub fn text_for(&self, path: PathId) -> Vec<BlobRef> {
         let Some(parts) = self.resharding else { return self.shard(path).blobs().to_vec() };
         self.shards.listed().iter().flat_map(Shard::blobs).chain([parts.slice]).collect()
     }
 
-    /// What of it a path is scored on.
+    /// The part of it on which a path is scored.
     pub fn text_to_score(&self, path: PathId) -> Vec<BlobRef> {
         match self.resharding {
             Some(_) => self.shards.listed().iter().map(|shard| shard.held_out).collect(),
@@ -309,7 +302,7 @@ impl Manifest {
         }
     }
 
-    /// The text that peers send each other but for that of these paths, if they do.
+    /// The text that peers send each other, without that of these paths.
     pub fn text_besides(&self, paths: &BTreeSet<PathId>) -> BTreeSet<BlobHash> {
         if !self.share_text || self.resharding.is_some() {
             return BTreeSet::new();
@@ -318,14 +311,14 @@ impl Manifest {
         self.shards.listed().iter().flat_map(Shard::hashes).filter(|blob| !kept.contains(blob)).collect()
     }
 
-    /// What every peer of the run keeps, whatever its paths.
+    /// The blobs that every peer of the run stores, whatever its paths.
     pub fn for_everybody(&self) -> Vec<BlobRef> {
         let parts = [self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor];
         let atlas = self.resharding.map(|parts| parts.atlas);
         self.shards.table().into_iter().chain(parts).chain(atlas).collect()
     }
 
-    /// The blobs that the run consists of: a peer that has one keeps it.
+    /// The blobs of the run itself, which a peer never removes.
     pub fn pinned_blobs(&self) -> BTreeSet<BlobHash> {
         let everybody = self.for_everybody().into_iter().map(|blob| blob.hash);
         let text = self.shards.listed().iter().flat_map(Shard::hashes);
@@ -333,13 +326,13 @@ impl Manifest {
         everybody.chain(text).chain(self.genesis.iter().map(|(_, state)| state.hash)).collect()
     }
 
-    /// Bytes that a peer of one path downloads at first, keeps on disk and holds in memory, about.
+    /// Approximate bytes that a peer with one path downloads at first, stores and holds in memory.
     pub fn cost_of_a_path(&self) -> PathCost {
-        // Nobody has looked at the sizes that a manifest names.
+        // The sizes in a manifest are unchecked.
         let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
         let everybody = sum(&self.for_everybody().iter().map(|blob| blob.bytes).collect::<Vec<_>>());
         let drawn_anew = self.config.slots().is_ok_and(|slots| slots.are_drawn_anew());
-        // That of the next path comes while the present one is trained.
+        // The next path's text arrives while the present one is trained.
         let shard_bytes = self.shards.largest_bytes();
         let text = match self.resharding {
             Some(parts) => {
@@ -354,28 +347,28 @@ impl Manifest {
             OuterMode::Synchronous => 8 * parameters,
             OuterMode::Asynchronous => 12 * parameters,
         };
-        // Twice, as the trainer and the aggregator have it.
+        // Twice, for the trainer and the aggregator.
         let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
         let best_bytes = if self.config.paths_end_apart() { 4 * parameters } else { 0 };
-        // What the trainer carries, which stays in memory from one part of a phase to the next.
+        // The trainer's state stays in memory between the parts of a phase.
         let last_bytes = if self.config.outer.streaming.is_some() { 16 * parameters } else { 0 };
         PathCost {
             download_bytes: sum(&[everybody, text_download, states]),
-            // Two states of each module, the trainer's moments and residual, and compressed gradients besides.
+            // Two states of each module, the trainer's moments and residual, and compressed gradients.
             disk_bytes: sum(&[everybody, text, 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes]),
-            // Parameters, gradient, two moments, and the states in hand while an update is applied.
+            // Parameters, gradient, two moments, and the states while an update is applied.
             memory_bytes: sum(&[16 * parameters + 2 * states, text, atlas_bytes, best_bytes, last_bytes]),
         }
     }
 }
 
-/// What taking part costs.
+/// The cost of taking part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct PathCost {
     /// Over the network, once.
     pub download_bytes: u64,
     /// In the run's folder.
     pub disk_bytes: u64,
-    /// Besides what the tensors of a batch need.
+    /// Without the tensors of a batch.
     pub memory_bytes: u64,
 }

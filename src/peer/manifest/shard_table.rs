@@ -1,4 +1,4 @@
-//! The shards of a run: in its manifest if they are few, else in a blob that it names, which has to be read first.
+//! The shards of a run: in its manifest if they are few, else in a blob that it names, which must be read first.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,23 +15,22 @@ const SHARD_BYTES: usize = 3 * BLOB_BYTES + 8;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shard {
-    /// Sequences to train on: a token file.
+    /// Training sequences, as a token file.
     pub train: BlobRef,
-    /// Sequences held out from training.
+    /// Held-out sequences.
     pub held_out: BlobRef,
     /// Test sequences that the router sends here.
     pub test: BlobRef,
-    /// Training sequences: the path's weight.
+    /// Number of training sequences: the path's weight.
     pub sequences: u64,
 }
 
 impl Shard {
-    /// The text: to train on, held out, to test on.
+    /// Training, held-out and test text.
     pub fn blobs(&self) -> [BlobRef; 3] {
         [self.train, self.held_out, self.test]
     }
 
-    /// The text's.
     pub fn hashes(&self) -> [BlobHash; 3] {
         self.blobs().map(|blob| blob.hash)
     }
@@ -51,18 +50,17 @@ pub enum Shards {
     Table(Table),
 }
 
-/// A table of shards that is a blob.
+/// A shard table in a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     table: BlobRef,
     largest_bytes: u64,
-    /// Nothing before the blob has been read.
+    /// Empty before the blob has been read.
     #[serde(skip)]
     shards: Vec<Shard>,
 }
 
-/// Why a blob is not the table that the manifest names.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TableError {
     #[error("the shard table does not match the manifest")]
@@ -83,7 +81,7 @@ pub fn weights(sequences: impl Iterator<Item = u64> + Clone) -> Vec<u32> {
     sequences.map(weight).collect()
 }
 
-/// How long the table of so many paths is.
+/// Size of the table of so many paths.
 pub fn table_bytes(paths: usize) -> u64 {
     (HEADER_BYTES + paths * SHARD_BYTES) as u64
 }
@@ -111,7 +109,7 @@ fn decode_shard(bytes: &[u8; SHARD_BYTES]) -> Option<Shard> {
     Some(Shard { train: blob(0)?, held_out: blob(1)?, test: blob(2)?, sequences: number(3 * BLOB_BYTES)? })
 }
 
-/// The shards in a table of so many paths; nothing if it is none.
+/// The shards in a table of so many paths; `None` if it is invalid.
 pub fn decode_table(bytes: &[u8], paths: usize) -> Option<Vec<Shard>> {
     let header = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 2], &(paths as u32).to_le_bytes()].concat();
     let (shards, rest) = bytes.strip_prefix(&header[..])?.as_chunks();
@@ -119,20 +117,20 @@ pub fn decode_table(bytes: &[u8], paths: usize) -> Option<Vec<Shard>> {
 }
 
 impl Shards {
-    /// In this blob, which [`encode_table`] has made.
+    /// Shards in the blob of [`encode_table`].
     pub fn in_table(shards: Vec<Shard>, table: BlobRef) -> Self {
         let largest_bytes = shards.iter().map(Shard::bytes).max().unwrap_or(0);
         Self::Table(Table { table, largest_bytes, shards })
     }
 
-    /// By path; nothing while their blob has not been read.
+    /// By path; empty while their blob has not been read.
     pub fn listed(&self) -> &[Shard] {
         match self {
             Self::Listed(shards) | Self::Table(Table { shards, .. }) => shards,
         }
     }
 
-    /// The blob that has to be read.
+    /// The blob to read.
     pub fn table(&self) -> Option<BlobRef> {
         match self {
             Self::Listed(_) => None,
@@ -140,7 +138,7 @@ impl Shards {
         }
     }
 
-    /// The most text that a path has, known before the table is here.
+    /// The largest text of a path, known before the table is here.
     pub fn largest_bytes(&self) -> u64 {
         match self {
             Self::Listed(shards) => shards.iter().map(Shard::bytes).max().unwrap_or(0),
@@ -148,7 +146,7 @@ impl Shards {
         }
     }
 
-    /// Takes the table of so many paths.
+    /// Reads the table of so many paths.
     pub fn take_table(&mut self, bytes: &[u8], paths: usize) -> Result<(), TableError> {
         let Self::Table(table) = self else { return Ok(()) };
         if BlobRef::of(bytes) != table.table {

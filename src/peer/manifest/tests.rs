@@ -1,4 +1,4 @@
-//! What a manifest tells, and what is refused of one.
+//! Tests of manifests, valid and invalid.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::peer::tests::tiny_run::Tiny;
 fn text_that_is_kept_for_others_may_go_but_not_what_is_needed_nor_what_nobody_sends() {
     let mut tiny = Tiny::create(true);
     let Shards::Listed(shards) = &mut tiny.decoded.shards else { panic!("a table for two paths") };
-    // As two paths without any test text would have.
+    // As for two paths without any test text.
     shards[1].test = shards[0].test;
     for (shard, text) in shards.iter_mut().zip([b"a", b"b"]) {
         shard.held_out = BlobRef::of(text);

@@ -1,4 +1,4 @@
-//! A peer's assembly: opens its store, restores its node, and starts its actors.
+//! Assembly of a peer: opens its store, restores its node, and starts its actors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -37,33 +37,30 @@ use crate::protocol::{Contact, Event, Node, Record};
 use crate::store::actor::StoreThread;
 use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
 
-/// What a peer is made of.
+/// The inputs of a peer.
 pub struct PeerPlan {
     pub store: LockedStore,
-    /// The run's manifest, as its bytes.
+    /// The run's manifest, as bytes.
     pub manifest: Vec<u8>,
     pub identity: Identity,
-    /// What the machine brings.
     pub machine: MachineConfig,
     /// The machine's queue for trainers.
     pub scheduler: Arc<DeviceScheduler>,
     /// The network, started with this identity.
     pub network: NetworkHandle,
-    /// What comes out of it.
     pub network_events: NetworkEvents,
-    /// What the network serves, once the store is open.
+    /// The network's access to the store, once it is open.
     pub access: StoredBlobs,
-    /// Peers to begin with; none for the creator.
+    /// First contacts; empty for the creator.
     pub contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
     /// Whether this peer created the run.
     pub creator: bool,
-    /// Takes its news.
     pub event_sink: EventSink,
-    /// Watches its door, if the run is by invitation.
+    /// In a run by invitation.
     pub access_control: Option<Arc<AccessControl>>,
 }
 
-/// A running peer. It stops when this is dropped.
+/// A running peer. It stops when dropped.
 pub struct Peer {
     key: PeerKey,
     commands: mpsc::Sender<Command>,
@@ -96,9 +93,9 @@ impl Peer {
             let spare_bytes = plan.machine.disk_bytes.saturating_sub(manifest.cost_of_a_path().disk_bytes);
             node = node.replicating_within(spare_bytes);
         }
-        // One that was killed in its first second has records, but nothing to go on from.
+        // A peer that was killed in its first second has records, but no state to resume from.
         let fresh = node.is_blank();
-        // Whatever this peer logs is known as its own: several may run in one process.
+        // Marks this peer's log lines, since several peers may run in one process.
         let span = tracing::info_span!("peer", key = %key.short());
         let (aggregator, combined) = span.in_scope(|| Aggregator::start(blobs.clone(), &manifest))?;
         let (device, scheduler, network) = (plan.machine.device, plan.scheduler.clone(), plan.network.clone());
@@ -154,36 +151,28 @@ impl Peer {
         Ok(Self { key, commands, task, store: threads })
     }
 
-    /// Who it is.
     pub fn key(&self) -> PeerKey {
         self.key
     }
 
-    /// A way to ask it for its status.
     pub fn handle(&self) -> PeerHandle {
         PeerHandle { commands: self.commands.clone() }
     }
 
-    /// Leaves the swarm in order, and waits until that is done.
-    ///
-    /// # Errors
-    /// The error that stopped the peer before.
+    /// Leaves the swarm, and waits until that is done.
     pub async fn stop(self) -> Result<(), PeerError> {
         let (reply, stopped) = oneshot::channel();
         if self.commands.send(Command::Stop(reply)).await.is_ok() {
-            // If it fails first, the task says why.
+            // If it fails first, the task has the reason.
             drop(stopped.await);
         }
         self.finished().await
     }
 
     /// Waits until the peer stops by itself.
-    ///
-    /// # Errors
-    /// The error that stopped the peer.
     pub async fn finished(self) -> Result<(), PeerError> {
         let outcome = self.task.await.unwrap_or(Err(PeerError::Worker("driver")));
-        // The store is free for whoever comes next once its threads have ended.
+        // The store is free once its threads have ended.
         match tokio::task::spawn_blocking(|| self.store.join()).await {
             Err(_) => Err(PeerError::Worker("store")),
             Ok(()) => outcome,
@@ -196,7 +185,7 @@ impl Peer {
     }
 }
 
-/// The node as the journal has it, without what the disk has lost.
+/// The node from the journal, without what the disk has lost.
 async fn restored_node(
     key: PeerKey,
     manifest: &Manifest,
@@ -221,8 +210,8 @@ fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     records.iter().map(decode).collect()
 }
 
-/// What the journal must say of modules whose states the disk has lost: they are left, and with them the paths through
-/// them, so that this peer comes back as a newcomer and fetches them from others.
+/// Records that leave the modules whose states the disk has lost, and the paths through them, so that this peer fetches
+/// them again like a newcomer.
 fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskError> {
     let mut lost = Vec::new();
     for (module, version, state) in node.states() {
@@ -239,7 +228,7 @@ fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskErr
     Ok(records)
 }
 
-/// The same of phases left in the middle: they begin anew.
+/// The same for lost checkpoints of phases, which begin again.
 fn without_checkpoints(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskError> {
     let mut lost = Vec::new();
     for checkpoint in node.checkpoints() {
@@ -254,7 +243,7 @@ fn without_checkpoints(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, Di
     Ok(lost)
 }
 
-/// Those given, and those known from before.
+/// The given contacts, and those known from before.
 fn contacts(given: Vec<(PeerKey, Vec<Multiaddr>)>, known: Vec<(PeerKey, Vec<String>)>) -> Vec<Contact> {
     let given = given
         .into_iter()

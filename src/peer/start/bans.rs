@@ -1,11 +1,11 @@
-//! Bans survive a restart: they are kept in the peer's folder, as JSON.
+//! Bans survive a restart: they are stored in the peer's folder, as JSON.
 
 use std::path::{Path, PathBuf};
 
 use crate::network::{Ban, NetworkHandle};
 use crate::store::write_file;
 
-/// Most bytes of the file: as many bans as are remembered, each of some 200.
+/// Limit of the file: all remembered bans, of some 200 bytes each.
 const MOST_BYTES: u64 = 4 << 20;
 
 fn bans_file(folder: &Path) -> PathBuf {
@@ -25,7 +25,7 @@ fn read(folder: &Path) -> Vec<Ban> {
     })
 }
 
-/// Restores the bans of a folder, and keeps them there from now on, until the network ends.
+/// Restores the bans of a folder, and stores changes there until the network ends.
 pub(crate) fn keep(network: &NetworkHandle, folder: &Path) {
     if network.restore_bans(read(folder)).is_err() {
         tracing::warn!("earlier bans were not restored");

@@ -1,7 +1,7 @@
 //! Starting a peer: as the creator of a run, as a newcomer with an address, or again from its own folder.
 //!
-//! Each way first makes the peer's folder complete: its key, the manifest, and a store with the blobs that every peer of
-//! the run keeps. [`assembly`] then restores the node and starts the actors; `bans` keeps bans from one start to the next.
+//! Each way first completes the peer's folder: its key, the manifest, and a store with the blobs that every peer of the
+//! run stores. [`assembly`] then restores the node and starts the actors; `bans` keeps bans from one start to the next.
 
 pub mod assembly;
 pub(super) mod bans;
@@ -38,33 +38,29 @@ use crate::peer::start::assembly::{Peer, PeerPlan};
 use crate::peer::{DeviceScheduler, StoredBlobs};
 use crate::store::{DiskError, LockedStore, OpenError, write_file};
 
-/// How long the system may take to close the sockets of a network that has stopped.
+/// Time for the system to close the sockets of a stopped network.
 const CLOSES_WITHIN: Duration = Duration::from_secs(5);
 
-/// What every way has in common.
+/// The inputs common to all ways.
 #[derive(Clone)]
 pub struct Launch {
-    /// The peer's folder.
     pub folder: PathBuf,
-    /// What the machine brings.
     pub machine: MachineConfig,
-    /// Where to listen.
     pub listen: Vec<Multiaddr>,
-    /// Where others reach this peer besides.
+    /// Further addresses at which others reach this peer.
     pub announce: Vec<Multiaddr>,
-    /// Relays through which they do if need be.
+    /// Relays for a peer that others cannot reach directly.
     pub relays: Vec<Multiaddr>,
-    /// A link that it is made to have; none for that of the machine.
+    /// An emulated link, if any.
     pub link: Option<Link>,
     /// The machine's queue for trainers.
     pub scheduler: Arc<DeviceScheduler>,
-    /// Takes the peer's news.
     pub event_sink: EventSink,
-    /// By which it comes, if the run is by invitation; what the folder has from before goes first.
+    /// The invitation, in a run by invitation; a credential in the folder is tried first.
     pub invitation: Option<InvitationToken>,
 }
 
-/// A peer that listens, before it is certain that it will run.
+/// A peer that listens, before it is certain to run.
 pub struct Listening {
     launch: Launch,
     identity: Identity,
@@ -73,17 +69,17 @@ pub struct Listening {
     access: StoredBlobs,
 }
 
-/// A peer that runs, and how to reach it.
+/// A running peer, with its network.
 pub struct Launched {
     pub peer: Peer,
-    /// Its network, to ask for addresses and traffic.
+    /// For addresses and traffic.
     pub network: NetworkHandle,
-    /// Watches its door, if the run is by invitation.
+    /// In a run by invitation.
     pub access_control: Option<Arc<AccessControl>>,
 }
 
 fn keep_ports(launch: &Launch, addresses: &[Multiaddr]) -> Result<(), DiskError> {
-    // A port that is announced may be a router's, and one of a circuit is a relay's.
+    // An announced port may be a router's, and that of a circuit is a relay's.
     let outer = |address: &Multiaddr| launch.announce.iter().any(|outer| address.starts_with(outer));
     let own = addresses.iter().filter(|address| !outer(address) && !is_relayed(address));
     let lines: String = own.map(|address| format!("{address}\n")).collect();
@@ -97,8 +93,7 @@ fn limit(store: &LockedStore, machine: &MachineConfig) {
 }
 
 impl Launch {
-    /// Takes the peer's place on the network, so that a port that is taken is known before anything is made. Writes
-    /// nothing.
+    /// Opens the listening ports, so that a port in use is noticed before anything is written.
     ///
     /// # Errors
     /// If it cannot listen, or the folder has no valid key.
@@ -106,7 +101,7 @@ impl Launch {
         self.listen_with_timeout(Duration::ZERO).await
     }
 
-    /// The same where this process has just left that place: its sockets take a moment to close.
+    /// The same when this process has just closed these ports: the sockets take a moment to close.
     pub async fn listen_again(self) -> anyhow::Result<Listening> {
         self.listen_with_timeout(CLOSES_WITHIN).await
     }
@@ -146,7 +141,7 @@ impl Launch {
 }
 
 impl Listening {
-    /// The store is this run's, or is still to be made.
+    /// The store is this run's, or does not exist yet.
     fn check_store(&self, run: RunId) -> Result<(), OpenError> {
         let folder = &self.launch.folder;
         match run_of_store(folder)? {
@@ -168,7 +163,7 @@ impl Listening {
         let (decoded, run) = Manifest::decode(&manifest)?;
         let access_control = AccessControl::of(&launch.folder, &identity, &decoded, run)?;
         limit(&store, &launch.machine);
-        // Whoever has the store has the key, too.
+        // The holder of the store's lock also owns the key.
         identity.keep(&key_file(&launch.folder))?;
         keep_ports(&launch, &network.join_addresses().await?)?;
         bans::keep(&network, &launch.folder);
@@ -189,13 +184,13 @@ impl Listening {
         Ok(Launched { peer: Peer::start(plan).await?, network, access_control })
     }
 
-    /// The key of a run's creator, which is there from before the run on: the run's manifest names it.
+    /// The key of a run's creator, which exists before the run, since the manifest names it.
     pub fn creator(&self) -> Result<PeerKey, IdentityError> {
         self.identity.keep(&key_file(&self.launch.folder))?;
         Ok(self.identity.key())
     }
 
-    /// Shows what there is to show, and asks which run it is.
+    /// Authenticates, and asks for the manifest.
     async fn ask_for_manifest(
         &mut self,
         address: &Multiaddr,
@@ -206,15 +201,15 @@ impl Listening {
             Ok(()) => crate::peer::join::fetch_manifest(network, events, address, None).await,
             Err(error) => Err(error.downcast::<JoinError>()?),
         };
-        // Whoever was turned away can be invited by its key, which stays then.
+        // A refused peer can be invited by its key, so the key is kept.
         if matches!(asked, Err(JoinError::NotInvited { .. } | JoinError::NotForMe { .. })) {
             identity.keep(&key_file(&launch.folder))?;
         }
         Ok(asked)
     }
 
-    /// Begins as creator, or goes on as the creator that one was: the folder has the manifest, and its store, which may
-    /// still be held from creating the run, all blobs.
+    /// Starts or resumes as creator: the folder has the manifest, and its store, which may still be locked from
+    /// creation, all blobs.
     ///
     /// # Errors
     /// If the folder has no manifest, or the peer cannot start.
@@ -232,7 +227,7 @@ impl Listening {
                 return Err(PartGone { folder: store_folder(&self.launch.folder), what }.into());
             }
         }
-        // One that has only followed a creator takes nothing that others have.
+        // A second stage that others created may lack blobs that others have.
         let shards = manifest.clone().with_table_in(&store.blobs)?;
         let all = manifest.genesis.iter().map(|(_, state)| *state);
         let all = all.chain(shards.shards.listed().iter().flat_map(Shard::blobs));
@@ -240,8 +235,7 @@ impl Listening {
         self.start(store, bytes, Vec::new(), !creator.contains(&false)).await
     }
 
-    /// Goes on in the folder's run, with the peers that were known before.
-    /// The address that did not answer may do so later.
+    /// Resumes in the folder's run with the known peers. An address that did not answer is retried later.
     async fn come_back(self, manifest: Vec<u8>, run: RunId, address: Option<&Multiaddr>) -> anyhow::Result<Launched> {
         self.check_store(run)?;
         let store = lock_store(&self.launch.folder)?;
@@ -249,9 +243,9 @@ impl Listening {
         self.start(store, manifest, contact.into_iter().collect(), false).await
     }
 
-    /// Begins with nothing but an address, or comes back to the run that the folder holds.
+    /// Joins by an address, or resumes the run of the folder.
     ///
-    /// `own_text` is this machine's own copy of the corpus, for runs that do not share theirs. `told` hears the
+    /// `own_text` is this machine's own copy of the corpus, for runs that do not share theirs. `told` receives the
     /// manifest before anything is downloaded.
     ///
     /// # Errors
@@ -266,7 +260,7 @@ impl Listening {
         let asked = self.ask_for_manifest(address).await?;
         let (peer, bytes, manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
-            // One that comes back may know others, even if this one is gone.
+            // A returning peer may know other peers, even if this one is gone.
             (Err(JoinError::Dial(error)), Some((bytes, manifest, run))) => {
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
                 told(manifest, *run);
@@ -284,7 +278,7 @@ impl Listening {
         if let Some((_, known, before)) = &held
             && manifest.follows(known, *before)
         {
-            // The swarm has gone on to the next stage meanwhile.
+            // The swarm is in the next stage by now.
             self.launch.folder = take_along(&self.launch.folder)?;
             held = read_manifest(&self.launch.folder)?;
         }
@@ -295,7 +289,7 @@ impl Listening {
         }
         self.check_store(run)?;
         let abandoned = Abandoned::default();
-        // A folder with the manifest has had its text before.
+        // A folder with the manifest has its text already.
         let own_text = match manifest.share_text || held.is_some() {
             true => None,
             false => {
@@ -335,7 +329,7 @@ impl Listening {
     }
 }
 
-/// Tells work on another thread that nobody waits for it any more.
+/// Tells work on another thread that its result is no longer needed.
 #[derive(Default)]
 struct Abandoned(Arc<AtomicBool>);
 
@@ -345,7 +339,7 @@ impl Drop for Abandoned {
     }
 }
 
-/// The creator's store has lost what it was created with.
+/// The creator's store has lost blobs of the creation.
 #[derive(Debug, thiserror::Error)]
 #[error("{what} of this run is missing in {}", folder.display())]
 pub struct PartGone {

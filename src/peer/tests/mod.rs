@@ -1,3 +1,3 @@
-//! What tests of this room are built from: a run that is small enough to be made in a test.
+//! Test support for this module: a run small enough to create in a test.
 
 pub mod tiny_run;

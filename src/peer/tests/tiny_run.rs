@@ -1,4 +1,4 @@
-//! A run small enough to be created in a test, and peers' folders that hold parts of it.
+//! A run small enough to create in a test, and peers' folders with parts of it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn run(vocabulary: usize) -> RunConfig {
     run
 }
 
-/// Documents of two kinds, which k-means can tell apart.
+/// Documents of two kinds, which k-means can separate.
 pub fn documents() -> Vec<String> {
     some_documents(120)
 }
@@ -57,7 +57,7 @@ fn some_documents(count: usize) -> Vec<String> {
 
 /// A created run.
 pub struct Tiny {
-    /// Where everything is; removed at the end.
+    /// The folder of everything, removed at the end.
     pub home: TempDir,
     /// Its manifest's bytes.
     pub manifest: Vec<u8>,
@@ -81,14 +81,14 @@ impl Tiny {
         Self::of(&run(vocabulary), 120, share_text)
     }
 
-    /// Its paths begin with text by chance, which is shared out anew before the second phase.
+    /// Paths begin with random text and reshard before the second phase.
     pub fn shared_out_anew() -> Self {
         let mut run = run(300);
         (run.routing.method, run.routing.reshard) = (RoutingMethod::Random, vec![1]);
         Self::of(&run, 500, true)
     }
 
-    /// Its paths count as what they were best with.
+    /// With early stopping.
     pub fn stopping_early() -> Self {
         let mut run = run(300);
         (run.training.early_stopping, run.text.held_out_share) = (true, 0.2);
@@ -145,7 +145,7 @@ impl Tiny {
         folder
     }
 
-    /// Starts the peer of a folder on loopback, in turns with others on its machine.
+    /// Starts the peer of a folder on loopback, sharing the device with others.
     pub async fn start(
         &self,
         folder: PathBuf,
@@ -179,7 +179,7 @@ impl Tiny {
         self.blobs.get(blob.hash, blob.bytes).unwrap().unwrap()
     }
 
-    /// What a member's journal says of a module that had so many updates; the last state is put into the store.
+    /// The journal of a member about a module with this many updates. The last state is put into the store.
     fn history(&self, module: ModuleId, versions: u64, blobs: &BlobStore) -> Vec<Record> {
         let (_, genesis) = self.decoded.genesis.iter().find(|(known, _)| *known == module).unwrap();
         let count = self.decoded.level_counts()[usize::from(module.level)];

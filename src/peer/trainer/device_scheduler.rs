@@ -1,12 +1,12 @@
-//! The device scheduler: trainers that share a machine get its device one after the other, instead of competing for it.
+//! The device scheduler: trainers of one machine use its device in turn instead of competing for it.
 //!
-//! A trainer that holds the device makes inner steps for about a second, and then asks again. Leases are given in the order
-//! in which trainers ask. A trainer that is alone never waits.
+//! A trainer with the device makes inner steps for about a second, and then asks again. Leases are given in the order
+//! of requests. A single trainer never waits.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long a lease lasts, about. Warming the caches again costs little compared with it.
+/// Approximate length of a lease. Warming the caches again costs little in comparison.
 pub const SLICE_MS: u64 = 1_000;
 
 /// The queue of trainers that wait for the device.
@@ -22,7 +22,7 @@ struct Queue {
     serving: u64,
 }
 
-/// The device is this trainer's until the lease is dropped.
+/// The device belongs to this trainer until the lease is dropped.
 #[derive(Debug)]
 pub struct DeviceLease<'a> {
     scheduler: &'a DeviceScheduler,
@@ -30,19 +30,18 @@ pub struct DeviceLease<'a> {
 }
 
 impl DeviceLease<'_> {
-    /// Names it.
+    /// Number of the lease.
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
 }
 
 impl DeviceScheduler {
-    /// Waits for the device.
     pub fn acquire(&self) -> DeviceLease<'_> {
         self.acquire_and_report(Duration::MAX, &mut || {})
     }
 
-    /// Waits for the device, and calls `waits` every so often meanwhile.
+    /// Waits for the device, and calls `waits` at intervals.
     pub fn acquire_and_report(&self, every: Duration, waits: &mut dyn FnMut()) -> DeviceLease<'_> {
         let mut queue = self.lock();
         let ticket = queue.next;
@@ -69,7 +68,7 @@ impl DeviceScheduler {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Two counters are whole whatever happened to a thread that held them.
+        // Two counters are consistent even if a thread panicked.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,10 +1,10 @@
-//! The trainer: the one thread of a peer that touches tensors.
+//! The trainer: the only thread of a peer that uses tensors.
 //!
-//! A phase of a path: the states of its modules from the store (`start_parameters`), inner steps (`stepping`), the outer
-//! gradient of each module against the state that it started from, compressed with what the last compression left
-//! ([`path_state`]). The results are in the store before the trainer reports them. `scores` evaluates paths, `text`
-//! reads their shards. [`thread`] replaces a trainer that hangs; [`task`] is what passes between it and the driver;
-//! [`device_scheduler`] shares the device among the trainers of a machine, `throttle` limits their rate.
+//! A phase of a path: the states of its modules from the store (`start_parameters`), inner steps (`stepping`), the
+//! outer gradient of each module against the state from which it started, compressed with the residual of the last
+//! compression ([`path_state`]). The results are in the store before the trainer reports them. `scores` evaluates
+//! paths, `text` reads their shards. [`thread`] replaces a trainer that hangs; [`task`] has the messages between it and
+//! the driver; [`device_scheduler`] shares the device among the trainers of a machine, `throttle` limits their rate.
 
 pub mod device_scheduler;
 pub mod path_state;
@@ -38,16 +38,16 @@ use crate::routing::resharding::RouterState;
 use crate::store::{BlobError, BlobStore};
 use crate::training::{InnerTrainer, OuterGradientError, StepError, TrainerError, outer_gradient};
 
-/// Steps or documents between two reports of progress, at the most this often.
+/// Least interval between two reports of progress.
 const REPORT: Duration = Duration::from_millis(250);
 
-/// What a trainer's thread does.
+/// The work of a trainer's thread.
 pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -> Work {
     Arc::new(move |mut handle| {
         let mut worker = match Worker::new(manifest.clone(), &machine, blobs.clone()) {
             Ok(worker) => worker,
             Err(error) => {
-                // The driver is gone if nobody takes it.
+                // Without a receiver, the driver is gone.
                 handle.report(TrainerReport::Failed(error));
                 return;
             }
@@ -70,30 +70,30 @@ struct Worker {
     grid: Grid,
     texts: Texts,
     token_bytes: Vec<u32>,
-    /// As many tokens a second at most; 0 for any number.
+    /// Limit of tokens a second; 0 for none.
     train_tokens_per_s: u64,
-    /// What it took to store the last inner checkpoint.
+    /// Time for storing the last inner checkpoint.
     checkpoint_cost: Duration,
-    /// Where parts of phases follow each other at once: what the last one came to, and the blob that it is in.
+    /// With streaming, the state after the last part of a phase, and its blob.
     last: Option<(BlobHash, PathState)>,
 }
 
-/// How far inner steps were made.
+/// The outcome of inner steps.
 enum Steps {
-    /// To the end of the phase.
+    /// The phase is complete.
     All,
-    /// So many, and then there was a wish to stop.
+    /// Paused after this many steps.
     Paused(u64),
-    /// Nobody listens any more.
+    /// The driver has gone.
     Abandoned,
 }
 
-/// What a phase goes on with.
+/// The state with which a phase begins.
 struct CarriedState {
     state: PathState,
-    /// Steps made and the parameters after them, if these are not the path's own, in the middle of the phase.
+    /// In the middle of a phase: the steps made, and the parameters after them, unless they are the path's own.
     middle: Option<(u64, Option<Vec<Vec<f32>>>)>,
-    /// AdamW stands as it is carried: nobody has trained since.
+    /// Whether AdamW still has this state, since nothing else was trained.
     at_hand: bool,
 }
 
@@ -117,7 +117,7 @@ impl Worker {
         })
     }
 
-    /// Nothing if nobody listens any more.
+    /// `None` if the driver has gone.
     fn carry_out(&mut self, handle: &WorkerHandle, task: Task) -> anyhow::Result<Option<TrainerReport>> {
         match task {
             Task::Train(task) => self.train(handle, &task),
@@ -137,12 +137,12 @@ impl Worker {
         bytes.ok_or_else(|| anyhow::anyhow!("{what} ({}) is not in the store", blob.hash))
     }
 
-    /// What a phase was trained for waits for the disk, unless nobody listens any more.
+    /// Waits for the disk with the results of a phase, unless the driver has gone.
     fn put(&self, handle: &WorkerHandle, bytes: &[u8]) -> Result<BlobRef, BlobError> {
         self.blobs.put_with_retry(bytes, || !handle.is_abandoned())
     }
 
-    /// A blob that this path can do without: then it begins anew.
+    /// A blob that the path can lack: it then begins without.
     fn optional_blob(&self, blob: Option<BlobRef>) -> Result<Option<Vec<u8>>, BlobError> {
         let Some(blob) = blob else { return Ok(None) };
         match self.blobs.get(blob.hash, blob.bytes) {
@@ -155,7 +155,7 @@ impl Worker {
         }
     }
 
-    /// Parameters as they are before a phase.
+    /// Parameters before a phase.
     fn parameters(&self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Vec<Vec<f32>>> {
         let (levels, _) = states.split_at(self.counts.len().min(states.len()));
         levels.iter().map(|(module, state)| self.parameters_of(*module, *state)).collect()
@@ -166,7 +166,7 @@ impl Worker {
         Ok(ModuleState::decode(&bytes, module, self.counts[usize::from(module.level)])?.parameters)
     }
 
-    /// The router, where it is one of a path's modules.
+    /// The router, if it is one of a path's modules.
     fn router(&self, states: &[(ModuleId, BlobRef)]) -> anyhow::Result<Option<RouterState>> {
         let Some((module, state)) = states.get(self.counts.len()) else { return Ok(None) };
         let bytes = self.read(*state, &format!("the state of module {module}"))?;
@@ -207,18 +207,18 @@ impl Worker {
         self.phase(handle, task, CarriedState { state, middle: None, at_hand: false })
     }
 
-    /// Sequences that those before a phase have taken from a path's shard, as if it had been trained in each.
+    /// Sequences taken from a path's shard before a phase, as if the path had been trained in each.
     fn taken(&self, phase: Phase) -> u64 {
         let training = &self.manifest.config.training;
         phase.0 * training.inner_steps * training.batch_sequences as u64
     }
 
-    /// What a trainer's state must say of the path.
+    /// The path that a trainer state must name.
     fn names_path(&self, task: &PhaseTask) -> Option<PathId> {
         self.manifest.config.sample.map(|_| task.drawn)
     }
 
-    /// What a trainer carries, for the path of this phase.
+    /// The trainer state for the path of this phase.
     fn for_path(&self, task: &PhaseTask, state: PathState) -> Result<PathState, PathStateError> {
         match (state.drawn, self.names_path(task)) {
             (before, now) if before == now => Ok(state),
@@ -238,7 +238,7 @@ impl Worker {
         state: Option<&[u8]>,
     ) -> anyhow::Result<Option<TrainerReport>> {
         let carried = match middle {
-            // There, the parameters in the middle are what the path carries anyhow.
+            // With streaming, the path's own parameters are part of its state anyway.
             Some((bytes, steps)) if self.streams() => {
                 let state = PathState::decode(bytes, &self.counts)?;
                 CarriedState { state, middle: Some((steps, None)), at_hand: false }
@@ -258,7 +258,7 @@ impl Worker {
         self.phase(handle, task, carried)
     }
 
-    /// Nothing if nobody listens any more.
+    /// `None` if the driver has gone.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long it took besides its steps")]
     fn phase(
         &mut self,
@@ -271,7 +271,7 @@ impl Worker {
         let states = modules(start);
         let (made, levels) = middle.unwrap_or((part.first, None));
         let asked_at = Instant::now();
-        // It trains again: what it counted as when the run was over is past.
+        // It trains again, so its final parameters are obsolete.
         state.best.take_if(|best| best.settled);
         let before = self.stand(task, &mut state, levels)?;
         if !at_hand {
@@ -320,7 +320,7 @@ impl Worker {
         Ok(Some(TrainerReport::Trained(Finished { path, phase, offers, trainer, base_states })))
     }
 
-    /// What a path counts for in a module, beside the others in it: where the text is shared out anew, nobody else knows.
+    /// Weight of a path in a module, relative to its other paths. In a run that reshards, only the trainer knows it.
     fn share(&self, task: &PhaseTask, module: ModuleId, router: Option<&RouterState>) -> f32 {
         router.map_or(1.0, |router| router.share(task.drawn, &self.grid.paths_of(module)))
     }
@@ -340,12 +340,12 @@ impl Worker {
     }
 }
 
-/// Which modules a phase starts from, and their states.
+/// The modules from which a phase starts, and their states.
 fn modules(start: &[(BaseVersion, BlobRef)]) -> Vec<(ModuleId, BlobRef)> {
     start.iter().map(|(from, state)| (from.module, *state)).collect()
 }
 
-/// Whether a phase failed in a way that may be due to what it was carried on with, which may be another peer's.
+/// Whether a failure may be due to the carried state, which may come from another peer.
 fn is_due_to_the_state(error: &anyhow::Error) -> bool {
     let diverged = matches!(error.downcast_ref(), Some(StepError::NotFinite { .. }));
     let unfit = error.is::<OuterGradientError>() || error.is::<EncodeError>() || error.is::<TrainerError>();

@@ -1,6 +1,5 @@
-//! What a path's trainer carries from phase to phase: AdamW's moments, the data cursor, and for each level what
-//! compression has left behind, and, with early stopping, the parameters with which the path was best. In the middle of a
-//! phase, the path's parameters as well.
+//! The state of a path's trainer between phases: AdamW's moments, the data cursor, the compression residual of each
+//! level, and with early stopping the best parameters. Within a phase, also the path's parameters.
 
 use std::borrow::Cow;
 
@@ -10,45 +9,44 @@ use crate::protocol::wire::message::UpdateHash;
 use crate::training::{InnerState, InnerStateError, LevelReader, own_copy, put_levels};
 
 const MAGIC: [u8; 4] = *b"PSTR";
-/// Of a path for good, of one that was drawn, which it says, of one with the parameters that it was best with, and of one
-/// with its own parameters.
+/// For a fixed path, a drawn path with its number, a path with its best parameters, and a path with its own parameters.
 const VERSIONS: [u16; 4] = [1, 2, 3, 4];
-/// Of the phase, the nats and whether it is settled.
+/// Of the phase, the nats and the flag `settled`.
 const BEST_BYTES: usize = 20;
-/// Of the update that a level stands on.
+/// Of the base update of a level.
 const OWN_BYTES: usize = 32;
 const MIDDLE: [u8; 8] = *b"PSCK\x01\0\0\0";
 
-/// With what a path was best on its held-out text.
+/// The best parameters of a path on its held-out text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
     /// Before this phase.
     pub phase: Phase,
     /// Nats a token.
     pub nats: f64,
-    /// Whether the run is over, and what came of it in the end was no better.
+    /// Whether the run is over and the final parameters were no better.
     pub settled: bool,
     /// The parameters, level by level.
     pub levels: Vec<Vec<f32>>,
 }
 
-/// What a path has made of the updates that it stands on, where levels are brought in step one after the other.
+/// The path's own parameters with streaming, and the updates on which they are based.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Own {
-    /// Of each level.
+    /// For each level.
     pub base_states: Vec<UpdateHash>,
-    /// Its parameters, level by level.
+    /// The parameters, level by level.
     pub levels: Vec<Vec<f32>>,
 }
 
-/// A trainer between two phases of one path.
+/// A trainer state between two phases of one path.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PathState {
-    /// Where a run samples its grid's paths: the one that it was trained on.
+    /// In a run that samples paths, the path that was trained.
     pub drawn: Option<PathId>,
     /// AdamW and the cursor.
     pub inner: InnerState,
-    /// For each level, what the last compression lost.
+    /// For each level, the residual of the last compression.
     pub residuals: Vec<Vec<f32>>,
     /// With early stopping.
     pub best: Option<Best>,
@@ -56,14 +54,13 @@ pub struct PathState {
     pub own: Option<Own>,
 }
 
-/// Why bytes are no trainer's state of this run.
 #[derive(Debug, thiserror::Error)]
 pub enum PathStateError {
     #[error("not a trainer's state of version {} to {}", VERSIONS[0], VERSIONS[3])]
     Header,
     #[error("a trainer's state of {found} bytes; a state of this model has {expected}")]
     Size { found: usize, expected: usize },
-    /// Parameters that are said to be the best, and by how much.
+    /// Invalid best parameters or loss.
     #[error("a trainer's state with invalid best parameters")]
     Best,
     #[error("a trainer's state of another path")]
@@ -73,14 +70,13 @@ pub enum PathStateError {
 }
 
 impl PathState {
-    /// Before the first phase of a path: the data cursor starts where those before have been.
+    /// The state before the first phase of a path. The data cursor starts after earlier phases.
     pub fn fresh(drawn: Option<PathId>, sizes: &[usize], cursor: u64) -> Self {
         let inner = InnerState { cursor, ..InnerState::fresh(sizes) };
         Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect(), best: None, own: None }
     }
 
-    /// The path's own copy of its modules' parameters, level by level: without what it has not sent of its changes, where
-    /// that is kept.
+    /// The path's own copy of its modules' parameters, level by level: without its unsent changes, if it keeps them.
     pub fn own_copy<'a>(&self, run: &RunConfig, replicated: &'a [Vec<f32>]) -> Cow<'a, [Vec<f32>]> {
         if !run.outer.keep_unsent {
             return Cow::Borrowed(replicated);
@@ -92,8 +88,8 @@ impl PathState {
         replicated.iter().enumerate().map(own).collect()
     }
 
-    /// Where another path was drawn: what compression lost of modules that it goes through as well is kept. AdamW, which
-    /// counts its steps for all levels at once, begins anew.
+    /// The state for another drawn path: residuals of common modules are kept. AdamW, which counts its steps for all
+    /// levels at once, starts from zero.
     pub fn drawn_anew(self, drawn: PathId, stays: impl Fn(usize) -> bool, cursor: u64) -> Self {
         let sizes: Vec<usize> = self.residuals.iter().map(Vec::len).collect();
         let mut anew = Self::fresh(Some(drawn), &sizes, cursor);
@@ -103,17 +99,17 @@ impl PathState {
         anew
     }
 
-    /// `PSTR`, version u16, 0 u16; in version 2 the path u32; in version 3 the phase u64, the nats f64 and 1 or 0 u32,
-    /// whether it is settled, of what was best, and its parameters; in version 4 the hash of the update that each level
-    /// stands on, and the path's parameters; the residuals, little endian f32, level by level; the inner state. A path that
-    /// was drawn keeps no best, and neither has parameters of its own between phases.
+    /// `PSTR`, version u16, 0 u16; in version 2 the path u32; in version 3 of the best parameters the phase u64, the
+    /// nats f64, 1 or 0 u32 for `settled`, and the parameters; in version 4 the hash of the base update of each level,
+    /// and the path's parameters; then the residuals, little endian f32, level by level; the inner state. A drawn path
+    /// has no best parameters, and neither has own parameters between phases.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.most_bytes());
         self.put(&mut bytes);
         bytes
     }
 
-    /// Appends what [`PathState::encode`] makes.
+    /// Appends the encoding of [`PathState::encode`].
     fn put(&self, bytes: &mut Vec<u8>) {
         let version = match (&self.best, self.drawn, &self.own) {
             (_, Some(_), _) => VERSIONS[1],
@@ -139,8 +135,7 @@ impl PathState {
         self.inner.put(bytes);
     }
 
-    /// At least as many bytes as the state has: one that is copied in the middle because it has no more room keeps the
-    /// trainer waiting.
+    /// Upper bound of the encoding: a buffer that grows would delay the trainer.
     fn most_bytes(&self) -> usize {
         let sizes: Vec<usize> = self.residuals.iter().map(Vec::len).collect();
         let level_bytes = 4 * sizes.iter().sum::<usize>();
@@ -189,7 +184,7 @@ impl Best {
     }
 }
 
-/// A trainer in the middle of a phase: an inner checkpoint.
+/// A trainer state within a phase: an inner checkpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PhaseState {
     /// Inner steps made in the phase.

@@ -1,5 +1,5 @@
-//! Scores that a trainer gives: of a checkpoint, of the slice by which text is shared out anew, of a path in the end; and the
-//! parameters with which a path was best, where that is what counts (DiPaCo, section 2.4.4).
+//! Scores by the trainer: of a checkpoint, of the slice for resharding, of a finished path; and the best parameters of
+//! a path (DiPaCo, section 2.4.4).
 
 use super::{REPORT, Worker};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
@@ -11,19 +11,19 @@ use crate::routing::resharding::PathScores;
 use crate::text::{TokenSet, Tokenizer};
 use crate::training::{Score, evaluate, target_losses};
 
-/// Nats a token; nothing of no text.
+/// Nats a token; `None` without text.
 fn loss(score: &Score) -> Option<f64> {
     (score.tokens > 0).then(|| score.nats / score.tokens as f64)
 }
 
-/// Whether the text was shared out anew meanwhile: what a path was best at before was another shard.
+/// Whether the text was resharded in between, so that earlier losses are of another shard.
 fn shared_out_between(reshard: &[u64], before: Phase, now: Phase) -> bool {
     reshard.iter().any(|phase| before.0 < *phase && *phase <= now.0)
 }
 
 impl Worker {
-    /// Scores a path when its run is over: on its held-out text and on its test text, with what it was best with, or with
-    /// what it has not sent.
+    /// Scores a finished path on its held-out text and on its test text, with its best parameters, or with its unsent
+    /// changes.
     pub(super) fn evaluate(
         &mut self,
         handle: &WorkerHandle,
@@ -41,7 +41,7 @@ impl Worker {
                 let own = state.own_copy(&self.manifest.config, &modules).into_owned();
                 match self.score_with(handle, (path, phase), (&own, &texts)) {
                     Ok(scores) => (own, Some(state), scores),
-                    // Another may have made it: it costs the path no more than that.
+                    // It may come from another peer; the path then only loses its unsent changes.
                     Err(error) if self.manifest.config.outer.keep_unsent => {
                         tracing::error!(%path, error = %format!("{error:#}"), "the unsent values do not fit");
                         let scores = self.score_with(handle, (path, phase), (&modules, &texts))?;
@@ -73,7 +73,7 @@ impl Worker {
         Ok(TrainerReport::Evaluated { path, drawn, held_out: scores[0], test: scores[1], reviewed })
     }
 
-    /// What a trainer carries, if a path may count as something of its own by it.
+    /// The trainer state of a path that may have own parameters.
     fn of_its_own(&self, trainer: Option<BlobRef>) -> anyhow::Result<Option<PathState>> {
         let config = &self.manifest.config;
         if !config.paths_end_apart() {
@@ -89,7 +89,7 @@ impl Worker {
         }
     }
 
-    /// With early stopping, the parameters that a phase begins with, if the path has never been better. They are loaded.
+    /// With early stopping, records the loaded parameters at the beginning of a phase, if they are the best so far.
     pub(super) fn keep_best(
         &mut self,
         handle: &WorkerHandle,
@@ -117,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// What a path makes of the slice, as it is after its inner steps, if the router's next round shares the text out anew.
+    /// A path's scores on the slice after its inner steps, if the router's next round reshards.
     pub(super) fn scores_of_the_slice(
         &mut self,
         handle: &WorkerHandle,
@@ -149,7 +149,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Of one path's text, in turn with the machine's other trainers.
+    /// Scores one path's text, in turn with the machine's other trainers.
     pub(super) fn score(
         &mut self,
         handle: &WorkerHandle,
@@ -164,7 +164,7 @@ impl Worker {
         self.score_texts(handle, (path, phase), &texts)
     }
 
-    /// A path's texts, as the router shares them out by now.
+    /// A path's texts, by the present router.
     fn texts_of(
         &mut self,
         drawn: PathId,
@@ -186,7 +186,7 @@ impl Worker {
         self.score_texts(handle, at, texts)
     }
 
-    /// With the parameters that are loaded.
+    /// With the loaded parameters.
     fn score_texts(
         &mut self,
         handle: &WorkerHandle,

@@ -1,8 +1,7 @@
-//! The parameters with which a path begins a phase, or a part of one.
+//! The parameters at the beginning of a phase, or of a part of one.
 //!
-//! They are the modules' states, without what the path has not sent of its changes, where it keeps that. Where levels are
-//! brought in step one after the other, the path goes on with what it has made of them, and an update that it does not
-//! stand on yet is mixed in.
+//! They are the modules' states, without the path's unsent changes, if it keeps them. With streaming, the path
+//! continues with its own parameters, and newer updates are mixed in.
 
 use crate::outer::mix;
 use crate::peer::trainer::Worker;
@@ -11,13 +10,13 @@ use crate::peer::trainer::task::PhaseTask;
 use crate::protocol::wire::message::UpdateHash;
 
 impl Worker {
-    /// Whether levels are brought in step one after the other.
+    /// Whether levels are synchronised one after the other.
     pub(super) fn streams(&self) -> bool {
         self.manifest.config.outer.streaming.is_some()
     }
 
-    /// Loads the parameters with which the phase begins, or goes on. What outer gradients are taken against is returned,
-    /// level by level; a level that is not needed is empty.
+    /// Loads the parameters at the beginning of the phase, or where it resumes. Returns the parameters against which
+    /// outer gradients are taken, level by level, empty for levels that are not needed.
     pub(super) fn stand(
         &mut self,
         task: &PhaseTask,

@@ -1,5 +1,5 @@
-//! Inner steps of a phase: in turns with the machine's other trainers, at the pace that the machine's profile allows, reported
-//! and stored in between.
+//! Inner steps of a phase: in turn with the machine's other trainers, at the rate of the machine's profile, with
+//! reports and checkpoints in between.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use crate::peer::trainer::throttle::Pace;
 use crate::seed::Seed;
 use crate::training::{BatchOrder, StepReport, place_in_schedule};
 
-/// Inner checkpoints are no closer than this.
+/// Least interval of inner checkpoints.
 const CHECKPOINT_LEAST: Duration = Duration::from_secs(5);
 
-/// Nor than this many times what it takes to store one: they cost at most one percent of the time.
+/// Least interval, as a multiple of the time to store one: they cost at most one percent of the time.
 const CHECKPOINT_FACTOR: u32 = 100;
 
-/// What took longer has waited for a full disk.
+/// Longer times are due to a full disk.
 const CHECKPOINT_COST_MOST: Duration = Duration::from_secs(60);
 
 impl Worker {
@@ -41,7 +41,7 @@ impl Worker {
         let (mut step, mut last, mut loss, mut tokens, mut seconds) = (made, part.last, 0.0, 0, 0.0);
         let mut pace = Pace::new(self.train_tokens_per_s);
         while step < last {
-            // One that finds the driver busy is said again soon.
+            // If the driver is busy, it is reported again soon.
             let mut waits = || {
                 handle.try_report(TrainerReport::Alive { path, phase, steps: step });
             };
@@ -67,7 +67,7 @@ impl Worker {
                 seconds += pace.made(report.tokens, stepped_at, now).as_secs_f64();
                 stepped_at = now;
                 if reported.elapsed() >= REPORT {
-                    // A report that finds the driver busy is added to the next one.
+                    // If the driver is busy, the report is merged into the next one.
                     if handle.try_report(tells(place(step), (loss, tokens, seconds))) {
                         (tokens, seconds) = (0, 0.0);
                     }
@@ -102,7 +102,7 @@ impl Worker {
         CHECKPOINT_LEAST.max(self.checkpoint_cost * CHECKPOINT_FACTOR)
     }
 
-    /// Stores the middle of a phase.
+    /// Stores an inner checkpoint.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long it took")]
     pub(super) fn store_middle(
         &mut self,

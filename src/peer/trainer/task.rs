@@ -1,4 +1,4 @@
-//! What the driver asks of the trainer, and what the trainer reports.
+//! Tasks of the driver for the trainer, and the trainer's reports.
 
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::protocol::journal::record::Finished;
@@ -10,28 +10,27 @@ use crate::training::Score;
 #[derive(Clone, Debug)]
 pub struct PhaseTask {
     pub path: PathId,
-    /// The path of the grid that it stands for in this phase: another one where these are sampled.
+    /// The path of the grid in this phase; it changes if paths are sampled.
     pub drawn: PathId,
     pub phase: Phase,
-    /// What of it.
+    /// The part of the phase.
     pub part: Part,
     /// Each module and its state, bottom first.
     pub start: Vec<(BaseVersion, BlobRef)>,
-    /// The path's trainer after its last phase here.
+    /// The path's trainer state after its last phase here.
     pub trainer: Option<BlobRef>,
-    /// Where to go on.
+    /// Where to resume.
     pub resume: Option<Resume>,
 }
 
-/// What the trainer is asked to do.
+/// A task.
 #[derive(Debug)]
 pub enum Task {
-    /// A phase of a path.
     Train(PhaseTask),
     /// The score of a path's checkpoint on its held-out text.
     Score {
         path: PathId,
-        /// The path of the grid that it stands for.
+        /// The path of the grid.
         drawn: PathId,
         phase: Phase,
         /// Each module's state, bottom first.
@@ -40,17 +39,17 @@ pub enum Task {
     /// The score of a path on its held-out and its test text.
     Evaluate {
         path: PathId,
-        /// The path of the grid that it stands for in the last phase.
+        /// The path of the grid in the last phase.
         drawn: PathId,
         /// Each module's state, bottom first.
         states: Vec<(ModuleId, BlobRef)>,
-        /// The path's trainer after its last phase.
+        /// The path's trainer state after its last phase.
         trainer: Option<BlobRef>,
     },
 }
 
 impl Task {
-    /// The checkpoint that is to be scored, if that is what is to be done.
+    /// The checkpoint to score, if that is the task.
     pub fn scores(&self) -> Option<(PathId, Phase)> {
         match self {
             Self::Score { path, phase, .. } => Some((*path, *phase)),
@@ -59,32 +58,32 @@ impl Task {
     }
 }
 
-/// What the trainer has to say.
+/// A report of the trainer.
 #[derive(Debug)]
 pub enum TrainerReport {
-    /// It works at a phase, or waits for its turn to.
+    /// It works on a phase, or waits for the device.
     Alive {
         path: PathId,
         phase: Phase,
-        /// Inner steps made in it.
+        /// Inner steps so far.
         steps: u64,
     },
     /// Steps were made.
     Step(Stepped),
-    /// The middle of a phase is in the store.
+    /// An inner checkpoint is in the store.
     Checkpointed {
         path: PathId,
         phase: Phase,
-        /// Inner steps made in it.
+        /// Inner steps so far.
         steps: u64,
-        /// The trainer after them.
+        /// The trainer state after them.
         blob: BlobRef,
     },
-    /// A phase was stopped in the middle, as was asked for.
+    /// A phase was paused on request.
     Paused {
         path: PathId,
         phase: Phase,
-        /// Inner steps made in it and the trainer after them, if any were made since it was asked for.
+        /// Inner steps so far and the trainer state, if any step was made since the request.
         middle: Option<(u64, BlobRef)>,
     },
     /// A phase is done.
@@ -99,31 +98,31 @@ pub enum TrainerReport {
     /// A path has its scores.
     Evaluated {
         path: PathId,
-        /// The path of the grid that it stands for in the last phase.
+        /// The path of the grid in the last phase.
         drawn: PathId,
         /// On the shard's held-out slice.
         held_out: Score,
         /// On the test text routed to it.
         test: Score,
-        /// With early stopping, its trainer now that it is over, and whether it was best with other parameters than its
-        /// modules have in the end: the scores are those then.
+        /// With early stopping, its final trainer state, and whether the best parameters differ from those of its
+        /// modules. The scores are then those of the best ones.
         reviewed: Option<(BlobRef, bool)>,
     },
-    /// A task failed; the peer cannot go on.
+    /// A task failed; the peer cannot continue.
     Failed(anyhow::Error),
 }
 
-/// Where a phase stands.
+/// The progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stepped {
     pub path: PathId,
     pub phase: Phase,
-    /// How far in it, of the run's inner steps, though fewer may be made here.
+    /// Position in the phase, in inner steps of the run, though fewer may be made here.
     pub step: u64,
     /// Mean loss of the last step, in nats a token.
     pub loss: f64,
     /// Tokens trained on since the last report.
     pub tokens: u64,
-    /// Time spent computing them, turns of others not counted.
+    /// Time spent on them, without waiting for the device.
     pub seconds: f64,
 }

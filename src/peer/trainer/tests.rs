@@ -1,4 +1,4 @@
-//! What the trainer promises: of phases that are stopped in the middle, of what other peers have left it, of scores.
+//! Tests of the trainer: phases that are paused, states from other peers, and scores.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -67,7 +67,7 @@ impl Bench {
         genesis.map(|(module, state)| (from(*module), *state)).collect()
     }
 
-    /// What comes of some steps of the first phase, after which one level is due.
+    /// The outcome of some steps of the first phase, after which one level is due.
     async fn part(
         &mut self,
         steps: std::ops::Range<u64>,
@@ -82,8 +82,8 @@ impl Bench {
         self.outcome(false).await.unwrap()
     }
 
-    /// Each module of path 0 as the run began with it, times something, and what comes of scoring the path with that at the end
-    /// of the run.
+    /// Scales each module of path 0 by a factor, and returns the score of the path with that state at the end of the
+    /// run.
     async fn evaluate(&mut self, times: f32, trainer: Option<BlobRef>) -> (Score, Option<(BlobRef, bool)>) {
         let state = |(from, state): (BaseVersion, BlobRef)| (from.module, self.times((from, state), times));
         let states = self.genesis_of(PathId(0)).into_iter().map(state).collect();
@@ -105,14 +105,14 @@ impl Bench {
         ModuleState::decode(&bytes, from.module, count).unwrap()
     }
 
-    /// A module's state, times something.
+    /// A module's state, scaled.
     fn times(&self, (from, state): (BaseVersion, BlobRef), times: f32) -> BlobRef {
         let mut state = self.module(from, state);
         state.parameters.iter_mut().for_each(|value| *value *= times);
         self.tiny.blobs.put(&state.encode()).unwrap()
     }
 
-    /// A module's state, less something.
+    /// A module's state, with `less` subtracted.
     fn less(&self, from: BaseVersion, state: BlobRef, less: &[f32]) -> BlobRef {
         let mut state = self.module(from, state);
         state.parameters.iter_mut().zip(less).for_each(|(value, less)| *value -= less);
@@ -124,7 +124,7 @@ impl Bench {
         PathState::decode(&bytes, &self.tiny.decoded.level_counts()).unwrap()
     }
 
-    /// What comes of the task; if it is to be stopped, then when the first steps were made.
+    /// The outcome of the task; if it is to be paused, then after the first steps.
     async fn outcome(&mut self, stop: bool) -> Result<Finished, Option<Resume>> {
         loop {
             match self.trainer.next_report().await.unwrap() {
@@ -140,7 +140,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
-    // Steps enough that there is a report before the last.
+    // Enough steps for a report before the last.
     let mut bench = Bench::new(200);
     bench.begin(None, None);
     let whole = bench.outcome(false).await.unwrap();
@@ -167,7 +167,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
     let unsent = state.residuals.clone();
     assert!(unsent.iter().all(|level| level.iter().any(|value| *value != 0.0)));
 
-    // A trainer that has sent all begins in the same place, if modules are what this one's own copy is.
+    // A trainer without unsent changes begins in the same place, if the modules equal this one's own copy.
     let start = bench.genesis_of(PathId(0));
     let begin = |bench: &Bench, start: Vec<(BaseVersion, BlobRef)>, trainer| {
         let (path, phase) = (PathId(0), Phase(1));
@@ -278,7 +278,7 @@ async fn another_path_goes_on_with_what_compression_left_of_the_modules_that_sta
     assert_eq!(fresh.offers[0], drawn_anew.offers[0]);
     assert_ne!(fresh.offers[1], drawn_anew.offers[1], "what was left of module 1.0 is lost");
 
-    // The middle of a phase of another path is none of this one's.
+    // The checkpoint of another path is not used.
     let levels = left.residuals.clone();
     let middle = PhaseState { steps: 3, levels, state: left };
     let middle = bench.tiny.blobs.put(&middle.encode()).unwrap();
@@ -308,7 +308,7 @@ async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_updat
     let own = |state: &PathState| state.own.clone().unwrap();
     let trained = bench.state(upper.trainer);
 
-    // No step at all, from an update of the lower level that has come meanwhile.
+    // No step at all, from an update of the lower level that has arrived meanwhile.
     start[0].0.update = BlobHash([7; 32]);
     start[0].1 = bench.times(start[0], 3.0);
     let mixed = bench.part(20..20, 1, &start, Some(upper.trainer)).await;
@@ -331,7 +331,7 @@ async fn a_part_comes_to_the_same_from_memory_as_from_the_disk_whatever_was_scor
     let lower = bench.part(0..10, 0, &start, None).await;
     bench.evaluate(3.0, None).await;
     let from_memory = bench.part(10..20, 1, &start, Some(lower.trainer)).await;
-    // What is in memory now is what came of that.
+    // The state in memory is the result of that.
     let from_the_disk = bench.part(10..20, 1, &start, Some(lower.trainer)).await;
     assert_eq!(from_memory, from_the_disk);
     bench.trainer.end();
@@ -391,7 +391,7 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     assert!(signs > 0, "whoever watches it knows that it lives");
     assert!(test.tokens > 0 && test.bits_per_byte() > Some(0.0), "{test:?}");
 
-    // Before the first update every path is the ancestor.
+    // Before the first update, every path is the ancestor.
     let config = &manifest.config;
     let file = blob(manifest.ancestor);
     let levels = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level).unwrap());

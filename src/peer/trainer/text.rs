@@ -1,4 +1,4 @@
-//! The text of a path as its trainer reads it: as the run was created, or as it was shared out since.
+//! The text of a path as its trainer reads it: from creation, or resharded.
 
 use std::io::BufReader;
 use std::sync::Arc;
@@ -10,14 +10,13 @@ use crate::routing::resharding::{Atlas, Catalogue, RouterState};
 use crate::store::BlobStore;
 use crate::text::{IdsWriter, TokenSet};
 
-/// What a path's text is for.
+/// The purpose of a path's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To train on.
     Train,
-    /// To see how good the path is.
+    /// Evaluation of the path.
     HeldOut,
-    /// To test the run by.
+    /// Evaluation of the run.
     Test,
 }
 
@@ -47,22 +46,22 @@ impl Purpose {
     }
 }
 
-/// Reads them from the store.
+/// Reads texts from the store.
 pub struct Texts {
     manifest: Arc<Manifest>,
     blobs: BlobStore,
     atlas: Option<Atlas>,
-    /// The shard in hand: paths that take turns reload theirs, which is cheap against a phase.
+    /// The cached shard. Paths that take turns reload theirs, which is cheap compared with a phase.
     held: Option<(PathId, Option<BlobHash>, TokenSet)>,
 }
 
 impl Texts {
-    /// None is read yet.
+    /// Nothing is read yet.
     pub fn new(manifest: Arc<Manifest>, blobs: BlobStore) -> Self {
         Self { manifest, blobs, atlas: None, held: None }
     }
 
-    /// What a path trains on; it stays in hand.
+    /// Loads a path's training text into the cache.
     pub fn hold(&mut self, path: PathId, router: Option<&RouterState>) -> anyhow::Result<()> {
         let rule = fitted(router).map(|router| router.router.hash());
         if self.held.as_ref().is_none_or(|(held, by, _)| (*held, *by) != (path, rule)) {
@@ -71,12 +70,12 @@ impl Texts {
         Ok(())
     }
 
-    /// What is in hand.
+    /// The cached training text.
     pub fn held(&self) -> Option<&TokenSet> {
         self.held.as_ref().map(|(.., text)| text)
     }
 
-    /// A path's text, as a router shares it out, if one does.
+    /// A path's text, by a router, if it reshards.
     pub fn of(&mut self, path: PathId, purpose: Purpose, router: Option<&RouterState>) -> anyhow::Result<TokenSet> {
         let Some(router) = fitted(router) else {
             return self.tokens(purpose.of_shard(self.manifest.shard(path)), purpose.name());
@@ -131,7 +130,7 @@ fn gone(blob: BlobRef, what: &str) -> anyhow::Error {
     anyhow::anyhow!("{what} ({}) is not in the store", blob.hash)
 }
 
-/// Before the first fit, paths have what the run was created with.
+/// Before the first fit, paths have their creating text.
 fn fitted(router: Option<&RouterState>) -> Option<&RouterState> {
     router.filter(|router| router.fits > 0)
 }

@@ -1,6 +1,6 @@
-//! The trainer's thread: tasks in, reports out, and a new thread where the old one hangs or has died.
+//! The trainer's thread: tasks in, reports out, and a new thread when the old one hangs or has died.
 //!
-//! A thread that hangs in a device's driver cannot be ended from outside. It is left behind: its late reports are not
+//! A thread that hangs in a device's driver cannot be ended from outside. It is abandoned: its late reports are not
 //! read, and its lease of the device ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use tokio::sync::mpsc;
 use crate::peer::trainer::device_scheduler::{DeviceLease, DeviceScheduler};
 use crate::peer::trainer::task::{Task, TrainerReport};
 
-/// Commands and reports that may wait: the driver has one command under way, and takes reports as they come.
+/// Commands and reports that may wait. The driver has one pending command, and takes reports as they arrive.
 const MAILBOX: usize = 1;
 
-/// How long the inner step in hand may take to end when the peer stops.
+/// Time-out of the present inner step when the peer stops.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What the driver signals about the present task.
+/// The driver's signal for the present task.
 const GO_ON: u8 = 0;
 const PAUSE: u8 = 1;
 const END: u8 = 2;
@@ -28,21 +28,20 @@ const END: u8 = 2;
 /// No lease is held.
 const NO_TURN: u64 = u64::MAX;
 
-/// Whether this process has left a thread behind that may still be within libtorch.
+/// Whether this process has abandoned a thread that may still be inside libtorch.
 static LEFT_BEHIND: AtomicBool = AtomicBool::new(false);
 
-/// Whether a thread was left behind and is still there: libtorch must not be torn down under it, so the
-/// process has to end without.
+/// Whether an abandoned thread still exists: libtorch must not be torn down under it, so the process must end without.
 pub fn left_behind() -> bool {
     LEFT_BEHIND.load(Ordering::SeqCst)
 }
 
-/// Says so.
+/// Records an abandoned thread.
 pub(crate) fn leave_behind() {
     LEFT_BEHIND.store(true, Ordering::SeqCst);
 }
 
-/// What a trainer's thread gets: its tasks, a way to report, and the device.
+/// The thread's side: its tasks, its reports, and the device.
 pub struct WorkerHandle {
     tasks: mpsc::Receiver<Task>,
     told: mpsc::Sender<TrainerReport>,
@@ -52,42 +51,42 @@ pub struct WorkerHandle {
 }
 
 impl WorkerHandle {
-    /// Waits for the next task; nothing if none will come.
+    /// Waits for the next task; `None` if none will come.
     pub fn next_task(&mut self) -> Option<Task> {
         self.tasks.blocking_recv()
     }
 
-    /// Reports, and waits until there is room. Whether anybody listens.
+    /// Reports, and waits for space. Returns false if the driver has gone.
     pub fn report(&self, told: TrainerReport) -> bool {
         self.told.blocking_send(told).is_ok()
     }
 
-    /// Reports, if the driver is not busy. Whether it has been told.
+    /// Reports, if the driver is not busy. Returns whether it did.
     pub fn try_report(&self, told: TrainerReport) -> bool {
         self.told.try_send(told).is_ok()
     }
 
-    /// Whether the driver is gone.
+    /// Whether the driver has gone.
     pub fn is_abandoned(&self) -> bool {
         self.told.is_closed()
     }
 
-    /// Whether the task in hand is to be stopped in the middle.
+    /// Whether the present task should pause.
     pub fn is_paused(&self) -> bool {
         self.signal.load(Ordering::SeqCst) == PAUSE
     }
 
-    /// Whether the phase in hand is to end with what it has come to.
+    /// Whether the present phase should end with its result so far.
     pub fn is_to_end(&self) -> bool {
         self.signal.load(Ordering::SeqCst) == END
     }
 
-    /// Whether the driver is gone, or wants the present task to stop or end.
+    /// Whether the driver has gone, or wants the present task to pause or end.
     pub fn is_interrupted(&self) -> bool {
         self.is_abandoned() || self.is_paused() || self.is_to_end()
     }
 
-    /// Waits for the device, and calls `waits` every so often meanwhile.
+    /// Waits for the device, and calls `waits` at intervals.
     pub fn acquire_device(&self, every: Duration, waits: &mut dyn FnMut()) -> HeldDevice<'_> {
         let lease = self.scheduler.acquire_and_report(every, waits);
         self.holds.store(lease.ticket(), Ordering::SeqCst);
@@ -95,7 +94,7 @@ impl WorkerHandle {
     }
 }
 
-/// The device is this trainer's until this is dropped, or the trainer is left behind.
+/// The device belongs to this trainer until this is dropped, or the trainer is abandoned.
 pub struct HeldDevice<'a> {
     holds: &'a AtomicU64,
     _lease: DeviceLease<'a>,
@@ -107,7 +106,7 @@ impl Drop for HeldDevice<'_> {
     }
 }
 
-/// What a trainer's thread does from its beginning to its end.
+/// The work of a trainer's thread.
 pub type Work = Arc<dyn Fn(WorkerHandle) + Send + Sync>;
 
 struct Running {
@@ -115,12 +114,12 @@ struct Running {
     told: mpsc::Receiver<TrainerReport>,
     holds: Arc<AtomicU64>,
     signal: Arc<AtomicU8>,
-    /// Hangs up when the thread ends, however it does.
+    /// Disconnected when the thread ends, for any reason.
     ended: Mutex<blocking::Receiver<()>>,
     thread: JoinHandle<()>,
 }
 
-/// Tells the trainer what to do. Its thread ends, after the inner step in hand, when this is dropped.
+/// The driver's side. The thread ends, after the present inner step, when this is dropped.
 pub struct TrainerThread {
     work: Work,
     scheduler: Arc<DeviceScheduler>,
@@ -130,14 +129,13 @@ pub struct TrainerThread {
 }
 
 impl TrainerThread {
-    /// Starts the thread.
     pub fn start(work: Work, scheduler: Arc<DeviceScheduler>) -> std::io::Result<Self> {
         let span = tracing::Span::current();
         let running = run(&work, &scheduler, &span)?;
         Ok(Self { work, scheduler, span, running, left: Vec::new() })
     }
 
-    /// Starts another thread, and leaves this one behind.
+    /// Starts another thread, and abandons this one.
     pub fn restart(&mut self) -> std::io::Result<()> {
         let Running { holds, thread, .. } =
             std::mem::replace(&mut self.running, run(&self.work, &self.scheduler, &self.span)?);
@@ -147,29 +145,29 @@ impl TrainerThread {
         Ok(())
     }
 
-    /// Hands over a task. To be called when the one before is answered; then there is room.
+    /// Sends a task. To be called when the one before is answered, so that there is space.
     pub fn begin(&self, task: Task) -> bool {
         self.running.signal.store(GO_ON, Ordering::SeqCst);
         self.running.tasks.try_send(task).is_ok()
     }
 
-    /// Stops the task in hand in the middle, if it is a phase and not done by then.
+    /// Pauses the present task, if it is a phase that is not done by then.
     pub fn pause(&self) {
         self.running.signal.store(PAUSE, Ordering::SeqCst);
     }
 
-    /// Ends the phase in hand with what it has come to, once it has made a step.
+    /// Ends the present phase with its result so far, after at least one step.
     pub fn end_phase(&self) {
         self.running.signal.store(END, Ordering::SeqCst);
     }
 
-    /// The next report; nothing if the thread has died.
+    /// The next report; `None` if the thread has died.
     pub async fn next_report(&mut self) -> Option<TrainerReport> {
         self.running.told.recv().await
     }
 
-    /// Ends the thread, and waits until it has ended, since libtorch would be torn down under an inner step; but not for
-    /// ever. Those left behind earlier are not waited for. Blocks.
+    /// Ends the thread, and waits for its end up to a time-out, since libtorch must not be torn down during an inner
+    /// step. Abandoned threads are not waited for. Blocks.
     pub fn end(self) {
         let Running { tasks, told, ended, thread, holds, .. } = self.running;
         drop((tasks, told));
@@ -179,7 +177,7 @@ impl TrainerThread {
         if hangs {
             self.scheduler.end(holds.load(Ordering::SeqCst));
         } else {
-            // Whoever died has been told of.
+            // A death has been reported.
             drop(thread.join());
         }
         if hangs || self.left.iter().any(|thread| !thread.is_finished()) {
@@ -237,7 +235,7 @@ mod tests {
         }
     }
 
-    /// The first hangs in its first task, with the machine's turn, until it is let go; the others work.
+    /// The first thread hangs in its first task, with the device, until it is released; the others work.
     fn hanging_once(let_go: Arc<Barrier>, ended: blocking::SyncSender<bool>) -> Work {
         let started = AtomicUsize::new(0);
         Arc::new(move |mut handle: WorkerHandle| {

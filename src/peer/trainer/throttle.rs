@@ -1,5 +1,5 @@
-//! The rate limit of a trainer: where the machine's profile sets one, the trainer rests after a step, and others may have
-//! the device meanwhile.
+//! The rate limit of a trainer: with a limit in the machine's profile, the trainer rests after a step, and others may
+//! use the device.
 
 use std::time::{Duration, Instant};
 
@@ -7,31 +7,30 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Pace {
     tokens_per_s: u64,
-    /// When the last step would have ended at this rate.
+    /// The end of the last step at this rate.
     due: Option<Instant>,
 }
 
 impl Pace {
-    /// At most so many tokens a second; 0 for as many as there can be.
+    /// Tokens a second; 0 for no limit.
     pub fn new(tokens_per_s: u64) -> Self {
         Self { tokens_per_s, due: None }
     }
 
-    /// A step of so many tokens was made from then until now. Returns what it counts for: no less than the rate allows,
-    /// with what it had to wait for the machine.
+    /// Records a step. Returns the time that it counts for: at least that of the rate, with the wait for the device.
     pub fn made(&mut self, tokens: u64, began: Instant, now: Instant) -> Duration {
         if self.tokens_per_s == 0 {
             return now.saturating_duration_since(began);
         }
         let least = Duration::from_secs_f64(tokens as f64 / self.tokens_per_s as f64);
-        // One that is late does not hurry to catch up.
+        // A late step does not hurry the next one.
         let due = (self.due.unwrap_or(began) + least).max(now);
         let counts = if due > now { least } else { least.max(now.saturating_duration_since(began)) };
         self.due = Some(due);
         counts
     }
 
-    /// How long to rest before the next step.
+    /// The rest before the next step.
     pub fn rest(&self, now: Instant) -> Duration {
         self.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
@@ -51,7 +50,7 @@ mod tests {
         let mut pace = Pace::new(100);
         assert_eq!(pace.made(100, at(0), at(2)), SECOND);
         assert_eq!(pace.rest(at(2)), SECOND * 8 / 10);
-        // It had to wait for the machine, and is due a second after the first all the same.
+        // It had to wait for the device, and is nevertheless due a second after the first.
         assert_eq!((pace.made(100, at(14), at(16)), pace.rest(at(16))), (SECOND, SECOND * 4 / 10));
         assert_eq!((pace.made(100, at(20), at(35)), pace.rest(at(35))), (SECOND * 15 / 10, Duration::ZERO));
         assert_eq!((pace.made(100, at(35), at(36)), pace.rest(at(36))), (SECOND, SECOND * 9 / 10));

@@ -1,5 +1,5 @@
-//! A transducer: the ancestor, fine-tuned to say which path reads on best (DiPaCo, supplement 7.2.2), and a run whose texts
-//! are routed by it.
+//! A transducer: the ancestor, fine-tuned to choose the path that should read on (DiPaCo, supplement 7.2.2), and a run
+//! whose texts are routed by it.
 
 pub mod training_set;
 
@@ -20,17 +20,17 @@ use crate::seed::Seed;
 use crate::text::{TokenSet, Tokenizer, Window};
 use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, preferences};
 
-/// Steps in which it learns whose documents read like what it has just read: paths are trained on those, so that much is
-/// known of any document that has a path, without any path reading it.
+/// Steps of the first stage, which learns the path of the document being read. These targets need no path's loss, so
+/// all documents with a path serve.
 pub const STEPS_HOMES: u64 = 800;
 
-/// Steps in which it then learns how much better each path reads on.
+/// Steps of the second stage, which learns how much better each path reads on.
 pub const STEPS_SOFT_TARGETS: u64 = 400;
 
-/// Of its peak learning rate, what that begins with.
+/// Peak learning rate, as a share of the ancestor's.
 const RATE: f64 = 0.3;
 
-/// A network of the ancestor's shape, all in one level, that learns the marks of a training set in so many steps.
+/// A network of the ancestor's shape in one level that learns the marks of a training set in so many steps.
 ///
 /// # Errors
 /// If a step fails or the user asks to stop.
@@ -59,19 +59,18 @@ pub fn fine_tune(
     Ok(inner)
 }
 
-/// Why a file is not the transducer of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum TransducerError {
     #[error("it is not a transducer of this run: {0}")]
     Model(#[from] ExchangeError),
-    /// Of another number of paths, or made for another distance between choices.
+    /// For another number of paths, or another distance between choices.
     #[error(
         "it chooses among {found_paths} paths every {found_every} tokens, not among {paths} paths every {every} tokens"
     )]
     Purpose { found_paths: String, found_every: String, paths: u32, every: usize },
 }
 
-/// A run, asked through a transducer where a text goes on.
+/// A run whose texts continue on the paths that a transducer chooses.
 pub struct Guided {
     client: Box<dyn InferenceClient>,
     inner: InnerTrainer,
@@ -95,7 +94,7 @@ impl Guided {
         if (&found_paths, &found_every) != (&paths.to_string(), &every.to_string()) {
             return Err(TransducerError::Purpose { found_paths, found_every, paths, every }.into());
         }
-        // A file of before switch threshold was measured has none.
+        // Older files have no switch threshold.
         let switch_threshold =
             note("switch_threshold_nats").parse().ok().and_then(SwitchThreshold::of).unwrap_or(SwitchThreshold::NONE);
         let level = exchange::decode_level(file, &run.model, &run.levels[0]).map_err(TransducerError::from)?;
@@ -109,8 +108,8 @@ fn run_paths(run: &RunConfig) -> anyhow::Result<u32> {
     Ok(run.grid()?.path_count())
 }
 
-/// Makes a transducer's file: every path of a run reads a text in windows of so many tokens, and the ancestor learns which
-/// of them reads on best.
+/// Makes a transducer's file: every path of a run reads a text in windows of so many tokens, and the ancestor learns
+/// which path reads on best.
 ///
 /// # Errors
 /// If the run does not answer, no document is longer than its first window, a step fails, or the user asks to stop.
@@ -146,7 +145,7 @@ pub fn make(
     Ok(exchange::encode(&run.model, &[(&run.levels[0], &level)], &notes)?)
 }
 
-/// For each window, the nats that every path needs for it.
+/// The nats of every path on each window.
 fn costs(
     client: &mut dyn InferenceClient,
     set: &TokenSet,
@@ -203,7 +202,7 @@ impl InferenceClient for Guided {
     }
 
     fn routes_on(&mut self, before: &[(PathId, &[u32])]) -> anyhow::Result<Vec<PathId>> {
-        // What a network reads ends before a sequence's last token.
+        // A network does not read a sequence's last token.
         let chunks: Vec<Vec<u32>> = before.iter().map(|(_, tokens)| [tokens, &[0][..]].concat()).collect();
         let set = TokenSet::cut_for_scoring(&chunks, self.reach());
         let said = preferences(self.inner.model(), &Marked::at_ends(&set), self.paths as usize)?.concat();
@@ -229,7 +228,7 @@ mod tests {
     use crate::config::run::tests::SMALL;
     use crate::model::initial_levels;
 
-    /// Two paths, of which the first is good at small letters and the second at large ones.
+    /// Two paths, the first good at small letters and the second at capital letters.
     struct CasePaths {
         run: RunConfig,
         tokenizer: Tokenizer,
@@ -243,8 +242,8 @@ mod tests {
             Self { run, tokenizer }
         }
 
-        /// Sixteen letters of one size, then sixteen of the other or of the same, twice: the last one before tells which. What
-        /// follows in the end is nobody's, as the last one says, too.
+        /// Sixteen letters of one case, then sixteen of the other or of the same, twice; the last letter before tells
+        /// which. The final window suits neither path, as its last letter tells.
         fn documents() -> Vec<String> {
             let part = |large: bool, next: bool| {
                 let text = if large { "ABABABABABABABA" } else { "abababababababa" };

@@ -1,5 +1,5 @@
-//! What a transducer is taught: at many places of some documents, which paths would read on well. A part of the documents is
-//! kept apart from it, to see how far it can be trusted.
+//! The training set of a transducer: at many positions in some documents, which paths would read on well. Some
+//! documents are held out, to measure how far it can be trusted.
 
 use crate::config::Starts;
 use crate::names::PathId;
@@ -8,28 +8,28 @@ use crate::text::corpus::falls_within;
 use crate::text::{TokenSet, Window, windows};
 use crate::training::Marked;
 
-/// This share of the documents is kept apart, by their hash.
+/// Share of the held-out documents, chosen by their hash.
 const APART: f64 = 0.2;
 
-/// So many documents at the most are read by every path, evenly taken. Where the others are at home is learnt, too.
+/// Limit of documents that every path reads, evenly sampled. The paths of all others are learnt, too.
 const MOST_READ: usize = 1024;
 
-/// Tokens between two places where it is taught whose document it reads.
+/// Tokens between two positions that teach the document's path.
 pub const HOMES_EVERY: usize = 32;
 
-/// Places in documents, and what each path needs for what follows there.
+/// Positions in documents, and the loss of each path on the following text.
 pub struct TrainingSet<'a> {
     set: &'a TokenSet,
     /// The path of each document.
     homes: &'a [PathId],
     starts: Starts,
-    /// Of each document, whether it is kept apart.
+    /// For each document, whether it is held out.
     is_apart: Vec<bool>,
     learnt: Part,
     apart: Part,
 }
 
-/// Windows, and what each path needs for each of them and those after it, as many as are read on one path.
+/// Windows with the loss of each path on each of them and the following ones, as many as are read on one path.
 #[derive(Default)]
 struct Part {
     windows: Vec<Window>,
@@ -37,7 +37,8 @@ struct Part {
 }
 
 impl<'a> TrainingSet<'a> {
-    /// A choice every so many tokens. `nats` says what each path needs for some windows; `homes` are the documents' paths.
+    /// For a choice every so many tokens. `nats` returns the loss of each path on some windows; `homes` are the
+    /// documents' paths.
     pub fn new(
         set: &'a TokenSet,
         homes: &'a [PathId],
@@ -67,28 +68,28 @@ impl<'a> TrainingSet<'a> {
         self.learnt.windows.is_empty()
     }
 
-    /// What is taught first: at each place, the path of the document.
+    /// Targets of the first stage: at each position, the path of the document.
     pub fn homes(&self) -> Marked<'a> {
         let mut places = windows(self.set, self.starts, HOMES_EVERY);
         places.retain(|place| !self.is_apart[place.document]);
         homes(self.set, self.homes, &places)
     }
 
-    /// What is taught then.
+    /// Targets of the second stage.
     pub fn learnt(&self) -> Marked<'a> {
         let targets = soft_targets(&self.learnt.costs);
         Marked::at(self.set, &self.learnt.windows, &|place| targets[place].clone())
     }
 
-    /// What is asked afterwards.
+    /// The held-out positions.
     pub fn apart(&self) -> Marked<'a> {
         Marked::at(self.set, &self.apart.windows, &|_| vec![0])
     }
 
-    /// What to make of a transducer that said this of each place that was kept [apart](Self::apart).
+    /// The switch threshold for a transducer with these outputs at the [held-out](Self::apart) positions.
     pub fn switch_threshold(&self, said: &[Vec<f32>]) -> SwitchThreshold {
         let Part { windows, costs } = &self.apart;
-        // Nobody is asked where a document begins.
+        // No path is chosen at the beginning of a document.
         let asked = said.iter().zip(windows).zip(costs).filter(|((_, window), _)| !window.first);
         let places: Vec<Place<'_>> = asked
             .map(|((preferences, window), costs)| Place { preferences, home: self.homes[window.document].0, costs })
@@ -97,7 +98,7 @@ impl<'a> TrainingSet<'a> {
     }
 }
 
-/// The paths of documents, where their windows begin.
+/// The paths of documents, at the beginnings of their windows.
 pub fn homes<'a>(set: &'a TokenSet, homes: &[PathId], windows: &[Window]) -> Marked<'a> {
     Marked::at(set, windows, &|place| vec![homes[windows[place].document].0])
 }
@@ -114,7 +115,7 @@ mod tests {
         TokenSet::cut_for_scoring(&(0..100).map(|text| (text..text + 12).collect()).collect::<Vec<Vec<u32>>>(), 16)
     }
 
-    /// Read by two paths, of which the second needs half.
+    /// Read by two paths, of which the second has half the loss.
     fn training_set<'a>(set: &'a TokenSet, homes: &'a [PathId]) -> TrainingSet<'a> {
         let nats = |places: &[Window]| Ok(places.iter().map(|_| vec![4.0, 2.0]).collect());
         TrainingSet::new(set, homes, (STARTS, 5), nats).unwrap()
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn of_many_documents_some_are_read_by_every_path_and_the_homes_of_all_are_taught() {
-        // Every other one has no place where a path is chosen.
+        // Every other document has no position at which a path is chosen.
         let long = |text: u32| if text.is_multiple_of(2) { 2 } else { 12 };
         let documents: Vec<Vec<u32>> =
             (0..4 * MOST_READ as u32 + 2).map(|text| (text..text + long(text)).collect()).collect();
@@ -155,7 +156,7 @@ mod tests {
     #[test]
     fn the_switch_threshold_is_measured_where_somebody_is_asked() {
         let (set, home, away) = (set(), vec![PathId(0); 100], vec![PathId(1); 100]);
-        // Each document has two windows; what is said of first ones is no matter.
+        // Each document has two windows; outputs for the first do not matter.
         let said = |own: &TrainingSet<'_>, home: f32, other: f32| -> Vec<Vec<f32>> {
             own.apart
                 .windows

@@ -1,10 +1,10 @@
 //! The contributions that an owner collects for the next update, and when the collection closes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey, Version};
-use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, DURATIONS_KEPT, MAX_CONTRIBUTIONS};
+use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS};
 use crate::protocol::reputation::norm_cap;
 use crate::protocol::wire::message::{ContributionKey, Counted, Offer};
 
@@ -291,34 +291,6 @@ pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> boo
     deadlines > 0 && there << halvings >= all
 }
 
-/// The durations of phases. Deadlines follow from them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Durations {
-    last_ms: VecDeque<u64>,
-}
-
-impl Durations {
-    pub fn add(&mut self, duration_ms: u64) {
-        if self.last_ms.len() == DURATIONS_KEPT {
-            self.last_ms.pop_front();
-        }
-        self.last_ms.push_back(duration_ms);
-    }
-
-    /// The duration of the faster phases; nothing before any was measured. The longest one, or the median, would grow
-    /// each time something stalls the phases.
-    pub fn quicker_ms(&self) -> Option<u64> {
-        let mut sorted: Vec<u64> = self.last_ms.iter().copied().collect();
-        sorted.sort_unstable();
-        sorted.get(sorted.len() / 4).copied()
-    }
-
-    /// The longest time to collect.
-    pub fn deadline_ms(&self) -> Option<u64> {
-        Some((self.quicker_ms()? * DEADLINE_FACTOR).max(DEADLINE_LEAST_MS))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,17 +405,5 @@ mod tests {
     fn a_late_contribution_does_not_replace_a_fresh_one() {
         let late = collection(vec![entry(1, 3, Progress::Counted), entry(2, 2, Progress::Counted)]);
         assert_eq!(late.state(Millis(200), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
-    }
-
-    #[test]
-    fn deadlines_follow_from_measured_durations() {
-        let mut durations = Durations::default();
-        assert_eq!(durations.deadline_ms(), None);
-        durations.add(10);
-        assert_eq!(durations.deadline_ms(), Some(DEADLINE_LEAST_MS));
-        for took_ms in [60_000, 60_000, 900_000, 900_000, 900_000] {
-            durations.add(took_ms);
-        }
-        assert_eq!(durations.deadline_ms(), Some(180_000), "stalled phases count little");
     }
 }

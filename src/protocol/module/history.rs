@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::chain::Chain;
-use super::collection::Durations;
+use super::durations::Durations;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef};
 use crate::protocol::limits::STATES_KEPT;

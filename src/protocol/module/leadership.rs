@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn consecutive_terms_without_an_update_are_counted() {
         let mut leadership = Leadership::default();
-        let mut count = |terms: std::ops::Range<u64>| terms.map(|term| leadership.count_term(Term(term))).any(|it| it);
+        let mut count = |mut terms: std::ops::Range<u64>| terms.any(|term| leadership.count_term(Term(term)));
         assert!(!count(1..u64::from(MAX_TERMS_IN_VAIN)));
         assert!(!count(100..101), "a gap in the terms");
         leadership.head_moved();

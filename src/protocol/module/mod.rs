@@ -6,6 +6,7 @@ pub(super) mod apply_queue;
 pub(super) mod catch_up;
 pub mod chain;
 pub mod collection;
+pub(super) mod durations;
 pub(super) mod history;
 pub(super) mod leadership;
 pub(super) mod offers;

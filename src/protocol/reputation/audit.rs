@@ -211,7 +211,7 @@ impl Audits {
     }
 
     /// The fraud proofs to publish to the members of a module now.
-    pub(in crate::protocol) fn to_tell(&mut self, now: Millis) -> Vec<(ModuleId, Evidence)> {
+    pub(in crate::protocol) fn take_due(&mut self, now: Millis) -> Vec<(ModuleId, Evidence)> {
         let due = |proven: &&mut Proven| proven.said_at.is_none_or(|at| now.since(at) >= FRAUD_PROOF_REPEAT_MS);
         let tell = |proven: &mut Proven| {
             proven.said_at = Some(now);
@@ -326,10 +326,10 @@ mod tests {
         let mut audits = Audits::default();
         let proven = audit(0, None);
         assert!(audits.prove(Millis(0), MODULE, proven.case).is_empty());
-        assert_eq!(audits.to_tell(Millis(0)).len(), 1);
-        assert_eq!(audits.to_tell(Millis(FRAUD_PROOF_REPEAT_MS - 1)).len(), 0);
-        assert_eq!(audits.to_tell(Millis(FRAUD_PROOF_REPEAT_MS)).len(), 1);
+        assert_eq!(audits.take_due(Millis(0)).len(), 1);
+        assert_eq!(audits.take_due(Millis(FRAUD_PROOF_REPEAT_MS - 1)).len(), 0);
+        assert_eq!(audits.take_due(Millis(FRAUD_PROOF_REPEAT_MS)).len(), 1);
         assert_eq!(audits.expire(Millis(FRAUD_PROOF_MS)), [proven.id]);
-        assert_eq!(audits.to_tell(Millis(2 * FRAUD_PROOF_MS)).len(), 0);
+        assert_eq!(audits.take_due(Millis(2 * FRAUD_PROOF_MS)).len(), 0);
     }
 }

@@ -189,7 +189,7 @@ mod tests {
 
     const PEER: PeerKey = PeerKey([1; 32]);
 
-    fn blamed(scores: &mut PeerScores, now: u64, fault: Fault, version: u64) -> bool {
+    fn penalized(scores: &mut PeerScores, now: u64, fault: Fault, version: u64) -> bool {
         let key = (PathId(0), Version(version), BlobHash([0; 32]));
         scores.penalize(Millis(now), PEER, fault, Some(key))
     }
@@ -197,25 +197,25 @@ mod tests {
     #[test]
     fn three_faults_in_a_row_quarantine_a_peer_and_the_time_doubles() {
         let mut scores = PeerScores::default();
-        assert!(!blamed(&mut scores, 0, Fault::Overlong, 1));
-        assert!(!blamed(&mut scores, 0, Fault::Overlong, 1), "a repeated offer");
-        assert!(!blamed(&mut scores, 0, Fault::Stale, 2));
-        assert!(!blamed(&mut scores, 0, Fault::Copied, 3));
-        assert!(blamed(&mut scores, 0, Fault::Copied, 4));
+        assert!(!penalized(&mut scores, 0, Fault::Overlong, 1));
+        assert!(!penalized(&mut scores, 0, Fault::Overlong, 1), "a repeated offer");
+        assert!(!penalized(&mut scores, 0, Fault::Stale, 2));
+        assert!(!penalized(&mut scores, 0, Fault::Copied, 3));
+        assert!(penalized(&mut scores, 0, Fault::Copied, 4));
         let failed = [4, 5].map(|version| scores.has_failed(PEER, PathId(0), Version(version)));
         assert_eq!(failed, [true, false]);
         assert!(
             scores.is_quarantined(Millis(FAILED_OWNER_MS - 1), PEER)
                 && !scores.is_quarantined(Millis(FAILED_OWNER_MS), PEER)
         );
-        assert!(blamed(&mut scores, FAILED_OWNER_MS, Fault::Stale, 5));
+        assert!(penalized(&mut scores, FAILED_OWNER_MS, Fault::Stale, 5));
         assert!(scores.is_quarantined(Millis(3 * FAILED_OWNER_MS - 1), PEER));
     }
 
     #[test]
     fn a_peer_is_doubted_after_its_quarantine_until_a_contribution_is_counted_in_full() {
         let mut scores = PeerScores::default();
-        blamed(&mut scores, 0, Fault::Broken, 1);
+        penalized(&mut scores, 0, Fault::Broken, 1);
         let later = Millis(10 * FAILED_OWNER_MS);
         assert!(!scores.is_quarantined(later, PEER) && scores.is_doubted(later, PEER));
         scores.counted(PEER);
@@ -228,9 +228,9 @@ mod tests {
         for version in 0..100 {
             scores.counted(PEER);
             scores.counted(PEER);
-            assert!(!blamed(&mut scores, 0, Fault::Overlong, version));
+            assert!(!penalized(&mut scores, 0, Fault::Overlong, version));
         }
-        assert!(blamed(&mut scores, 0, Fault::Broken, 100));
+        assert!(penalized(&mut scores, 0, Fault::Broken, 100));
         assert!(scores.penalize(Millis(1 << 40), PEER, Fault::WrongUpdate, None));
         assert!(scores.is_quarantined(Millis(u64::MAX - 1), PEER), "permanently");
     }

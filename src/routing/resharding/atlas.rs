@@ -1,4 +1,4 @@
-//! The atlas: features of all documents of a run and their place in the founding shards. Resharding needs nothing else.
+//! The atlas: features of all documents of a run and their place in the first shards. Resharding needs nothing else.
 
 use crate::names::{BlobHash, PathId};
 use crate::routing::router::MAX_WIDTH;

@@ -1,10 +1,9 @@
-//! Invariant: a path continues with the trainer state of its last phase. The residual of a phase enters the next one,
-//! so that what compression removes from one outer gradient is added to a later one.
+//! Invariant: a path resumes with its residual, so that the next outer gradient contains what compression dropped.
 
 use crate::names::{BlobRef, PathId};
 use crate::protocol::journal::record::Record;
 
-/// The state of a path's trainer according to the journal of its holder.
+/// The last trainer state of a path, from the journal of its holder.
 fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
     let (mut holds, mut left) = (false, None);
     for record in journal {
@@ -22,7 +21,7 @@ fn left(journal: &[Record], path: PathId) -> Option<BlobRef> {
 }
 
 /// # Errors
-/// If the phase starts from another trainer state.
+/// If the phase starts from other state.
 pub fn look(journal: &[Record], path: PathId, trainer: Option<BlobRef>) -> Result<(), String> {
     let left = left(journal, path);
     if trainer == left {
@@ -39,7 +38,7 @@ mod tests {
     use crate::protocol::journal::record::Finished;
 
     #[test]
-    fn a_phase_that_begins_without_its_trainer_state_is_found() {
+    fn a_phase_that_begins_with_less_than_was_left_is_found() {
         let path = PathId(3);
         let [first, second] = [&b"first"[..], b"second"].map(BlobRef::of);
         let lease = |held| Record::Lease { path, held, standby: false };
@@ -53,7 +52,7 @@ mod tests {
         for wrong in [None, Some(first)] {
             assert!(look(&journal, path, wrong).is_err_and(|wrong| wrong.starts_with("path 3 goes on with")));
         }
-        // The trainer state goes with the path.
+        // The residual moves with the path.
         journal.extend([lease(false), finished, lease(true)]);
         assert_eq!(look(&journal, path, None), Ok(()));
     }

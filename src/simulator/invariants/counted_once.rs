@@ -6,17 +6,17 @@ use crate::names::{ModuleId, Version};
 use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::wire::message::{ContributionKey, GENESIS, SignedUpdate, UpdateHash};
 
-/// The contributions counted by each update of each chain since genesis.
+/// The contributions that each place of each chain has counted since genesis.
 #[derive(Debug, Default)]
 pub struct CountedOnce {
     places: BTreeMap<(ModuleId, UpdateHash), Place>,
-    /// The heads of each module that each peer has had.
+    /// The heads that each peer has had of each module.
     heads: BTreeMap<(usize, ModuleId), BTreeSet<UpdateHash>>,
-    /// Contributions that came at least one version late, on any chain.
+    /// Contributions that came a version or more late, on any chain.
     pub late: u64,
 }
 
-/// The contributions and the parent of one update.
+/// The contributions of one update, and its parent.
 #[derive(Debug)]
 struct Place {
     parent: UpdateHash,
@@ -26,7 +26,7 @@ struct Place {
 
 impl CountedOnce {
     /// # Errors
-    /// If the update counts a contribution that its chain has counted before. Updates whose parent was not checked are
+    /// If the update counts a contribution that its chain has counted before. Updates with an unchecked parent are
     /// skipped.
     pub fn look(&mut self, hash: UpdateHash, signed: &SignedUpdate) -> Result<(), String> {
         let update = &signed.update;
@@ -51,18 +51,19 @@ impl CountedOnce {
         Ok(())
     }
 
-    /// Notes a head of a peer.
+    /// A peer has this head.
     pub fn note_head(&mut self, peer: usize, module: ModuleId, head: UpdateHash) {
         self.heads.entry((peer, module)).or_default().insert(head);
     }
 
-    /// An update and those before it, back to genesis.
+    /// A place and those before it, back to genesis.
     fn back_from(&self, module: ModuleId, place: UpdateHash) -> impl Iterator<Item = &Place> {
         let at = move |place: UpdateHash| self.places.get(&(module, place));
         std::iter::successors(at(place), move |after| at(after.parent))
     }
 
-    /// Whether a peer has had a chain that counted a contribution so long ago that the peer no longer had to keep it.
+    /// Whether a peer has had a chain that had counted a contribution so long ago that the peer no longer had to retain
+    /// it.
     pub fn had_counted_long_ago(&self, peer: usize, module: ModuleId, contribution: ContributionKey) -> bool {
         let (_, parent, _) = contribution;
         let heads = self.heads.get(&(peer, module)).into_iter().flatten();
@@ -78,7 +79,7 @@ impl CountedOnce {
         of_module.map(|(_, place)| place).any(|place| place.counts.contains(&contribution))
     }
 
-    /// All contributions that an update's chain has counted since genesis; none at genesis.
+    /// All contributions of a place's chain since genesis; empty at genesis.
     pub fn counted(&self, module: ModuleId, place: UpdateHash) -> BTreeSet<ContributionKey> {
         self.back_from(module, place).flat_map(|place| &place.counts).copied().collect()
     }
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contribution_counted_twice_on_one_branch_is_found() {
+    fn counting_twice_is_found_and_on_another_branch_it_is_not_twice() {
         let (first, second, other) = (BlobHash([1; 32]), BlobHash([2; 32]), BlobHash([3; 32]));
         let mut invariant = CountedOnce::default();
         assert!(invariant.look(first, &update(GENESIS, 1, (0, 0))).is_ok());
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_may_drop_a_contribution_that_its_chain_counted_long_ago() {
+    fn a_contribution_may_be_let_go_by_a_peer_whose_chain_counted_it_long_ago() {
         let place = |version: u64| if version == 0 { GENESIS } else { BlobHash([version as u8; 32]) };
         let mut invariant = CountedOnce::default();
         for version in 1..=VERSIONS_KEPT + 1 {
@@ -133,7 +134,7 @@ mod tests {
         invariant.note_head(0, module, place(VERSIONS_KEPT));
         invariant.note_head(1, module, place(VERSIONS_KEPT - 1));
         let may = |peer, parent| invariant.had_counted_long_ago(peer, module, of(parent));
-        assert!(may(0, 0) && !may(0, 1), "old enough not to be countable any more");
-        assert!(!may(1, 0) && !may(2, 0), "the head of another peer does not count");
+        assert!(may(0, 0) && !may(0, 1), "as old as what is not countable any more");
+        assert!(!may(1, 0) && !may(2, 0), "another's head is not its own");
     }
 }

@@ -1,9 +1,9 @@
-//! Invariant: members refuse an update of an owner that, as far as they know, was replaced.
+//! Invariant: fencing. Updates of an owner that was replaced, as far as the receiver knows, are rejected.
 
 use crate::protocol::wire::message::Update;
 use crate::protocol::{Event, Message, Node};
 
-/// The received update, if its term is over and it is not already the next one here.
+/// The received update, if its term is over and it has not arrived before by other means.
 pub fn outdated(node: &Node, event: &Event) -> Option<Update> {
     let Event::Heard { module, message, .. } = event else { return None };
     let Message::Update(signed) = message.as_ref() else { return None };

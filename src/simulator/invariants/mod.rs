@@ -1,4 +1,4 @@
-//! Invariants that must hold at every moment or at the end, one per file.
+//! Invariants that hold at every moment, or at the end, one per file.
 
 pub mod bounded_queues;
 pub mod carried_on;
@@ -9,12 +9,12 @@ pub mod one_state;
 pub mod one_sum;
 pub mod one_writer;
 
-/// The observations of one run.
+/// The observations of one swarm.
 #[derive(Debug, Default)]
 pub struct Invariants {
     /// The same update makes the same state.
     pub one_state: one_state::OneState,
-    /// Along a chain, no contribution is counted twice.
+    /// Along a chain, nothing is counted twice.
     pub counted_once: counted_once::CountedOnce,
     /// Each version has one writer.
     pub one_writer: one_writer::OneWriter,

@@ -1,15 +1,15 @@
-//! Invariant: no contribution is lost silently. At the end each contribution is in one of these cases. It is counted,
-//! or a rival from the same base update is. It was reported as too old, or is shown as uncounted where it is kept. It
-//! was lost with the only peer that had it. Or it was counted in an abandoned chain so long ago that its trainer no
-//! longer had to keep it. There is one known limit. A peer that leaves a module after its contribution was counted no
-//! longer keeps it. If that chain is abandoned later and its owner is gone too, the contribution is lost.
+//! Invariant: no contribution is lost silently. At the end, each contribution is counted; or another one of the path
+//! from the same update is; or it was reported as too old; or it is retained and shown as uncounted; or it went down
+//! with the only peer that had it; or it was counted in a chain that was abandoned so long after that its peer no
+//! longer had to retain it. One limit is known: a peer that leaves a module after its contribution was counted drops
+//! it. If that chain is abandoned later and its owner is gone too, so is the contribution.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{BlobHash, ModuleId, PathId, Version};
 use crate::protocol::wire::message::{ContributionKey, UpdateHash};
 
-/// Every contribution that was ever safely on a disk.
+/// Every contribution that was ever stored on a disk.
 #[derive(Debug, Default)]
 pub struct NoneLost {
     trained: BTreeMap<(ModuleId, ContributionKey), Trained>,
@@ -24,25 +24,25 @@ struct Trained {
     from: Option<UpdateHash>,
 }
 
-/// The fate of contributions.
+/// The fates of contributions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// In a surviving chain.
+    /// Counted in a final chain.
     pub counted: usize,
-    /// In no chain, because a rival of the same path from the same update is.
+    /// In no chain, since one counts another peer's contribution for the path from the same update.
     pub twice: usize,
-    /// Kept and shown as uncounted, because the module was done before they came.
+    /// Retained and shown as uncounted: the module was done before they came.
     pub uncounted: usize,
     /// Reported as too old.
     pub told: usize,
-    /// Counted in an abandoned chain so long ago that the trainer no longer kept them.
+    /// Counted in an abandoned chain, so long ago that its peer no longer retained it.
     pub given_up: usize,
-    /// Lost with their peer, or in a chain that was abandoned after the peer had left the module.
+    /// Gone with their peer; or in a chain that was abandoned after the peer had left the module.
     pub gone: usize,
 }
 
 impl Tally {
-    /// Adds the tally of another run.
+    /// Adds the fates of another swarm.
     pub fn add(&mut self, other: &Self) {
         self.counted += other.counted;
         self.twice += other.twice;
@@ -54,20 +54,20 @@ impl Tally {
 }
 
 impl NoneLost {
-    /// A peer has finished training a contribution and recorded it in its journal. `from` is its base update if only
-    /// the first contribution from an update counts.
+    /// A peer has finished training this, and its journal has it; with a base update, if only the first from one base
+    /// is counted.
     pub fn trained(&mut self, peer: usize, module: ModuleId, contribution: ContributionKey, from: Option<UpdateHash>) {
         let trained = self.trained.entry((module, contribution)).or_default();
         trained.peers.insert(peer);
         trained.from = from;
     }
 
-    /// A peer reports that a contribution has become too old.
+    /// A peer reports that this has become too old.
     pub fn told(&mut self, peer: usize, module: ModuleId, path: PathId, parent: Version) {
         self.told.entry((module, path, parent)).or_default().insert(peer);
     }
 
-    /// A peer leaves a module and no longer keeps its contributions to it.
+    /// A peer leaves a module, and no longer retains its contributions.
     pub fn left(&mut self, peer: usize, module: ModuleId) {
         let by_it = |trained: &Trained| trained.peers.contains(&peer);
         let of_module = self.trained.iter().filter(|((of, _), trained)| *of == module && by_it(trained));
@@ -75,7 +75,7 @@ impl NoneLost {
     }
 
     /// # Errors
-    /// The first contribution that no peer accounts for.
+    /// The first contribution that no peer knows.
     pub fn settle(
         &self,
         counted: impl Fn(ModuleId, ContributionKey) -> bool,
@@ -92,7 +92,7 @@ impl NoneLost {
             let may_be_gone = |peer: &usize| {
                 self.left.contains(&(*peer, *module, *contribution)) && ever_counted(*module, *contribution)
             };
-            // The peer that aggregated the contribution may have re-proposed it for the one that trained it.
+            // The owner may have offered it on behalf of its trainer.
             let told = self.told.get(&(*module, path, parent));
             let is_told = told.is_some_and(|told| !told.is_disjoint(peers) || ever_counted(*module, *contribution));
             if counted(*module, *contribution) {
@@ -123,7 +123,7 @@ mod tests {
     use crate::names::BlobHash;
 
     #[test]
-    fn a_contribution_that_is_not_counted_kept_or_reported_is_found() {
+    fn what_nobody_counts_keeps_or_tells_of_is_found() {
         let module = ModuleId { level: 0, expert: 0 };
         let contribution = |path| (PathId(path), Version(3), BlobHash([path as u8; 32]));
         let mut ledger = NoneLost::default();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_contributions_of_a_path_from_the_same_update_one_is_in_a_chain() {
+    fn what_two_have_trained_from_the_same_update_is_in_a_chain_once() {
         let module = ModuleId { level: 0, expert: 0 };
         let contribution = |byte| (PathId(1), Version(3), BlobHash([byte; 32]));
         let mut ledger = NoneLost::default();
@@ -153,6 +153,6 @@ mod tests {
         let settled =
             |first| ledger.settle(|_, key| key == contribution(first), &shown, |_, _| false, |_, _, _| false, |_| true);
         assert_eq!(settled(1), Ok(Tally { counted: 1, twice: 1, uncounted: 1, ..Tally::default() }));
-        assert!(settled(2).is_err(), "a contribution from another update is no reason to lose it");
+        assert!(settled(2).is_err(), "the other side's is no reason to lose it");
     }
 }

@@ -1,4 +1,4 @@
-//! Invariant: the same update makes the same state at every peer.
+//! Invariant: the same update makes the same state everywhere.
 
 use std::collections::BTreeMap;
 

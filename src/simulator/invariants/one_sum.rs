@@ -1,10 +1,10 @@
-//! Invariant: the same contributions make the same sum in any order of arrival. An owner that starts again, or its
-//! successor, then makes the same update of them.
+//! Invariant: the same contributions make the same sum in any order. An owner that starts again, or another in its
+//! place, makes the same update of them.
 
 use crate::config::OuterConfig;
 use crate::outer::exact_sum::ExactSum;
 
-/// A summed contribution, decoded, and its weight.
+/// The decoded values of a contribution, and its weight.
 pub type Summand = (Vec<f32>, u32);
 
 /// # Errors
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_that_differs_from_its_contributions_is_found() {
+    fn a_sum_that_is_not_that_of_its_contributions_is_found() {
         let summands = vec![(vec![0.5, 1e-7], 3), (vec![-0.25, 1.0], 7), (vec![1.0, 1e-3], 1)];
         let mut sum = ExactSum::new(2);
         summands.iter().for_each(|(values, weight)| sum.add(values, *weight).unwrap());

@@ -1,6 +1,6 @@
-//! Invariant: each version of a module has one writer on the surviving chain. Along a chain terms never decrease,
-//! because members refuse owners that were replaced. No owner signs two updates with the same parent in the same term,
-//! even after restarts.
+//! Invariant: each version of a module has one writer on the surviving chain. Along a chain terms never fall, since
+//! members reject replaced owners, and no owner signs two updates with the same parent in the same term, even after a
+//! restart.
 
 use std::collections::BTreeMap;
 

@@ -1,40 +1,40 @@
-//! The state of a simulated trainer between phases and in the middle of one, as bytes on its peer's disk.
+//! The state of a simulated trainer between phases, and within one: bytes on its peer's disk.
 
 use crate::names::{BlobHash, ModuleId, PathId, Phase};
 use crate::protocol::wire::message::UpdateHash;
 use crate::sampling::WorkerSlots;
 
-/// Steps, path, phase, peer, and number of base updates.
+/// The steps, the peer and path, and the number of base updates.
 const HEADER_BYTES: usize = 5 * 8;
 
-/// The state in memory.
+/// In memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::simulator) struct CarriedState {
-    /// Inner steps made in the phase; none between two phases.
+    /// Inner steps made in the phase; 0 between two phases.
     pub(in crate::simulator) steps: u64,
-    /// The residual of compression, for each module.
+    /// The compression residual of each module.
     pub(in crate::simulator) residuals: Vec<Vec<f32>>,
-    /// The parameters of each module after these steps; none between two phases, except in streaming mode.
+    /// The parameters of each module after these steps; empty between two phases, except with streaming.
     pub(in crate::simulator) levels: Vec<Vec<f32>>,
     /// The base updates of these parameters.
     pub(in crate::simulator) base_states: Vec<UpdateHash>,
-    /// Between two phases: the path and its last phase.
+    /// Between two phases: the path, and the last phase.
     pub(in crate::simulator) after: Option<(PathId, Phase)>,
 }
 
 impl CarriedState {
-    /// The state of a path that was never trained here.
+    /// For a path that was never trained here.
     pub(in crate::simulator) fn fresh(modules: usize, values: usize) -> Self {
         let residuals = vec![vec![0.0; values]; modules];
         Self { steps: 0, residuals, levels: Vec::new(), base_states: Vec::new(), after: None }
     }
 
-    /// Encodes the state in the middle of a phase.
+    /// Within a phase.
     pub(in crate::simulator) fn encode(&self) -> Vec<u8> {
         self.written([self.steps, 0, 0, 0])
     }
 
-    /// Encodes the state between two phases. Path, phase and peer make it unique.
+    /// Between two phases. The peer and the phase distinguish it from all others.
     pub(in crate::simulator) fn after_phase(&self, path: PathId, phase: Phase, peer: usize) -> Vec<u8> {
         let whose = [0, u64::from(path.0), phase.0 + 1, peer as u64];
         if self.base_states.is_empty() {
@@ -60,8 +60,7 @@ impl CarriedState {
         bytes
     }
 
-    /// Drops the residuals of other modules, as a peer does: the residual of a module belongs to that module, and
-    /// another path may have been sampled.
+    /// As in a peer, a module's residual is only for that module: another path may be drawn.
     pub(in crate::simulator) fn keep_to(&mut self, slots: &WorkerSlots, modules: impl Iterator<Item = ModuleId>) {
         let Some((path, phase)) = self.after else { return };
         let before = slots.modules(path, phase).into_iter();
@@ -72,7 +71,7 @@ impl CarriedState {
         }
     }
 
-    /// Decodes either form; nothing if the bytes are neither.
+    /// `None` if it is neither.
     pub(in crate::simulator) fn decode(bytes: &[u8], modules: usize, values: usize) -> Option<Self> {
         let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
         let words: Vec<u64> = header.as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
@@ -94,7 +93,7 @@ mod tests {
     use crate::grid::{Grid, Sharing};
 
     #[test]
-    fn both_forms_are_decoded_as_they_were_encoded() {
+    fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
         let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
         let residuals = vec![vec![0.5; 3], vec![0.25; 3]];
         let middle = CarriedState { steps: 7, residuals, levels, base_states: vec![], after: None };

@@ -1,7 +1,6 @@
-//! The disk of a simulated peer after a crash: blobs that were written completely, and synced journal records.
+//! A peer's disk after a crash: complete blobs, and synced journal records.
 //!
-//! The effect of unsynced operations is random. A removed blob may be there again. A record that was being written is
-//! lost.
+//! Unsynced changes may or may not survive: a removed blob may reappear, and an incomplete record is ignored.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +9,10 @@ use crate::protocol::journal::record::Record;
 use crate::sampling::WorkerSlots;
 use crate::simulator::rng::SeededRng;
 
-/// The last removals, which may be undone by a crash.
+/// Removals that may be undone.
 const UNSYNCED_REMOVALS: usize = 8;
 
-/// A journal with more records than this, and with twice as many as after its last compaction, is compacted.
+/// A journal with more records, and twice as many as after the last rewrite, is rewritten, as in a peer.
 const JOURNAL_RECORDS: usize = 128;
 
 /// A peer's disk.
@@ -21,13 +20,13 @@ const JOURNAL_RECORDS: usize = 128;
 pub struct Disk {
     blobs: BTreeMap<BlobHash, Vec<u8>>,
     removed: Vec<(BlobHash, Vec<u8>)>,
-    /// The records in order.
+    /// In order.
     pub journal: Vec<Record>,
     rewritten: usize,
 }
 
 impl Disk {
-    /// A disk with these blobs.
+    /// With these blobs.
     pub fn with<'a>(blobs: impl IntoIterator<Item = &'a Vec<u8>>) -> Self {
         let mut disk = Self::default();
         for bytes in blobs {
@@ -36,7 +35,7 @@ impl Disk {
         disk
     }
 
-    /// The disk of a peer that was present when the run began and holds a path.
+    /// Of a peer that has a path from the start of the run.
     pub fn placed(slots: &WorkerSlots, path: PathId, genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
         let modules = slots.modules(path, Phase(0));
         let mut disk = Self::default();
@@ -55,12 +54,12 @@ impl Disk {
         blob
     }
 
-    /// The bytes of a blob.
+    /// A blob's bytes.
     pub fn get(&self, blob: BlobHash) -> Option<&Vec<u8>> {
         self.blobs.get(&blob)
     }
 
-    /// Compacts the journal if it is long. Everything that belongs to these records has been written.
+    /// Rewrites a long journal, once everything that goes with these records is written.
     pub fn rewrite_if_long(&mut self, records: impl FnOnce() -> Vec<Record>) {
         if self.journal.len() > JOURNAL_RECORDS.max(2 * self.rewritten) {
             self.journal = records();
@@ -68,7 +67,6 @@ impl Disk {
         }
     }
 
-    /// Removes a blob.
     pub fn remove(&mut self, blob: BlobHash) {
         let Some(bytes) = self.blobs.remove(&blob) else { return };
         if self.removed.len() >= UNSYNCED_REMOVALS {
@@ -77,18 +75,16 @@ impl Disk {
         self.removed.push((blob, bytes));
     }
 
-    /// The machine crashes: some of the last removed blobs are there again.
+    /// The machine crashes: some of the last removals are undone.
     pub fn crash(&mut self, rng: &mut SeededRng) {
         let returned = std::mem::take(&mut self.removed).into_iter().filter(|_| rng.chance(0.5));
         self.blobs.extend(returned);
     }
 
-    /// Removes all other blobs.
     pub fn remove_all_but(&mut self, keeps: impl Fn(BlobHash) -> bool) {
         self.blobs.retain(|blob, _| keeps(*blob));
     }
 
-    /// All stored blobs.
     pub fn names(&self) -> impl Iterator<Item = BlobHash> {
         self.blobs.keys().copied()
     }

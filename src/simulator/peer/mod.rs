@@ -1,4 +1,4 @@
-//! One simulated peer: its node, its disk, its workers and its clock, and whether it is up.
+//! One peer of the swarm: its node, its disk, its workers and its clock, and whether it is up.
 
 pub(super) mod carried_state;
 pub mod disk;
@@ -23,23 +23,23 @@ pub(super) struct Peer {
     pub(super) key: PeerKey,
     pub(super) node: Node,
     pub(super) disk: Disk,
-    /// The open sums, each with the running norm that caps its contributions.
+    /// Open sums, with the running norm that caps contributions.
     pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
     pub(super) trainer: Trainer,
-    /// When its aggregator has finished the requested work.
+    /// When its aggregator will be free.
     pub(super) aggregator_free_ms: u64,
     pub(super) up: bool,
-    /// The peer is gone for good.
+    /// Whether it will not return.
     pub(super) gone: bool,
-    /// The peer crashes after this many actions.
+    /// Number of further actions until it crashes.
     pub(super) dies_after: Option<u64>,
-    /// Until when the peer is suspended.
+    /// End of its freeze.
     pub(super) frozen_until_ms: u64,
-    /// Until when its disk accepts no writes.
+    /// End of its disk's pressure.
     pub(super) full_until_ms: u64,
-    /// The actions that wait for space on the disk.
+    /// Actions of its node that wait for the disk.
     pub(super) stalled: VecDeque<Action>,
-    /// The time of its next tick in the event queue.
+    /// Time of its next tick in the event queue.
     pub(super) tick_ms: Option<u64>,
     pub(super) clock: OwnClock,
 }
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// The peer goes down. Only its disk remains.
+    /// Only its disk remains.
     pub(super) fn go_down(&mut self) {
         self.dies_after = None;
         self.up = false;

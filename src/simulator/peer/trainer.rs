@@ -1,7 +1,7 @@
-//! The trainer of a simulated peer: the current phase, and how its steps are made. It can be suspended, hang and die.
+//! The trainer of a simulated peer: a phase in progress, and its steps. It can freeze, hang and die.
 //!
-//! The [`learner`](super::learner) makes the steps one by one, so a phase that was interrupted and resumed has the same
-//! bytes as one that was not.
+//! The [`learner`](super::learner) makes the steps one by one, so an interrupted and resumed phase has the same bytes
+//! as one that was not.
 
 use crate::names::{BlobRef, PathId, Phase};
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
@@ -9,27 +9,26 @@ use crate::protocol::{Action, Part};
 use crate::simulator::peer::carried_state::CarriedState;
 use crate::simulator::peer::learner::{Descent, INNER_STEPS};
 
-/// The interval at which it reports and stores a checkpoint, as a peer's does.
+/// Interval of progress reports and checkpoints, as in a peer.
 const STRIDE_MS: u64 = 5_000;
 
-/// But at least this many strides per phase, however short.
+/// Least number of reports in a phase, however short.
 const LEAST_STRIDES: u64 = 3;
 
-/// The trainer of one peer.
 #[derive(Debug, Default)]
 pub(in crate::simulator) struct Trainer {
-    /// The number of its next task. Earlier tasks are void, like those of an abandoned thread.
+    /// Number of its next event; earlier ones are void, as of an abandoned thread.
     pub next: u64,
-    /// A requested phase that has not begun.
+    /// A requested action that has not begun.
     pub asked: Option<Action>,
     pub in_hand: Option<InHand>,
-    /// It pauses after the current step.
+    /// Whether it pauses after the present step.
     pub pauses: bool,
-    /// It ends the phase after the current step and contributes the result.
+    /// Whether it ends after the present step, and contributes its result.
     pub ends: bool,
-    /// It goes silent once it has reported a step or a scored batch.
+    /// Whether it hangs after its next report.
     pub hangs: bool,
-    /// The checkpoint over which it hangs.
+    /// The checkpoint at which it hangs.
     pub scoring: Option<(PathId, Phase)>,
 }
 
@@ -45,14 +44,14 @@ pub(in crate::simulator) struct InHand {
     pub descents: Vec<Descent>,
     /// The state after the last stride.
     pub carried: CarriedState,
-    /// The steps with which it began.
+    /// The number of steps at its beginning.
     pub first: u64,
-    /// When it was begun.
+    /// The time of its beginning.
     pub taken_ms: u64,
-    /// When the current stride began, and when it ends.
+    /// The beginning of the present stride.
     pub began_ms: u64,
     pub until_ms: u64,
-    /// The duration of all steps of a whole phase.
+    /// Duration of a whole phase.
     pub phase_ms: u64,
 }
 
@@ -70,7 +69,7 @@ impl InHand {
         (self.began_ms, self.until_ms) = (now_ms, now_ms + self.took_ms(steps));
     }
 
-    /// Makes the steps of this stride that are due by now.
+    /// Makes the steps of this stride that are due.
     pub fn make(&mut self, now_ms: u64) {
         let whole = self.stride().min(self.part.last - self.carried.steps);
         let made = match now_ms >= self.until_ms {
@@ -87,7 +86,7 @@ impl InHand {
 }
 
 impl Trainer {
-    /// The machine is suspended, and so is the trainer.
+    /// The machine freezes, and so does the trainer.
     pub fn stand_still(&mut self, for_ms: u64) {
         if let Some(in_hand) = &mut self.in_hand {
             in_hand.began_ms += for_ms;
@@ -95,12 +94,12 @@ impl Trainer {
         }
     }
 
-    /// It goes silent until it is restarted.
+    /// Makes it silent until it is restarted.
     pub fn hang(&mut self) {
         self.hangs = true;
     }
 
-    /// Starts another thread, without any work.
+    /// A new thread without a phase.
     pub fn restart(&mut self) {
         *self = Self { next: self.next + 1, ..Self::default() };
     }

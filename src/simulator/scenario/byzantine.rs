@@ -2,40 +2,40 @@
 
 use serde::Deserialize;
 
-/// A kind of Byzantine behaviour.
+/// The behaviour of a Byzantine peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Byzantine {
-    /// Random bits of its messages are flipped. Messages that still decode are delivered.
+    /// Its messages are changed at random; those that still decode are delivered.
     Garbage,
-    /// Its messages exceed the bounds of leases, addresses and sizes.
+    /// Its messages exceed limits: leases, addresses, sizes.
     Oversize,
-    /// It repeats old messages of other peers in their names.
+    /// It repeats old messages of others, in their names.
     Replayed,
-    /// As owner it signs two updates and sends each one to half of the peers.
+    /// As owner it signs two updates, and sends each to one half.
     Equivocating,
-    /// It claims every module in every heartbeat.
+    /// It claims every module with every heartbeat.
     FalseOwnership,
     /// Its updates attest wrong states, and its offers name blobs that do not exist.
     WrongHashes,
-    /// It contributes minus ten times its outer gradient.
+    /// It contributes ten times its negated outer gradient.
     SignFlipped,
     /// It contributes values that are not finite.
     NotFinite,
-    /// It trains once and contributes the result again and again.
+    /// It trains once, and repeats that contribution.
     Stale,
-    /// It contributes the outer gradient of another path.
+    /// It copies a neighbour's contribution.
     Copied,
-    /// As owner it publishes the negative average.
+    /// As owner it publishes the negated average.
     WrongAverage,
-    /// It publishes a fraud proof against every update.
-    Accusing,
-    /// Its updates count false weights, and its heads claim too much weight.
+    /// It accuses every update.
+    FalseProofs,
+    /// Its updates have wrong weights, and its heads are too heavy.
     WrongWeights,
 }
 
 impl Byzantine {
-    /// The name in a scenario's file.
+    /// Its name in a scenario's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Garbage => "byzantine: garbage",
@@ -48,7 +48,7 @@ impl Byzantine {
             Self::Stale => "byzantine: stale",
             Self::Copied => "byzantine: copied",
             Self::WrongAverage => "byzantine: wrong average",
-            Self::Accusing => "byzantine: accusing",
+            Self::FalseProofs => "byzantine: false proofs",
             Self::WrongHashes => "byzantine: wrong hashes",
             Self::WrongWeights => "byzantine: wrong weights",
         }

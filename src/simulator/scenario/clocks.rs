@@ -1,17 +1,17 @@
-//! The clocks of peers, which start at different times and drift.
+//! Peers' own clocks: with different offsets and rates.
 
 use serde::Deserialize;
 
 use crate::clock::Millis;
 use crate::simulator::rng::SeededRng;
 
-/// How far clocks may differ.
+/// Bounds of clock differences.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Clocks {
-    /// The largest difference at the start.
+    /// Largest offset at the start.
     pub skew_ms: u64,
-    /// The largest drift, in millionths.
+    /// Largest drift, in millionths.
     pub drift_ppm: u64,
 }
 
@@ -21,30 +21,30 @@ impl Default for Clocks {
     }
 }
 
-/// The clock of one peer.
+/// One peer's.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnClock {
     skew_ms: u64,
-    /// Microseconds that it advances per second.
+    /// Millionths of a second that pass in a second.
     rate_ppm: u64,
 }
 
 const MILLION: u64 = 1_000_000;
 
 impl OwnClock {
-    /// Draws a clock.
+    /// Draws offset and drift.
     pub fn new(clocks: &Clocks, rng: &mut SeededRng) -> Self {
         let drift_ppm = clocks.drift_ppm.min(MILLION / 2);
         let rate_ppm = rng.draw([MILLION - drift_ppm, MILLION + drift_ppm].into());
         Self { skew_ms: rng.draw([0, clocks.skew_ms].into()), rate_ppm }
     }
 
-    /// The time that it shows at this time of the world.
+    /// Its reading at this time of the world.
     pub fn shows(&self, world_ms: u64) -> Millis {
         Millis(self.skew_ms + world_ms * self.rate_ppm / MILLION)
     }
 
-    /// The first time of the world at which it shows this time.
+    /// The first time of the world at which it has this reading.
     pub fn when_it_shows(&self, own: Millis) -> u64 {
         (own.0.saturating_sub(self.skew_ms) * MILLION).div_ceil(self.rate_ppm)
     }

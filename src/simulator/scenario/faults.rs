@@ -1,4 +1,4 @@
-//! The faults of a seed and their times, drawn according to the scenario.
+//! Faults, drawn for each seed as a scenario asks.
 
 use std::ops::Range;
 
@@ -6,38 +6,37 @@ use serde::Deserialize;
 
 use crate::simulator::rng::{Between, SeededRng};
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A peer crashes in the middle of its actions, loses everything that is not on its disk, and restarts.
+    /// A peer crashes at any moment, and returns with its disk.
     Crash,
-    /// A peer crashes and never restarts. The only holder of a module is spared.
+    /// A peer crashes and never returns. The only peer with a module is spared.
     Gone,
-    /// A peer leaves in order. The only holder of a module is spared.
+    /// A peer leaves cleanly. The only peer with a module is spared.
     Leave,
-    /// A peer crashes and restarts again and again.
+    /// A peer crashes and returns, again and again.
     Flap,
-    /// A peer is suspended, and continues as if nothing had happened.
+    /// A peer freezes, and continues.
     Freeze,
-    /// A peer's disk accepts no writes. The peer stops at its next record and continues when there is space.
+    /// A peer's disk rejects writes: the peer waits at its next record until there is space.
     FullDisk,
-    /// A peer's trainer goes silent after its next step, until it is restarted.
+    /// A peer's trainer hangs after its next step, until it is restarted.
     Hang,
     /// The thread of a peer's trainer dies.
     TrainerDies,
-    /// A network partition into two parts.
+    /// The network is partitioned into two parts.
     Split,
-    /// A network partition into three parts.
+    /// The network is partitioned into three parts.
     SplitInThree,
-    /// Some peers are heard but hear nothing.
+    /// Some peers are heard but receive nothing.
     OneWay,
     /// This many newcomers join at once.
     JoinStorm,
 }
 
 impl Kind {
-    /// The name in a scenario's file.
+    /// Its name in a scenario's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -56,40 +55,40 @@ impl Kind {
     }
 }
 
-/// The faults of one kind.
+/// Number and duration of one kind.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
     pub kind: Kind,
-    /// How many faults or, for a join storm, how many newcomers.
+    /// Number of faults; for a join storm, number of newcomers.
     #[serde(default = "once")]
     pub times: usize,
-    /// The duration of each.
+    /// How long each lasts.
     #[serde(default)]
     pub for_ms: Between,
-    /// No fault begins earlier. By then every peer has had time to join.
+    /// Earliest start, after which all peers have had time to join.
     #[serde(default = "from_ms")]
     pub from_ms: u64,
-    /// No fault begins later.
+    /// Latest start.
     #[serde(default = "until_ms")]
     pub until_ms: u64,
-    /// If given, one fault per interval from `from_ms` on, in place of `times`.
+    /// Interval of faults from `from_ms` on, in place of `times`.
     pub every_ms: Option<u64>,
 }
 
-/// Faults of several kinds in turn, at regular intervals.
+/// Faults in turn, one after the other.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultSchedule {
-    /// The kinds, repeated in this order.
+    /// The kinds, repeated from the first.
     pub kinds: Vec<Kind>,
-    /// The interval.
+    /// Interval.
     pub every_ms: u64,
-    /// The duration of each.
+    /// How long each lasts.
     pub for_ms: u64,
-    /// When the first begins.
+    /// Start of the first.
     pub from_ms: u64,
-    /// No fault begins at or after this time.
+    /// No fault begins at or after this.
     pub until_ms: u64,
 }
 
@@ -105,12 +104,12 @@ fn until_ms() -> u64 {
     60_000
 }
 
-/// A network partition.
+/// A partition of the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// The part of each peer. Peers in the same part hear each other.
+    /// The part of each peer; peers of one part hear each other.
     pub parts: Vec<u8>,
-    /// Only messages to part 1 are lost.
+    /// Whether only messages to part 1 are lost.
     pub one_way: bool,
 }
 
@@ -122,26 +121,24 @@ impl Cut {
     }
 }
 
-/// The target of a fault.
+/// A fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     Peer(usize),
-    /// A partition between peers.
+    /// Between peers.
     Cut(Cut),
 }
 
-/// A planned fault.
+/// A fault with its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub kind: Kind,
-    /// Its target.
     pub what: What,
-    /// When it begins and ends.
+    /// Start and end.
     pub when_ms: Range<u64>,
 }
 
-/// Plans all faults of one seed. `settled` is the number of peers that are present from the beginning. Newcomers have
-/// the numbers after them.
+/// All faults of one seed. `settled` peers are there from the start; newcomers are numbered after them.
 pub fn plan(
     faults: &[Faults],
     fault_schedule: Option<&FaultSchedule>,
@@ -184,7 +181,7 @@ fn times(fault: &Faults, rng: &mut SeededRng) -> Vec<u64> {
 fn draw(kind: Kind, when_ms: Range<u64>, peers: usize, rng: &mut SeededRng, planned: &mut Vec<Planned>) {
     let mut parts = |parts: u64, one_way: bool| {
         let mut of: Vec<u8> = (0..peers).map(|_| rng.draw([0, parts - 1].into()) as u8).collect();
-        // At least one peer is cut off from the first.
+        // At least one peer is apart from the first.
         if of.iter().all(|part| *part == of[0]) {
             of[peers - 1] = (of[0] + 1) % parts as u8;
         }
@@ -225,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_separates_its_parts_and_a_one_way_one_only_in_one_direction() {
+    fn a_cut_cuts_between_its_parts_and_one_way_only_towards_one() {
         let cut = Cut { parts: vec![0, 0, 1], one_way: false };
         assert!(cut.between(0, 2) && cut.between(2, 1) && !cut.between(0, 1));
         let one_way = Cut { one_way: true, ..cut };
@@ -233,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_drawn_as_often_as_requested_and_a_partition_cuts_off_a_peer() {
+    fn every_kind_is_drawn_as_often_as_it_is_asked_for_and_somebody_is_cut_off() {
         for seed in 0..50 {
             let mut rng = SeededRng::new(seed, "test");
             let asked = [faults(Kind::Crash, 3), faults(Kind::SplitInThree, 2), faults(Kind::JoinStorm, 4)];
@@ -249,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_fault_occurs_at_its_times() {
+    fn one_every_so_often_comes_on_time() {
         let often = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
         let planned = plan(&[often], None, 3, &mut SeededRng::new(1, "test"));
         assert_eq!(planned.iter().map(|one| one.when_ms.start).collect::<Vec<_>>(), [10_000, 30_000, 50_000]);

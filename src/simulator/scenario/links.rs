@@ -1,4 +1,4 @@
-//! The links between peers: messages are delayed, reordered, duplicated or lost.
+//! Links: messages are delayed, reordered, duplicated or lost.
 
 use serde::Deserialize;
 
@@ -8,17 +8,17 @@ use crate::simulator::rng::{Between, SeededRng};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Links {
-    /// The one-way delay, drawn for each message.
+    /// One way, drawn for each message.
     pub delay_ms: Between,
-    /// The share of messages that take ten times as long.
+    /// Share of messages that take ten times as long.
     pub stragglers: f64,
-    /// The share of messages that are lost. Requests and blobs are lost as a whole.
+    /// Share of messages that are lost. Requests and blobs are lost as a whole.
     pub loss: f64,
-    /// The share of gossip that arrives twice.
+    /// Share of gossip that arrives twice.
     pub duplication: f64,
-    /// One direction of a pair of peers may be up to this many times slower than the other.
+    /// Largest ratio of the delays of both directions, drawn for each pair.
     pub asymmetry: u64,
-    /// The bandwidth for blobs.
+    /// Bandwidth for blobs.
     pub bytes_per_ms: u64,
 }
 
@@ -30,7 +30,7 @@ impl Default for Links {
 }
 
 impl Links {
-    /// How long a message of this size takes from one peer to another; nothing if it is lost.
+    /// The delay of a message of this size between two peers; `None` if it is lost.
     pub fn travel_ms(&self, from: usize, to: usize, bytes: u64, rng: &mut SeededRng) -> Option<u64> {
         if rng.chance(self.loss) {
             return None;
@@ -40,7 +40,7 @@ impl Links {
         Some(delay_ms * self.slowness(from, to))
     }
 
-    /// The slowdown of one direction of a pair, which is constant.
+    /// Fixed for each direction of each pair.
     fn slowness(&self, from: usize, to: usize) -> u64 {
         let mixed =
             (from as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (to as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_direction_is_slower_than_the_other_and_some_messages_are_lost() {
+    fn one_way_takes_longer_than_the_other_and_some_are_lost() {
         let links = Links { asymmetry: 5, loss: 0.1, delay_ms: [10, 10].into(), ..Links::default() };
         let mut rng = SeededRng::new(3, "test");
         let mut times =

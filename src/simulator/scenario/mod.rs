@@ -1,4 +1,4 @@
-//! A scenario: a swarm, its network, its clocks and its faults, as described in a file of `configs/drills`.
+//! A scenario from a file in `configs/drills`: a swarm, its network, its clocks and its faults.
 
 pub mod byzantine;
 pub mod clocks;
@@ -17,29 +17,24 @@ use crate::simulator::scenario::clocks::Clocks;
 use crate::simulator::scenario::faults::{FaultSchedule, Faults, Kind};
 use crate::simulator::scenario::links::Links;
 
-/// A scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// A description in one sentence.
+    /// One sentence about it.
     pub about: String,
-    /// The swarm and its run.
     pub swarm: Swarm,
-    /// The links between peers.
     #[serde(default)]
     pub links: Links,
-    /// The clocks of peers.
     #[serde(default)]
     pub clocks: Clocks,
-    /// The faults.
     #[serde(default)]
     pub faults: Vec<Faults>,
-    /// The faults in turn.
+    /// Faults in turn.
     pub fault_schedule: Option<FaultSchedule>,
-    /// One Byzantine peer for each entry.
+    /// Byzantine behaviours, of one peer each.
     #[serde(default)]
     pub byzantine: Vec<Byzantine>,
-    /// When the Byzantine behaviour begins. Before that, every peer finds a path.
+    /// Start of Byzantine behaviour, after all peers have a path.
     #[serde(default = "ten_seconds")]
     pub byzantine_from_ms: u64,
 }
@@ -50,58 +45,53 @@ pub struct Scenario {
 pub struct Swarm {
     /// The levels of the grid.
     pub levels: Vec<Sharing>,
-    /// How many paths of the grid are trained at a time, and for how long; by default all.
+    /// How many paths are trained at a time, and for how long; all paths if absent.
     pub sample: Option<SampleConfig>,
-    /// Synchronous or asynchronous outer updates.
+    /// When owners make updates.
     #[serde(default = "synchronous")]
     pub mode: OuterMode,
-    /// Nesterov momentum.
     #[serde(default = "default_momentum")]
     pub momentum: f32,
-    /// The compression of contributions.
+    /// Compression of contributions.
     #[serde(default = "four_bits")]
     pub codec: Codec,
-    /// The divisor of their sum.
     #[serde(default)]
     pub divide: Divide,
-    /// The scaling of their average.
     #[serde(default = "default_rescale")]
     pub rescale: Rescale,
-    /// Streaming mode: levels synchronize one after the other.
+    /// Whether levels are synchronised one after the other.
     #[serde(default, deserialize_with = "read_streaming")]
     pub streaming: Option<Streaming>,
-    /// A contribution whose norm is at most this many times the running norm counts in full. 0 disables the cap. If
-    /// absent, the default applies.
+    /// The norm cap as a multiple of the running norm; 0 for none; the default if absent.
     pub norm_cap: Option<f32>,
-    /// How many members audit an update, on average.
+    /// Expected number of members that audit an update.
     #[serde(default = "default_audit_share")]
     pub audit_share: f64,
-    /// Whether the contributions of five or more paths are clipped around their centre.
+    /// Whether updates of five paths or more use centred clipping.
     #[serde(default)]
     pub centred_clipping: bool,
-    /// What the targets of all paths through a module have in common, from 0 to 1.
+    /// The common part of the targets of all paths through a module, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
-    /// The share of the way to its target that a whole phase covers.
+    /// The share of the distance to its targets that a whole phase covers.
     #[serde(default = "half")]
     pub stride: f32,
-    /// The largest noise in the gradient of an inner step, where targets lie from -1 to 1.
+    /// Largest noise of each inner step's gradient, for targets between -1 and 1.
     #[serde(default)]
     pub noise: f32,
-    /// The outcome tells since when the loss was at or below this value.
+    /// A loss; the time at which it is reached is reported.
     pub given_loss: Option<f64>,
-    /// Number of peers. The first creates the run, and the others join it within seconds.
+    /// The first creates the run, the others join within seconds.
     pub peers: usize,
-    /// Instead, each peer starts with its own path and the genesis states, as after a restart.
+    /// Instead, each peer starts with its path and the run's first states, as after a restart.
     #[serde(default)]
     pub placed: bool,
-    /// Outer steps.
     pub phases: u64,
-    /// Values per module.
+    /// Values of each module.
     pub values: usize,
     /// Duration of a path's phase on a machine of speed 1.
     pub phase_ms: Between,
-    /// The slowdown of each peer's machine. Peer `i` has the `i`-th entry, and the list repeats.
+    /// Slowness of each peer's machine: peer `i` has the `i`-th factor, repeated from the first.
     #[serde(default = "all_equal")]
     pub slowness: Vec<u64>,
     /// Virtual time by which everything must be done.
@@ -110,7 +100,7 @@ pub struct Swarm {
 }
 
 impl Swarm {
-    /// The configuration of the outer optimizer. Everything else is at its default.
+    /// The outer configuration; other values are defaults.
     pub fn outer(&self) -> OuterConfig {
         OuterConfig {
             mode: self.mode,
@@ -163,7 +153,6 @@ fn ten_minutes() -> u64 {
     600_000
 }
 
-/// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ScenarioError {
     #[error("{0}")]
@@ -176,22 +165,17 @@ pub enum ScenarioError {
     Range { key: &'static str, expected: &'static str },
 }
 
-/// The most peers in a scenario.
+/// The most peers of a drill.
 const MOST_PEERS: usize = 100_000;
 
 impl Scenario {
-    /// Reads and checks a scenario.
-    ///
-    /// # Errors
-    /// Names the wrong key and its allowed values.
+    /// Reads and checks a drill.
     pub fn from_toml(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self = toml::from_str(text)?;
         scenario.check()?;
         Ok(scenario)
     }
 
-    /// # Errors
-    /// Names the wrong key and its allowed values.
     pub fn check(&self) -> Result<(), ScenarioError> {
         let slots = self.slots()?;
         let share = |share: f64| (0.0..=1.0).contains(&share);
@@ -255,20 +239,20 @@ impl Scenario {
         can && streaming.fits(self.swarm.levels.len())
     }
 
-    /// The modules, and the paths that are trained. The sample is the same for every seed.
+    /// Modules, and the trained paths. Every seed draws the same.
     pub fn slots(&self) -> Result<WorkerSlots, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
         let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };
         Ok(sample.of(grid, 0)?)
     }
 
-    /// Number of peers, including the newcomers of join storms.
+    /// Number of peers, with newcomers of join storms.
     pub fn all_peers(&self) -> usize {
         let storms = self.faults.iter().filter(|fault| fault.kind == Kind::JoinStorm);
         self.swarm.peers + storms.map(|fault| fault.times).sum::<usize>()
     }
 
-    /// How many times slower this peer's machine is.
+    /// The slowness of this peer.
     pub fn slowness(&self, peer: usize) -> u64 {
         self.swarm.slowness[peer % self.swarm.slowness.len()]
     }
@@ -295,7 +279,7 @@ mod tests {
     "#;
 
     #[test]
-    fn a_file_describes_the_faults() {
+    fn a_file_says_what_goes_wrong() {
         let scenario = Scenario::from_toml(SMALL).unwrap();
         assert_eq!(scenario.slots().unwrap().count(), 2);
         assert_eq!(scenario.all_peers(), 5);
@@ -305,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_scenario_is_refused_with_a_message() {
+    fn what_makes_no_sense_is_refused_in_words() {
         let refused = |from: &str, to: &str| Scenario::from_toml(&SMALL.replace(from, to)).unwrap_err().to_string();
         assert!(refused("peers = 3", "peers = 0").starts_with("swarm.peers: 1 to"));
         assert!(refused("join-storm", "earthquake").contains("unknown variant"));

@@ -1,5 +1,4 @@
-//! Carries out the actions of nodes. The journal and the topics act at once, the aggregator after a delay, as in a
-//! peer.
+//! Carries out a node's actions: journal and topics at once, the aggregator's work after a delay, as in a peer.
 
 use std::convert::Infallible;
 
@@ -54,7 +53,7 @@ impl World {
                 self.ask_trainer(index, action);
             }
             Action::Evaluate { path, phase, .. } => self.score(index, path, phase),
-            // The aggregator works in order.
+            // In order, one after the other.
             Action::Outer(work) => {
                 let takes_ms = self.rng.draw([1, 60].into());
                 let free_ms = self.peers[index].aggregator_free_ms.max(self.now_ms) + takes_ms;
@@ -73,7 +72,7 @@ impl World {
         Ok(())
     }
 
-    /// The work of the aggregator.
+    /// The aggregator's work.
     pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target, running } => {
@@ -185,7 +184,7 @@ impl World {
         }
     }
 
-    /// The open sum for a version, and its contributions.
+    /// The open sum of a version, and its contributions.
     fn summed(
         &mut self,
         index: usize,
@@ -210,7 +209,7 @@ impl World {
             summands.push((values.to_vec(), weight));
             Ok(())
         });
-        // A contribution that is no longer needed may have been released.
+        // Blobs that are no longer needed may have been released.
         let all = matches!(added, Ok(Ok(())));
         Some((sum, if all { summands } else { Vec::new() }))
     }

@@ -1,4 +1,4 @@
-//! Byzantine peers. Each one runs an honest node whose outgoing messages are changed.
+//! Byzantine peers: each runs an honest node whose messages are changed on their way out.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 use crate::simulator::world::actions::sign;
 
-/// A message that others receive in place of the original.
+/// A replaced message.
 pub(super) struct Said {
     pub(super) author: PeerKey,
     pub(super) message: Arc<Message>,
-    /// If given, only peers with an index of this parity receive it.
+    /// Only peers with even, or with odd, numbers receive it.
     pub(super) to_parity: Option<usize>,
 }
 
@@ -26,13 +26,13 @@ pub(super) fn to_all(author: PeerKey, message: impl Into<Arc<Message>>) -> Said 
 }
 
 impl World {
-    /// The behaviour of a peer, if it is Byzantine by now.
+    /// A peer's Byzantine behaviour by now.
     pub(super) fn behaviour(&self, index: usize) -> Option<Byzantine> {
         let behaviour = self.byzantine.get(&index)?;
         (self.now_ms >= self.byzantine_from_ms).then_some(*behaviour)
     }
 
-    /// The messages that others receive when a Byzantine peer publishes this one.
+    /// What others receive when a Byzantine peer sends this.
     pub(super) fn told(
         &mut self,
         index: usize,
@@ -70,7 +70,7 @@ impl World {
                 let term = heartbeat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
                 vec![to_all(me, Message::Heartbeat(Heartbeat { owner: Some((term, me)), ..heartbeat.clone() }))]
             }
-            (Byzantine::Accusing, Message::Heartbeat(heartbeat)) => {
+            (Byzantine::FalseProofs, Message::Heartbeat(heartbeat)) => {
                 let reported = self.head_update(index, module).map(Evidence::Update);
                 let fraud_proof = reported.map(|what| FraudProof { sequence: heartbeat.sequence, what });
                 honest().into_iter().chain(fraud_proof.map(|it| to_all(me, Message::FraudProof(it)))).collect()
@@ -107,7 +107,7 @@ impl World {
         encoding::decode(&bytes).ok()
     }
 
-    /// Another valid update in place of this one, whose average is half as large.
+    /// Replaces an update by a valid one with half the step.
     fn halved(&mut self, index: usize, update: &Update) -> Option<SignedUpdate> {
         let (values, outer) = (self.scenario.swarm.values, self.outer.clone());
         let disk = &mut self.peers[index].disk;

@@ -1,4 +1,4 @@
-//! Checks the invariants after every report and at the end.
+//! Checks invariants after every report, and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::simulator::peer::Peer;
 use crate::simulator::peer::learner;
 use crate::simulator::world::World;
 
-/// After a partition, two owners may take this long to hear of each other.
+/// After a partition, two owners may coexist for this long.
 const PARTED_MS: u64 = 5_000;
 
-/// By then every peer has a path.
+/// Time by which all peers have a path.
 const SETTLED_MS: u64 = 15_000;
 
 impl World {
-    /// Checks the invariants after a report. Heads change only with a report.
+    /// The invariants after a report: heads change with no other event.
     pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
         if self.byzantine.contains_key(&index) {
             return Ok(());
@@ -57,7 +57,7 @@ impl World {
         self.look_at_chains(index, only)
     }
 
-    /// Checks all of a peer's chains, or that of one module.
+    /// All of a peer's chains, or that of one module.
     fn look_at_chains(&mut self, index: usize, only: Option<ModuleId>) -> Result<(), Failure> {
         let invariants = &mut self.invariants;
         let mut broken = None;
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// An honest peer must not be quarantined.
+    /// No honest peer may be quarantined.
     fn note_quarantined(&mut self, index: usize, peer: PeerKey, fault: Fault) -> Result<(), Failure> {
         let named = self.index_of.get(&peer).copied().filter(|named| self.byzantine.contains_key(named));
         let Some(named) = named else {
@@ -93,19 +93,19 @@ impl World {
         Ok(())
     }
 
-    /// Checks all chains at the end, because a peer's first state comes without a report.
+    /// Once more, at the end: a first state comes without a report.
     pub(super) fn look_at_all_chains(&mut self) -> Result<(), Failure> {
         let staying: Vec<usize> = self.staying().map(|(index, _)| index).collect();
         staying.into_iter().try_for_each(|index| self.look_at_chains(index, None))
     }
 
-    /// Checks the tables of a node after an event.
+    /// After every event.
     pub(super) fn look_at_queues(&self, index: usize) -> Result<(), Failure> {
         let within = bounded_queues::look(&self.peers[index].node);
         within.map_err(|queue| self.failure("bounded queues", format!("peer {index}: {queue}")))
     }
 
-    /// Notes the modules that a crashing peer owned and others have.
+    /// The modules of a crashing owner that other peers have.
     pub(super) fn note_crash(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             let others = self.peers.iter().enumerate().filter(|(other, peer)| *other != index && peer.up);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Notes a claim. It is needless if another owner of the module is working and could be heard.
+    /// An election in a module whose owner is up.
     fn note_claim(&mut self, index: usize, module: ModuleId) {
         let now_ms = self.now_ms;
         let works = |(other, peer): (usize, &Peer)| {
@@ -130,7 +130,7 @@ impl World {
         self.counts.owner_claims(now_ms, module, index);
     }
 
-    /// Notes the modules that a leaving peer owns.
+    /// The modules of a leaving owner.
     pub(super) fn note_leave(&mut self, index: usize) {
         for module in self.peers[index].node.owned() {
             self.counts.owner_leaves(self.now_ms, module);
@@ -141,7 +141,7 @@ impl World {
         self.index_of.get(&peer).is_some_and(|index| self.byzantine.contains_key(index))
     }
 
-    /// The honest peers that stay to the end.
+    /// Honest peers that stay to the end.
     fn staying(&self) -> impl Iterator<Item = (usize, &Peer)> {
         self.peers.iter().enumerate().filter(|(index, peer)| !peer.gone && !self.byzantine.contains_key(index))
     }
@@ -156,8 +156,8 @@ impl World {
         })
     }
 
-    /// The weighted mean over all paths of ½‖θ − target‖² per value. If each peer began with a path of its own, only
-    /// over the paths of honest peers.
+    /// The mean over all paths of ½‖θ − target‖² per value, by weight. If each peer began with its own path, over those
+    /// of honest peers.
     pub(super) fn loss(&self) -> f64 {
         let values = self.scenario.swarm.values;
         let mut states: BTreeMap<ModuleId, Vec<f32>> = BTreeMap::new();
@@ -182,7 +182,7 @@ impl World {
         losses / weights
     }
 
-    /// Inner steps of all contributions in the surviving chains.
+    /// Inner steps in the final chains.
     pub(super) fn accepted_steps(&self) -> u64 {
         let heads: BTreeMap<_, _> = self
             .staying()
@@ -193,7 +193,7 @@ impl World {
         counted.flatten().filter_map(|(_, _, blob)| self.steps_of.get(&blob)).sum()
     }
 
-    /// The wrong updates that are still in the surviving chains.
+    /// Wrong updates in the final chains.
     pub(super) fn wrong_updates_left(&self) -> usize {
         let chains = self.staying().flat_map(|(_, peer)| peer.node.chains());
         let averages = chains.flat_map(|(_, chain)| chain.recent()).map(|signed| signed.update.average.hash);
@@ -208,7 +208,7 @@ impl World {
         self.plan.slots.count() as usize - trained.len()
     }
 
-    /// Whether every peer has a path, and another peer that stays has each module.
+    /// Whether all peers have a path, and another staying peer has each of its modules.
     pub(super) fn can_be_spared(&self, index: usize) -> bool {
         let others: BTreeSet<ModuleId> = self
             .staying()
@@ -230,7 +230,7 @@ impl World {
         Some(format!("module {module}: {hashes:?}"))
     }
 
-    /// The fate of every contribution. Called at the end, when all peers agree.
+    /// The fate of every contribution; at the end, when all agree.
     pub(super) fn tally(&self) -> Result<Tally, Failure> {
         self.no_leaks()?;
         let heads: BTreeMap<_, _> = self
@@ -255,14 +255,14 @@ impl World {
         settled.map_err(|lost| self.failure("none lost", lost))
     }
 
-    /// A disk holds the blobs that its node may need, a few that are about to be released, and genesis states.
+    /// A disk holds blobs that its node may need, blobs to be released, and (the creator's) genesis.
     fn no_leaks(&self) -> Result<(), Failure> {
         let genesis: BTreeSet<BlobHash> = self.plan.genesis.values().map(|blob| blob.hash).collect();
         for (index, peer) in self.staying() {
             let kept = peer.node.referenced_blobs();
             let leaked: Vec<BlobHash> =
                 peer.disk.names().filter(|blob| !kept.contains(blob) && !genesis.contains(blob)).collect();
-            // A phase may still be in training, or an average being computed, for a module that others have finished.
+            // For a module that others have finished, a phase may still be trained, or an average computed.
             if leaked.len() > self.plan.slots.grid().levels() + 3 {
                 return Err(self.failure("disk", format!("peer {index} keeps {leaked:?} for nothing")));
             }

@@ -1,12 +1,11 @@
-//! The event queue: events by time and, at the same time, in order of insertion.
+//! The event queue, by time. Events of the same time are in the order of insertion.
 
 use std::collections::{BTreeMap, VecDeque};
 
-/// A queue of future events.
 #[derive(Debug)]
 pub struct EventQueue<T> {
-    /// The events of each time in order of insertion. In a large swarm a thousand events happen in the same
-    /// millisecond, so a lookup of a time is rare.
+    /// The events of each time, in order. In a large swarm a thousand events share a millisecond, so searches by time
+    /// are rare.
     times: BTreeMap<u64, VecDeque<T>>,
 }
 
@@ -17,12 +16,11 @@ impl<T> Default for EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// Inserts an event.
     pub fn put(&mut self, at_ms: u64, thing: T) {
         self.times.entry(at_ms).or_default().push_back(thing);
     }
 
-    /// Removes and returns the next event and its time.
+    /// The next event and its time.
     pub fn take(&mut self) -> Option<(u64, T)> {
         let mut first = self.times.first_entry()?;
         let (at_ms, thing) = (*first.key(), first.get_mut().pop_front());
@@ -32,7 +30,7 @@ impl<T> EventQueue<T> {
         Some((at_ms, thing?))
     }
 
-    /// The next events that share one time, in order.
+    /// The next events of the same time, in order.
     pub fn coming(&self) -> impl Iterator<Item = &T> {
         self.times.first_key_value().into_iter().flat_map(|(_, things)| things)
     }
@@ -43,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_then_in_order_of_insertion() {
+    fn by_time_and_then_in_the_order_in_which_it_was_put_down() {
         let mut queue = EventQueue::default();
         for (at_ms, thing) in [(5, 'c'), (1, 'a'), (5, 'd'), (3, 'b')] {
             queue.put(at_ms, thing);

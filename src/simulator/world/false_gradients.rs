@@ -1,4 +1,4 @@
-//! Byzantine peers with false contributions. Their messages are valid, but the contributions are not.
+//! False contributions of Byzantine peers: their messages are valid, but the named blobs are false.
 
 use crate::config::Codec;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId};
@@ -7,11 +7,11 @@ use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 
-/// The factor of a sign-flipped contribution.
+/// Factor of a negated contribution.
 const TIMES: f32 = 10.0;
 
 impl World {
-    /// The outer gradient that is compressed and contributed.
+    /// The outer gradient that a Byzantine peer compresses.
     pub(super) fn bent(&self, index: usize, mut gradient: Vec<f32>) -> Vec<f32> {
         if self.behaviour(index) == Some(Byzantine::SignFlipped) {
             gradient.iter_mut().for_each(|value| *value *= -TIMES);
@@ -19,7 +19,7 @@ impl World {
         gradient
     }
 
-    /// The frame that a peer stores and offers in place of its own.
+    /// The frame that a Byzantine peer stores and offers instead of its own.
     pub(super) fn offered_instead(
         &mut self,
         index: usize,
@@ -36,13 +36,13 @@ impl World {
         }
     }
 
-    /// A peer that copies waits until there is something to copy in every module.
+    /// A copier waits until there is something to copy, in every module.
     pub(super) fn waits_for_a_copy(&self, index: usize, path: PathId, start: &[(BaseVersion, BlobRef)]) -> bool {
         self.behaviour(index) == Some(Byzantine::Copied)
             && start.iter().any(|(from, _)| self.neighbours_frame(path, from).is_none())
     }
 
-    /// The frame of another path for the same version.
+    /// The offer of another path for the same version.
     fn neighbours_frame(&self, path: PathId, from: &BaseVersion) -> Option<Vec<u8>> {
         let offers = self.overheard.iter().rev().filter_map(|(module, author, message)| match message {
             Message::Offer(offer) if *module == from.module && offer.parent == from.version && offer.path != path => {
@@ -57,7 +57,7 @@ impl World {
         frames.next()
     }
 
-    /// A valid frame except for one value that is not finite.
+    /// A valid frame except for one value.
     fn not_finite(&self) -> Vec<u8> {
         let count = self.scenario.swarm.values;
         let (codec, payload) = match self.outer.codec {
@@ -79,7 +79,7 @@ impl World {
         [header, checksum.as_bytes()[..8].to_vec(), rest].concat()
     }
 
-    /// The average that an owner publishes, which is wrong if it behaves so.
+    /// The average that a Byzantine owner publishes instead of the right one.
     pub(super) fn wrong_average(&mut self, index: usize, average: Vec<u8>) -> Vec<u8> {
         if self.behaviour(index) != Some(Byzantine::WrongAverage) {
             return average;
@@ -94,7 +94,7 @@ impl World {
         wrong
     }
 
-    /// The newest update of a module, which a Byzantine peer claims is wrong.
+    /// The newest update of a module, which a Byzantine peer accuses.
     pub(super) fn head_update(&self, index: usize, module: ModuleId) -> Option<crate::protocol::SignedUpdate> {
         let chain = self.peers[index].node.chains().find(|(of, _)| *of == module)?.1;
         chain.recent().next_back().cloned()
@@ -110,7 +110,7 @@ mod tests {
     use crate::simulator::Scenario;
 
     #[test]
-    fn a_frame_that_is_not_finite_is_refused_for_that_reason() {
+    fn what_is_not_finite_is_refused_for_that_and_for_nothing_else() {
         let text =
             "about = \"-\"\n[swarm]\nlevels = [\"shared\"]\npeers = 1\nphases = 1\nvalues = 200\nphase_ms = [1, 1]\n";
         for codec in [Codec::Fp32, Codec::Int4] {

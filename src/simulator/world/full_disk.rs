@@ -1,6 +1,6 @@
-//! A peer whose disk accepts no writes, as in `peer/driver/disk_pressure.rs`. Its node stops at the first record that
-//! cannot be written, and continues there when there is space. Meanwhile the peer serves its blobs and responds with
-//! its old knowledge.
+//! A peer whose disk rejects writes, as in `peer/driver/disk_pressure.rs`: its node is suspended at the first record
+//! that cannot be written, and continues there when there is space. Meanwhile it serves its blobs, and answers from its
+//! present state.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::simulator::Failure;
 use crate::simulator::world::{Due, World};
 
 impl World {
-    /// Stops the node. Averages that are kept only for others are removed first.
+    /// Blobs that others could do without are released first.
     pub(super) fn stall(&mut self, index: usize, actions: VecDeque<Action>) {
         let now_ms = self.now_ms;
         self.trace.fault(now_ms, index, format_args!("has no room on its disk"));
@@ -20,7 +20,7 @@ impl World {
         }
     }
 
-    /// Delays an event for the node. Requests get a response all the same.
+    /// No event reaches the node; requests are answered all the same.
     pub(super) fn defer_until_space(&mut self, index: usize, due_ms: u64, due: Due) -> Result<(), Failure> {
         if let Due::Event(event) = &due
             && let Event::Asked { token, request, .. } = &**event
@@ -34,7 +34,7 @@ impl World {
         Ok(())
     }
 
-    /// Compacts the journal and carries out the waiting actions.
+    /// The journal is rewritten, and the waiting actions are carried out.
     pub(super) fn resume_with_space(&mut self, index: usize) -> Result<(), Failure> {
         let now_ms = self.now_ms;
         let peer = &mut self.peers[index];

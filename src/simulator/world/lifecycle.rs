@@ -1,15 +1,15 @@
-//! Faults when they are due, and the restart of peers.
+//! Starts the planned faults, and restarts peers.
 
 use crate::protocol::{Contact, Event, Node};
 use crate::simulator::peer::peer_key;
 use crate::simulator::scenario::faults::{Kind, Planned, What};
 use crate::simulator::world::{Due, World};
 
-/// A crash comes after at most this many actions of a list.
+/// A crash comes in the middle of a list of actions: after at most this many.
 const MOST_ACTIONS: u64 = 6;
 
 impl World {
-    /// Begins a planned fault. A fault that does not apply any more is skipped.
+    /// Begins one of the planned faults; one that no longer applies is skipped.
     pub(super) fn inject(&mut self, number: usize) {
         let Planned { kind, what, when_ms } = self.planned[number].clone();
         let index = match what {
@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Suspends the machine with everything that runs on it.
+    /// The machine freezes, with everything that runs on it.
     fn freeze(&mut self, index: usize, until_ms: u64) {
         let peer = &mut self.peers[index];
         let from_ms = peer.frozen_until_ms.max(self.now_ms);
@@ -65,7 +65,7 @@ impl World {
         self.incarnations[index] += 1;
     }
 
-    /// The peer has left in order.
+    /// It has left cleanly.
     pub(super) fn go(&mut self, index: usize) {
         self.go_down(index);
         for hearers in self.hearers.values_mut() {
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// The peer crashes in the middle of its next actions.
+    /// In the middle of the peer's next actions.
     fn crash_soon(&mut self, index: usize) {
         let actions = self.rng.draw([0, MOST_ACTIONS].into());
         self.peers[index].dies_after = Some(actions);

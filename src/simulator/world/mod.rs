@@ -1,4 +1,4 @@
-//! The simulated world: peers, time, and the next events.
+//! The simulated swarm: peers, time, and the next event.
 
 mod actions;
 mod byzantine;
@@ -34,39 +34,38 @@ use crate::simulator::trace::Trace;
 use crate::simulator::world::event_queue::EventQueue;
 use crate::simulator::{Failure, Outcome, Scenario};
 
-/// How often it is checked whether everything is done.
+/// Interval of checking whether everything is done.
 const LOOK_MS: u64 = 100;
 
-/// How often the loss is checked against the given one.
+/// Interval of checking the loss.
 const LOSS_MS: u64 = 1_000;
 
-/// In a larger swarm, tables are not checked after every received message, but several times a second.
+/// In a swarm of more peers, queues are checked several times a second instead of after every message.
 const LOOKED_AT_ALWAYS: usize = 256;
 
 /// A future event.
 #[derive(Debug)]
 pub(super) enum Due {
-    /// An event for a node.
+    /// For a node.
     Event(Box<Event>),
-    /// A gossip message, shared by all receivers.
+    /// Gossip, with one copy for all receivers.
     Heard { module: ModuleId, author: PeerKey, message: Arc<Message> },
-    /// A node's deadline, if it is still current.
+    /// A node's own deadline, if it is still valid.
     Tick,
-    /// The aggregator begins a piece of work.
+    /// The aggregator begins a request of its node.
     Work(Box<Outer>),
-    /// The trainer begins or has made a few steps, if this task is still current.
+    /// The trainer begins, or has made some steps, if this is still its next event.
     Trainer(u64),
-    /// A blob has arrived over the network.
+    /// A blob has arrived.
     Arrived(Vec<u8>),
-    /// The planned fault with this index.
+    /// A planned fault begins.
     Fault(usize),
-    /// A crashed peer restarts.
+    /// A peer that was down returns.
     Back,
     /// A disk has space again.
     Space,
 }
 
-/// The whole simulation.
 pub struct World {
     pub(super) scenario: Arc<Scenario>,
     pub(super) seed: u64,
@@ -74,31 +73,31 @@ pub struct World {
     pub(super) outer: OuterConfig,
     pub(super) rng: SeededRng,
     pub(super) now_ms: u64,
-    /// The future events, each for one peer in one of its incarnations.
+    /// Peer, incarnation, and event.
     pub(super) due: EventQueue<(usize, u64, Due)>,
-    /// How many of the next events were prefetched.
+    /// Number of events already prefetched.
     pub(super) seen_ahead: usize,
     pub(super) planned: Vec<Planned>,
-    /// When the last fault is over and every peer has joined.
+    /// When the last fault is over, and all peers have joined.
     calm_ms: u64,
     pub(super) peers: Vec<Peer>,
-    /// How often each peer was restarted. Events caused by one incarnation do not reach the next. This is stored apart
-    /// from the peers, because gossip needs nothing else of its receivers.
+    /// Restarts of each peer: events of one incarnation do not reach the next. Gossip does not depend on them, so it is
+    /// stored once.
     pub(super) incarnations: Vec<u64>,
     pub(super) index_of: BTreeMap<PeerKey, usize>,
     /// The subscribers of each topic.
     pub(super) hearers: BTreeMap<ModuleId, BTreeSet<usize>>,
-    /// The current partitions.
+    /// The present partitions.
     pub(super) cuts: Vec<(u64, Cut)>,
-    /// The sender of each request, for the response.
+    /// The pending requests, for their responses.
     pub(super) asked: BTreeMap<ReplyToken, (usize, u64, RequestId)>,
     pub(super) next_token: u64,
-    /// The messages that gossip has carried, and when.
+    /// Bytes that gossip has carried, with the time.
     pub(super) gossiped: BTreeMap<BlobHash, u64>,
-    /// The Byzantine peers and their behaviour.
+    /// The Byzantine peers, and their behaviour.
     pub(super) byzantine: BTreeMap<usize, Byzantine>,
     pub(super) byzantine_from_ms: u64,
-    /// The first frame that a peer contributed to a module since it behaves so.
+    /// A Byzantine peer's first contribution to each module.
     pub(super) first_frames: BTreeMap<(usize, ModuleId), Vec<u8>>,
     /// Wrong averages that Byzantine peers have published.
     pub(super) wrong_averages: BTreeSet<BlobHash>,
@@ -109,9 +108,9 @@ pub struct World {
     pub(super) counts: Counts,
     pub(super) trace: Trace,
     pub(super) staleness_most: u64,
-    /// Inner steps of each contribution ever made.
+    /// Inner steps in each contribution that was ever made.
     pub(super) steps_of: BTreeMap<BlobHash, u64>,
-    /// When the loss was last checked, and when it was last above the given one.
+    /// The time of the last check of the loss, and the last time above the given one.
     loss_ms: u64,
     above_ms: u64,
 }
@@ -122,7 +121,7 @@ fn genesis_states(grid: &Grid, values: usize, mode: OuterMode) -> BTreeMap<Modul
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// A world before its first event.
     ///
     /// # Panics
     /// If the scenario's levels make no grid, which [`Scenario::check`] has excluded.
@@ -193,7 +192,7 @@ impl World {
         world
     }
 
-    /// Records a trace.
+    /// With a trace.
     #[must_use]
     pub fn traced(mut self, trace: Trace) -> Self {
         self.trace = trace;
@@ -245,7 +244,7 @@ impl World {
         self.due.put(at_ms, (peer, incarnation, due));
     }
 
-    /// Schedules an event for a peer in its current incarnation.
+    /// Schedules an event for a peer in its present incarnation.
     pub(super) fn later(&mut self, peer: usize, after_ms: u64, due: Due) {
         let incarnation = self.incarnations[peer];
         self.schedule(self.now_ms + after_ms, (peer, incarnation), due);
@@ -267,8 +266,7 @@ impl World {
                 }
             }
             if self.now_ms > self.scenario.swarm.deadline_ms {
-                // Both sides of a partition may have made the last version. Then the lighter chain has to give way in
-                // time.
+                // Two parts may each have made the last version; then the lighter one must yield in time.
                 return Err(match self.disagreement().filter(|_| self.all_done()) {
                     Some(detail) => self.failure("agreement", detail),
                     None => self.failure("progress", self.why_stuck()),
@@ -360,7 +358,7 @@ impl World {
         }
     }
 
-    /// Postpones an event until a suspended peer continues.
+    /// Postpones an event until a frozen peer continues.
     pub(super) fn postpone(&mut self, index: usize, (due_ms, until_ms): (u64, u64), due: Due) {
         let peer = &mut self.peers[index];
         if matches!(due, Due::Tick) {
@@ -387,7 +385,7 @@ impl World {
             return Err(self.failure("fenced", detail));
         }
         self.carry_out_all(index, actions.into())?;
-        // With thousands of peers this check would take most of the time.
+        // With thousands of peers this would take most of the time.
         if !only_heard || self.peers.len() <= LOOKED_AT_ALWAYS {
             self.look_at_queues(index)?;
         }
@@ -395,7 +393,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries out actions in order, unless the peer crashes in between or its disk accepts no writes.
+    /// In order, unless the peer crashes in the middle, or its disk rejects writes.
     pub(super) fn carry_out_all(&mut self, index: usize, mut actions: VecDeque<Action>) -> Result<(), Failure> {
         while let Some(action) = actions.pop_front() {
             let peer = &mut self.peers[index];
@@ -417,7 +415,7 @@ impl World {
         Ok(())
     }
 
-    /// Puts the peer's next deadline into the event queue, once.
+    /// Schedules its next deadline once.
     pub(super) fn set_tick(&mut self, index: usize) {
         let peer = &mut self.peers[index];
         let Some(deadline) = peer.node.next_deadline() else { return };

@@ -1,5 +1,4 @@
-//! The network between peers: gossip, requests and responses, and blobs. Messages are delayed, duplicated or lost
-//! according to the links.
+//! The network between peers: gossip, requests and responses, and blobs, each delayed, duplicated or lost by the links.
 
 use std::sync::Arc;
 
@@ -15,11 +14,11 @@ use crate::simulator::world::{Due, World};
 /// Gossip carries the same bytes on the same topic once in this time.
 const SAME_BYTES_MS: u64 = 60_000;
 
-/// How many messages Byzantine peers remember.
+/// Limit of messages that Byzantine peers remember.
 const OVERHEARD: usize = 1_000;
 
 impl World {
-    /// How long a message from one peer to another takes; nothing if it is lost.
+    /// The delay of a message between two peers; `None` if it is lost.
     fn travel_ms(&mut self, from: usize, to: usize, bytes: u64) -> Option<u64> {
         let travel = self.scenario.links.travel_ms(from, to, bytes, &mut self.rng);
         let now_ms = self.now_ms;
@@ -34,7 +33,7 @@ impl World {
             None => self.gossip(from, module, to_all(author, message.clone()))?,
             Some(behaviour) => {
                 for said in self.told(from, behaviour, module, &message) {
-                    // A message of a Byzantine peer may be impossible to encode.
+                    // A Byzantine peer's message may be too large.
                     let _ = self.gossip(from, module, said);
                 }
             }
@@ -74,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// Remembers a message for Byzantine peers.
+    /// Remembers messages for peers that repeat them later.
     fn overhear(&mut self, module: ModuleId, author: PeerKey, message: &Message) {
         if self.byzantine.is_empty() || self.rng.chance(0.5) {
             return;
@@ -85,7 +84,7 @@ impl World {
         self.overheard.push_back((module, author, message.clone()));
     }
 
-    /// Whether gossip suppresses these bytes. Heartbeats are numbered, so no two are the same.
+    /// Heartbeats are numbered, so no two are the same.
     fn carries_already(&mut self, module: ModuleId, message: &Message, bytes: &[u8]) -> bool {
         if matches!(message, Message::Heartbeat(_)) {
             return false;
@@ -122,7 +121,7 @@ impl World {
         self.schedule(self.now_ms + event.0, (peer, incarnation), Due::Event(Box::new(event.1)));
     }
 
-    /// Fetches a blob. Each donor that has it sends an equal part, and the blob is complete with the last one.
+    /// Each holder of the blob sends an equal part; it is complete with the last.
     pub(super) fn fetch(&mut self, index: usize, blob: BlobRef, from: &[PeerKey]) {
         let found = |found| Event::Fetched { blob: blob.hash, found };
         if self.peers[index].disk.get(blob.hash).is_some() {

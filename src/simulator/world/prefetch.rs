@@ -1,19 +1,19 @@
-//! Prefetching for large swarms. Thousands of peers fit in no processor's cache, and gossip goes to one after the
-//! other, so most of the time would be spent waiting for memory, one read after another. So the memory for the next few
-//! events is read for all of them at once, when the order does not matter. It has no effect on the simulation.
+//! Prefetching for large swarms: thousands of peers do not fit the processor's cache, and gossip goes to one after the
+//! other, so most of the time would be spent waiting for memory. The memory of the next few events is read in advance,
+//! in any order. This does not change any result.
 
 use std::hint::black_box;
 
 use crate::simulator::world::{Due, World};
 
-/// How many events are prefetched at once.
+/// Number of events.
 const AHEAD: usize = 12;
 
-/// With fewer peers, everything fits in the cache.
+/// With fewer peers, everything is in the cache.
 const FEW_PEERS: usize = 256;
 
 impl World {
-    /// Prefetches the next events. Called before every event.
+    /// Called before every event.
     pub(super) fn look_ahead(&mut self) {
         if self.peers.len() <= FEW_PEERS {
             return;

@@ -1,5 +1,5 @@
-//! Simulated training: a trainer begins a phase after a delay, reports progress, stores checkpoints, pauses on request,
-//! resumes, and offers outer gradients, compressed with error feedback as in a peer.
+//! Training in the simulation: a trainer takes a phase in hand after a while, reports progress, stores checkpoints,
+//! pauses on request, resumes, and offers outer gradients, compressed with error feedback as in a peer.
 
 use crate::compress::compress_with_feedback;
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
@@ -15,10 +15,10 @@ use crate::simulator::peer::learner::{self, Descent, INNER_STEPS};
 use crate::simulator::peer::trainer::InHand;
 use crate::simulator::world::{Due, World};
 
-/// A Byzantine peer that has nothing to copy checks again after this.
+/// Interval at which a copier looks for something to copy.
 const COPY_RETRY_MS: u64 = 100;
 
-/// After this time it contributes its own outer gradient.
+/// Time after which it contributes its own result.
 const LONGEST_WAIT_MS: u64 = 5_000;
 
 impl World {
@@ -37,7 +37,7 @@ impl World {
         self.later(index, after_ms, Due::Trainer(next));
     }
 
-    /// Pauses the trainer. A phase that has not begun is only cancelled.
+    /// A phase that has not begun need not be paused.
     pub(super) fn pause_trainer(&mut self, index: usize) {
         let trainer = &mut self.peers[index].trainer;
         if let Some(Action::Train { path, phase, .. }) = trainer.asked.take() {
@@ -47,13 +47,13 @@ impl World {
         self.end_step(index);
     }
 
-    /// Ends the phase. A phase that has not begun makes one step.
+    /// A phase that has not begun makes one step.
     pub(super) fn end_phase(&mut self, index: usize) {
         self.peers[index].trainer.ends = true;
         self.end_step(index);
     }
 
-    /// Ends the current stride with the current step.
+    /// The present stride ends with the present step.
     fn end_step(&mut self, index: usize) {
         let now_ms = self.now_ms;
         let Some(in_hand) = &mut self.peers[index].trainer.in_hand else { return };
@@ -62,7 +62,7 @@ impl World {
         self.trainer_later(index, step_ms);
     }
 
-    /// Scores a checkpoint.
+    /// A checkpoint is to be scored.
     pub(super) fn score(&mut self, index: usize, path: PathId, phase: Phase) {
         let after_ms = self.rng.draw([100, 2_000].into());
         for (batches, at_ms) in [(0, 0), (1, 50)] {
@@ -86,17 +86,17 @@ impl World {
         }
     }
 
-    /// The trainer's thread dies, and this is noticed at once.
+    /// The thread dies, which is noticed at once.
     pub(super) fn kill_trainer(&mut self, index: usize) {
         self.restart_trainer(index);
         self.event_at(index, 0, Event::TrainerDied);
     }
 
-    /// The trainer begins, or has finished a stride.
+    /// Begins, or ends a stride.
     pub(super) fn train_on(&mut self, index: usize, next: u64) -> Result<(), Failure> {
         let now_ms = self.now_ms;
         let trainer = &mut self.peers[index].trainer;
-        // A trainer that hangs over a checkpoint does nothing that is requested afterwards.
+        // A hanging trainer blocks all later requests.
         if next != trainer.next || trainer.scoring.is_some() {
             return Ok(());
         }
@@ -105,7 +105,7 @@ impl World {
         }
         let Some(in_hand) = &mut trainer.in_hand else { return Ok(()) };
         if now_ms < in_hand.until_ms {
-            // It was suspended meanwhile.
+            // It was frozen meanwhile.
             let after_ms = in_hand.until_ms - now_ms;
             self.trainer_later(index, after_ms);
             return Ok(());
@@ -192,8 +192,8 @@ impl World {
         self.handle(index, Event::Progress { path, phase, steps: first })
     }
 
-    /// The parameters with which a part begins: those of the base states. In streaming mode, the path's own parameters
-    /// with the new updates mixed in.
+    /// The parameters with which a path begins: those of its modules; with streaming, its own with newer updates mixed
+    /// in.
     fn take_in(&self, carried: &mut CarriedState, start: &[(BaseVersion, BlobRef)], before: &[Vec<f32>]) {
         let Some(streaming) = self.outer.streaming else {
             carried.levels = before.to_vec();
@@ -226,7 +226,7 @@ impl World {
             carried.residuals[level] = residual;
             let frame = self.offered_instead(index, path, from, frame);
             let blob = self.peers[index].disk.put(frame);
-            // In streaming mode, a level was trained in all parts since its last synchronization.
+            // With streaming, a level was trained in all parts since its last outer gradient.
             let before = if from.version.0 > 0 { part.of - part.last } else { 0 };
             self.steps_of.insert(blob.hash, before + carried.steps);
             offers.push((*from, blob));

@@ -1,4 +1,4 @@
-//! A blob's file while it is being written: hashed on the way, and gone if it is not kept.
+//! A blob's file during writing: it is hashed on the way, and removed if it is not kept.
 
 use std::fs;
 use std::io::{self, Write};
@@ -8,15 +8,15 @@ use crate::names::{BlobHash, BlobRef};
 use crate::store::blobs::quota::Reserved;
 use crate::store::durable::{DiskError, Medium, OpenMedium};
 
-/// How it is known what a file has.
+/// The source of the hash.
 enum Name {
-    /// By what was written.
+    /// Computed while writing.
     Hashed(Box<blake3::Hasher>),
-    /// Before: hashing it again would keep a trainer waiting.
+    /// Known before; hashing again would delay a trainer.
     Known(BlobHash),
 }
 
-/// A file under `incoming/`; removed when dropped, unless it has been renamed.
+/// A file under `incoming/`, removed when dropped unless it was renamed.
 pub(crate) struct Incoming {
     pub path: PathBuf,
     medium: Box<dyn Medium>,
@@ -26,19 +26,19 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Begins a file at this path, where there is none, in the room that was taken for it.
+    /// Creates a file at this path, in reserved space.
     pub fn new(path: PathBuf, open: OpenMedium, reserved: Reserved) -> Result<Self, DiskError> {
         let medium = open(&path).map_err(DiskError::when("cannot make", &path))?;
         Ok(Self { path, medium, name: Name::Hashed(Box::default()), bytes: 0, _reserved: reserved })
     }
 
-    /// What comes has this hash.
+    /// Declares the hash of the contents.
     pub fn known(mut self, hash: BlobHash) -> Self {
         self.name = Name::Known(hash);
         self
     }
 
-    /// Waits until all of it is on the disk.
+    /// Waits until all bytes are on the disk.
     pub fn sync(&mut self) -> Result<(), DiskError> {
         self.medium.sync().map_err(DiskError::when("cannot sync", &self.path))
     }

@@ -1,8 +1,8 @@
-//! Content-addressed files: parameters, outer gradients, token sets. A blob is whole or it is not there.
+//! Content-addressed files: parameters, outer gradients, token sets. A blob is complete or absent.
 //!
-//! A blob with hash `abcdef..` lies in `ab/abcdef..`. It is written under `incoming/`, synced, renamed, and its folder
-//! synced; so a name that is there holds all its bytes, unless the disk rots, which [`BlobStore::get`] finds out. What
-//! a crash left under `incoming/` is removed at the next start.
+//! A blob with hash `abcdef..` is the file `ab/abcdef..`. It is written under `incoming/`, synced, renamed, and its
+//! folder synced. So a file with its name has all its bytes, unless the disk damages it, which [`BlobStore::get`]
+//! detects. The next start removes what a crash left under `incoming/`.
 
 pub(super) mod incoming_file;
 pub(super) mod partial;
@@ -30,7 +30,6 @@ use crate::store::disk_pressure::DiskPressure;
 
 pub(super) const INCOMING: &str = "incoming";
 
-/// Why a blob could not be stored or read.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
     #[error(transparent)]
@@ -57,7 +56,7 @@ impl BlobError {
         matches!(self, Self::Disk(error) if error.is_transient())
     }
 
-    /// For callers that know only [`io::Error`]; the kind of what the disk says stays what it was.
+    /// For callers that use [`io::Error`]. Keeps the kind of an error of the disk.
     pub fn into_io(self) -> io::Error {
         match self {
             Self::Disk(error) => error.into_io(),
@@ -66,11 +65,11 @@ impl BlobError {
     }
 }
 
-/// A folder of blobs. Clones share it; all methods may be called from any thread, and block.
+/// A folder of blobs. Clones share it. All methods may be called from any thread, and block.
 #[derive(Clone)]
 pub struct BlobStore {
     pub(super) folder: Arc<Path>,
-    /// Names the files under `incoming/`.
+    /// Number of the next file under `incoming/`.
     next: Arc<AtomicU64>,
     open: OpenMedium,
     quota: Arc<Quota>,
@@ -80,7 +79,7 @@ pub struct BlobStore {
 }
 
 impl BlobStore {
-    /// Opens the folder, makes it if need be, and removes what a crash has left half written. One process at a time.
+    /// Opens or creates the folder, and removes incomplete files of a crash. Only one process may have it open.
     pub fn open(folder: &Path) -> Result<Self, DiskError> {
         Self::open_on(folder, open_file)
     }
@@ -103,17 +102,17 @@ impl BlobStore {
         Self { folder: folder.into(), next, open, quota, arrivals, trees, pressure }
     }
 
-    /// From now on, all blobs together may take so many bytes. What is there already stays.
+    /// Sets the quota of all blobs together. Existing blobs stay.
     pub fn limit(&self, most_bytes: u64) {
         self.quota.limit(most_bytes);
     }
 
-    /// Bytes of all blobs, those included that are being written.
+    /// Size of all blobs, including those being written.
     pub fn used_bytes(&self) -> u64 {
         *self.quota.used_bytes()
     }
 
-    /// Who waits to write here.
+    /// The writes that wait for the disk.
     pub fn disk_pressure(&self) -> &DiskPressure {
         &self.pressure
     }
@@ -123,7 +122,7 @@ impl BlobStore {
         self.folder.join(&name[..2]).join(name)
     }
 
-    /// Stores these bytes. If they are there already, nothing is written.
+    /// Stores bytes, unless they are stored already.
     pub fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
         let blob = BlobRef::of(bytes);
         if self.size(blob.hash)? == Some(blob.bytes) {
@@ -141,7 +140,7 @@ impl BlobStore {
         Incoming::new(path, self.open, reserved)
     }
 
-    /// Syncs what came in and gives it its name.
+    /// Syncs an incoming file and renames it to its blob.
     pub(super) fn keep(&self, mut incoming: Incoming) -> Result<BlobRef, DiskError> {
         incoming.sync()?;
         let blob = incoming.described();
@@ -149,7 +148,7 @@ impl BlobStore {
         Ok(blob)
     }
 
-    /// Shows a synced file as the blob that it is.
+    /// Renames a synced file to its blob.
     pub(super) fn name(&self, file: &Path, blob: BlobRef) -> Result<(), DiskError> {
         let path = self.path_of(blob.hash);
         create_folder(path.parent().unwrap_or(&self.folder))?;
@@ -162,8 +161,8 @@ impl BlobStore {
         sync_parent(&path)
     }
 
-    /// The bytes of a blob, verified, or `None` if it is not here. A blob whose bytes have changed is removed, so that
-    /// it can be fetched again.
+    /// The verified bytes of a blob, or `None` if it is absent. A damaged blob is removed, so that it can be fetched
+    /// again.
     pub fn get(&self, hash: BlobHash, max_bytes: u64) -> Result<Option<Vec<u8>>, BlobError> {
         match self.read(hash, max_bytes)? {
             Some(contents) if BlobHash::of(&contents) != hash => {
@@ -174,7 +173,7 @@ impl BlobStore {
         }
     }
 
-    /// Whatever lies under this name, not verified.
+    /// The bytes under this name, not verified.
     fn read(&self, hash: BlobHash, max_bytes: u64) -> Result<Option<Vec<u8>>, BlobError> {
         let Some((file, bytes)) = self.open_file(hash)? else { return Ok(None) };
         if bytes > max_bytes {
@@ -185,7 +184,7 @@ impl BlobStore {
         Ok(Some(contents))
     }
 
-    /// The verified bytes of a blob in a folder that is only looked at: nothing is made, locked or removed there.
+    /// The verified bytes of a blob in a folder that stays unchanged: nothing is created, locked or removed.
     pub(super) fn look_up(folder: &Path, blob: BlobRef) -> Result<Option<Vec<u8>>, BlobError> {
         let store = Self::on(folder, open_file);
         match store.read(blob.hash, blob.bytes)? {
@@ -194,8 +193,8 @@ impl BlobStore {
         }
     }
 
-    /// An open blob and its size, to be sent on; the receiver verifies. It can be read to its end even if the blob is
-    /// removed meanwhile.
+    /// An open blob and its size, to send; the receiver verifies it. It can be read to its end even if the blob is
+    /// removed.
     pub fn open_file(&self, hash: BlobHash) -> Result<Option<(File, u64)>, DiskError> {
         let path = self.path_of(hash);
         let opened = File::open(&path).and_then(|file| {
@@ -209,7 +208,7 @@ impl BlobStore {
         }
     }
 
-    /// How many bytes a blob has, if it is here.
+    /// Size of a blob, if it is here.
     pub fn size(&self, hash: BlobHash) -> Result<Option<u64>, DiskError> {
         let path = self.path_of(hash);
         match fs::metadata(&path) {
@@ -224,12 +223,12 @@ impl BlobStore {
         Ok(self.size(hash)?.is_some())
     }
 
-    /// Whether a blob of this hash and size is here: another size was made up by whoever named it.
+    /// Whether a blob of this hash and size is here. Another size is false.
     pub fn holds(&self, blob: BlobRef) -> Result<bool, DiskError> {
         Ok(self.size(blob.hash)? == Some(blob.bytes))
     }
 
-    /// Removes a blob, and what there is of it half-way; whether it was here.
+    /// Removes a blob and its partial file. Returns whether it was here.
     pub fn remove(&self, hash: BlobHash) -> Result<bool, DiskError> {
         self.arrivals.discard(hash)?;
         let mut used = self.quota.used_bytes();
@@ -239,7 +238,7 @@ impl BlobStore {
         Ok(removed)
     }
 
-    /// The blobs of a folder that is only looked at.
+    /// The blobs of a folder that stays unchanged.
     pub(super) fn list_in(folder: &Path) -> Result<Vec<BlobRef>, DiskError> {
         Self::on(folder, open_file).list()
     }
@@ -254,7 +253,7 @@ impl BlobStore {
             }
             for path in read_folder(&folder)? {
                 let Some(Ok(hash)) = path.file_name().and_then(|name| name.to_str()).map(str::parse) else { continue };
-                // One that went in the meantime is simply not listed.
+                // A blob removed in the meantime is not listed.
                 if let Some(bytes) = self.size(hash)? {
                     blobs.push(BlobRef { hash, bytes });
                 }
@@ -264,7 +263,7 @@ impl BlobStore {
         Ok(blobs)
     }
 
-    /// Removes every blob that is not in `kept`; how many bytes that freed.
+    /// Removes every blob that is not in `kept`. Returns the number of bytes freed.
     pub fn remove_all_but(&self, kept: &BTreeSet<BlobHash>) -> Result<u64, DiskError> {
         let mut freed = 0;
         for blob in self.list()?.into_iter().filter(|blob| !kept.contains(&blob.hash)) {
@@ -319,7 +318,7 @@ mod tests {
         let kept = store.put(b"whole").unwrap();
         let mut incoming = store.incoming(8).unwrap();
         incoming.write_all(b"grad").unwrap();
-        // Killed: its destructor never runs.
+        // Like a kill: the destructor does not run.
         std::mem::forget(incoming);
         assert_eq!(files(folder.path()), 2);
         let store = BlobStore::open(folder.path()).unwrap();

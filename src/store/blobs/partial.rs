@@ -1,9 +1,8 @@
-//! A blob on its way in, piece by piece, in any order and from anybody; and what is left of it if it stops half-way.
+//! Partial blobs: pieces arrive in any order and from any peer, and a partial blob can be resumed.
 //!
-//! Its file lies under `partial/` as `<hash>.<bytes>`, as long as the blob will be, beside the values of its pieces
-//! (`<hash>.<bytes>.tree`). No record is kept of which pieces are there: whoever goes on with the blob, after a restart
-//! or a loss of power, hashes what lies in the file and keeps what has its value. So nothing is believed that did not
-//! reach the disk.
+//! Its file is `partial/<hash>.<bytes>`, as long as the blob will be, next to the hashes of its pieces
+//! (`<hash>.<bytes>.tree`). No record is kept of the pieces that have arrived: after a restart or a loss of power, the
+//! file is hashed, and pieces with the right hash are kept. So nothing is trusted that did not reach the disk.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -22,13 +21,13 @@ use crate::store::durable::{DiskError, create_folder, remove_if_there};
 
 pub(crate) const PARTIAL: &str = "partial";
 
-/// Written between two syncs. The disk takes them while the next ones come.
+/// Bytes written between two syncs. The disk writes them while the next ones arrive.
 const SYNCED_BYTES: u64 = 32 << 20;
 
-/// What nobody has gone on with for so long is removed at the next start.
+/// Age at which the next start removes an unfinished blob.
 const PARTIAL_LASTS: Duration = Duration::from_secs(24 * 3600);
 
-/// The blobs of one store that have begun to arrive.
+/// The partial blobs of one store.
 pub(crate) struct Arrivals {
     folder: PathBuf,
     quota: Arc<Quota>,
@@ -37,9 +36,9 @@ pub(crate) struct Arrivals {
 
 #[derive(Default)]
 struct Table {
-    /// Being received, and by how many.
+    /// Blobs being received, with the number of receivers.
     active: BTreeMap<BlobRef, (Arc<Arriving>, usize)>,
-    /// The room that these take, and those that were left half-way.
+    /// Space of these and of unfinished blobs.
     reserved: BTreeMap<BlobRef, Reserved>,
 }
 
@@ -78,11 +77,11 @@ impl Arrivals {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // Files and table agree whenever it is let go of.
+        // Files and table agree whenever the lock is released.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks for what an earlier process has left half-way; what is too old goes.
+    /// Finds the unfinished blobs of earlier processes, and removes old ones.
     pub fn find(&self) -> Result<(), DiskError> {
         create_folder(&self.folder)?;
         let read = || -> io::Result<Vec<PathBuf>> { fs::read_dir(&self.folder)?.map(|it| Ok(it?.path())).collect() };
@@ -103,7 +102,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Room for a file; what was left half-way makes place for it.
+    /// Reserves space for a file, if needed by removing unfinished blobs.
     pub fn reserve(&self, bytes: u64, path: &Path) -> Result<Reserved, DiskError> {
         match self.quota.take(bytes, path) {
             Err(_) if self.give_up_idle()? => self.quota.take(bytes, path),
@@ -111,7 +110,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether there was anything that nobody receives now.
+    /// Removes unfinished blobs without a receiver. Returns whether there were any.
     fn give_up_idle(&self) -> Result<bool, DiskError> {
         let mut table = self.lock();
         let Table { active, reserved } = &mut *table;
@@ -123,7 +122,7 @@ impl Arrivals {
         Ok(reserved.len() < before)
     }
 
-    /// What was left half-way of a blob is not gone on with.
+    /// Removes an unfinished blob.
     pub fn discard(&self, hash: BlobHash) -> Result<(), DiskError> {
         let mut table = self.lock();
         let Table { active, reserved } = &mut *table;
@@ -136,7 +135,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// What is being received of a blob, to be served on.
+    /// The pieces of a blob that is being received, so that they can be served.
     pub fn active(&self, blob: BlobRef) -> Option<Arc<Arriving>> {
         self.lock().active.get(&blob).map(|(arriving, _)| arriving.clone())
     }
@@ -156,12 +155,12 @@ impl Arrivals {
         let taken = table.reserved.remove(&blob).or(taken);
         let arriving = Arc::new(Arriving::open(blob, path)?);
         table.active.insert(blob, (arriving.clone(), 1));
-        // Given up in between: it counts all the same.
+        // Removed in the meantime: it counts all the same.
         table.reserved.insert(blob, taken.unwrap_or_else(|| self.quota.take_anyway(blob.bytes)));
         Ok(arriving)
     }
 
-    /// One who received it does so no longer. What is worth going on with stays.
+    /// Ends a reception. The partial file stays if it can be resumed.
     pub fn end(&self, arriving: &Arriving) {
         let mut table = self.lock();
         let Some((_, users)) = table.active.get_mut(&arriving.blob) else { return };
@@ -173,7 +172,7 @@ impl Arrivals {
         let several = arriving.tree.get().is_some_and(|tree| !tree.values().is_empty());
         if !several || arriving.here().count() == 0 || arriving.here().is_whole() {
             table.reserved.remove(&arriving.blob);
-            // What cannot be removed now is at the next start.
+            // If this fails, the next start removes it.
             let _ = remove(&arriving.path);
         }
     }
@@ -200,18 +199,18 @@ impl Arriving {
     }
 
     pub fn here(&self) -> MutexGuard<'_, PieceSet> {
-        // A piece is in it or not.
+        // A piece is marked or not, at any moment.
         self.here.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The values that were kept beside the file, if they still make the blob's hash.
+    /// The stored hashes of the pieces, if they match the blob's hash.
     fn stored_tree(&self) -> Option<PieceTree> {
         let bytes = fs::read(tree_file(&self.path)).ok()?;
         let (values, rest) = bytes.as_chunks::<{ size_of::<Value>() }>();
         PieceTree::of_values(self.blob, values.to_vec()).filter(|_| rest.is_empty())
     }
 
-    /// Keeps of the file what verifies.
+    /// Keeps the pieces of the file that verify.
     fn go_on_with(&self, tree: PieceTree) -> Result<(), DiskError> {
         let mut contents = Vec::new();
         let mut here = self.here();
@@ -224,13 +223,12 @@ impl Arriving {
                 here.insert(piece);
             }
         }
-        // Nobody has set it before.
+        // Set only once.
         let _ = self.tree.set(Arc::new(tree));
         Ok(())
     }
 
-    /// Begins to bring to the disk what was written, now and then: in the end there is little left to wait for. What goes
-    /// wrong with it shows then, too.
+    /// Starts a sync now and then, so that little is left at the end. An error shows up there, too.
     pub fn written(self: &Arc<Self>, bytes: usize) {
         let unsynced = self.unsynced.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
         if unsynced < SYNCED_BYTES || self.syncing.swap(true, Ordering::Relaxed) {
@@ -239,13 +237,13 @@ impl Arriving {
         self.unsynced.store(0, Ordering::Relaxed);
         let arriving = self.clone();
         std::thread::spawn(move || {
-            // If the disk fails, the sync at the end does as well.
+            // If the disk fails, the sync at the end fails as well.
             let _ = arriving.file.sync_data();
             arriving.syncing.store(false, Ordering::Relaxed);
         });
     }
 
-    /// A copy of which pieces are here.
+    /// A copy of the set of pieces that are here.
     pub fn pieces(&self) -> PieceSet {
         self.here().clone()
     }
@@ -320,7 +318,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let contents = noise(3 * PIECE_BYTES + 5);
         let blob = BlobRef::of(&contents);
-        // Killed: its destructor never runs.
+        // Like a kill: the destructor does not run.
         std::mem::forget(begun(&BlobStore::open(folder.path()).unwrap(), &contents));
         let store = BlobStore::open(folder.path()).unwrap();
         assert_eq!(store.used_bytes(), blob.bytes, "its space is taken");
@@ -328,7 +326,7 @@ mod tests {
         let here = receiving.begin(&receiving.tree().unwrap()).unwrap();
         assert_eq!((here.count(), here.has(0), here.has(2)), (2, true, true));
         drop(receiving);
-        // The disk loses a piece meanwhile.
+        // The disk loses a piece in the meantime.
         let file = OpenOptions::new().write(true).open(folder.path().join(PARTIAL).join(name(blob))).unwrap();
         file.write_all_at(b"rot", 7).unwrap();
         let receiving = BlobStore::open(folder.path()).unwrap().receive(blob).unwrap();

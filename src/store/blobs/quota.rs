@@ -1,4 +1,4 @@
-//! The disk quota of a machine: how many bytes of blobs there are, and how many there may be.
+//! The disk quota of a machine: bytes of blobs in use, and their limit.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::store::durable::DiskError;
 
-/// A count of bytes under a cap. Blobs that are being written count with their whole size from the beginning.
+/// A count of bytes with a limit. Blobs being written count in full from the beginning.
 #[derive(Debug)]
 pub(crate) struct Quota {
     used_bytes: Mutex<u64>,
     most_bytes: AtomicU64,
 }
 
-/// Bytes that are taken until this is dropped.
+/// Reserved bytes, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     bytes: u64,
@@ -22,23 +22,23 @@ pub(crate) struct Reserved {
 }
 
 impl Quota {
-    /// Room of which so much is used, without a cap.
+    /// An unlimited quota with so many bytes in use.
     pub fn with(used_bytes: u64) -> Arc<Self> {
         Arc::new(Self { used_bytes: Mutex::new(used_bytes), most_bytes: AtomicU64::new(u64::MAX) })
     }
 
-    /// Sets the cap. What is beyond it already stays.
+    /// Sets the limit. Existing blobs stay.
     pub fn limit(&self, most_bytes: u64) {
         self.most_bytes.store(most_bytes, Ordering::Relaxed);
     }
 
-    /// The count. Whoever adds or removes a blob holds it meanwhile, so that none counts twice.
+    /// The count. It is locked while a blob is added or removed, so that none counts twice.
     pub fn used_bytes(&self) -> MutexGuard<'_, u64> {
-        // Every holder leaves a sum that is right.
+        // Every holder leaves a correct sum.
         self.used_bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes room for a file that is about to be written.
+    /// Reserves space for a file that is about to be written.
     pub fn take(self: &Arc<Self>, bytes: u64, path: &Path) -> Result<Reserved, DiskError> {
         let most_bytes = self.most_bytes.load(Ordering::Relaxed);
         let mut used = self.used_bytes();
@@ -53,7 +53,7 @@ impl Quota {
         Ok(Reserved { bytes, quota: self.clone() })
     }
 
-    /// Counts a file that is there already, cap or no cap.
+    /// Counts an existing file, even beyond the limit.
     pub fn take_anyway(self: &Arc<Self>, bytes: u64) -> Reserved {
         *self.used_bytes() += bytes;
         Reserved { bytes, quota: self.clone() }
@@ -82,7 +82,7 @@ mod tests {
         let error = store.put(&[2; 41]).unwrap_err();
         assert!(error.is_transient() && error.to_string().contains("41 more bytes than the 60"), "{error}");
         assert!(error.to_string().contains("disk_bytes = 100") && error.to_string().contains("raise it"));
-        // What is on its way counts from the beginning.
+        // A blob being received counts from the beginning.
         let receiving = store.receive(BlobRef::of(&[3; 40])).unwrap();
         assert!(store.put(&[2; 1]).is_err());
         drop(receiving);

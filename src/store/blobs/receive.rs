@@ -9,7 +9,7 @@ use crate::store::blobs::partial::{Arriving, remove, tree_file};
 use crate::store::blobs::{BlobError, BlobStore};
 use crate::store::durable::{DiskError, open_file, replace, sync_parent};
 
-/// A blob that is being received. Dropped before [`Receiving::finish`], it leaves what can be gone on with.
+/// A blob that is being received. Dropped before [`Receiving::finish`], it can be resumed.
 pub struct Receiving {
     arriving: Arc<Arriving>,
     store: BlobStore,
@@ -22,24 +22,24 @@ impl Drop for Receiving {
 }
 
 impl BlobStore {
-    /// Begins to receive a blob from elsewhere, or goes on. It does not show in the store until [`Receiving::finish`],
-    /// but its pieces can be served on. Several receivers of the same blob share its pieces.
+    /// Begins or resumes to receive a blob. Until [`Receiving::finish`] it is not in the store, but its pieces can be
+    /// served. Several receivers of the same blob share its pieces.
     pub fn receive(&self, blob: BlobRef) -> Result<Receiving, BlobError> {
         Ok(Receiving { arriving: self.arrivals.begin(blob)?, store: self.clone() })
     }
 }
 
 impl Receiving {
-    /// What each piece must hash to, if that is known from before.
+    /// The hashes of the pieces, if known from before.
     pub fn tree(&self) -> Option<Arc<PieceTree>> {
         self.arriving.tree()
     }
 
-    /// Says what each piece must hash to; which pieces are here already.
+    /// Sets the hashes of the pieces. Returns the pieces that are already here.
     pub fn begin(&self, tree: &Arc<PieceTree>) -> Result<PieceSet, DiskError> {
         let arriving = &self.arriving;
         if tree.blob() == arriving.blob && arriving.tree.set(tree.clone()).is_ok() {
-            // A file with holes: what is not there yet takes no room.
+            // A sparse file: missing pieces take no space.
             let sized = arriving.file.set_len(arriving.blob.bytes);
             sized.map_err(DiskError::when("cannot reserve space for", &arriving.path))?;
             if !tree.values().is_empty() {
@@ -49,7 +49,7 @@ impl Receiving {
         Ok(arriving.pieces())
     }
 
-    /// Takes in a piece that has been verified.
+    /// Writes a verified piece.
     pub fn write(&self, piece: u32, bytes: &[u8]) -> Result<(), DiskError> {
         let at = u64::from(piece) * PIECE_BYTES;
         let written = self.arriving.file.write_all_at(bytes, at);
@@ -59,7 +59,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// All pieces are here: syncs the blob, and shows it to everybody.
+    /// Called when all pieces are here: syncs the blob and adds it to the store.
     pub fn finish(&self) -> Result<BlobRef, BlobError> {
         let Self { arriving, store } = self;
         let blob = arriving.blob;

@@ -1,12 +1,12 @@
-//! Writes that wait until the disk takes them.
+//! Writes that wait until the disk accepts them.
 
 use crate::names::BlobRef;
 use crate::store::blobs::{BlobError, BlobStore};
 use crate::store::disk_pressure::RETRY;
 
 impl BlobStore {
-    /// Stores these bytes, and if the disk does not take them now, waits until it does: for threads that have made
-    /// them with much work. `waits` is asked before each further attempt.
+    /// Stores bytes that took much work, and waits while the disk does not accept them. `waits` is called before each
+    /// further attempt and can stop it.
     #[expect(clippy::disallowed_methods, reason = "a disk gives no sign when there is room again")]
     pub fn put_with_retry(&self, bytes: &[u8], waits: impl Fn() -> bool) -> Result<BlobRef, BlobError> {
         let mut short = None;
@@ -32,7 +32,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let blobs = BlobStore::open(folder.path()).unwrap();
         blobs.limit(9);
-        // Asked before each attempt: makes room in time for the third.
+        // Called before each attempt; frees space in time for the third.
         let asked = std::cell::Cell::new(0);
         let waits = || {
             asked.set(asked.get() + 1);

@@ -1,4 +1,4 @@
-//! Serves blobs to other peers: whole ones, and the pieces of partial ones that are here.
+//! Serves blobs to other peers: complete ones, and the pieces of partial ones.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,20 +11,20 @@ use crate::store::blobs::partial::Arriving;
 use crate::store::blobs::{BlobError, BlobStore};
 use crate::store::durable::DiskError;
 
-/// Values of pieces that are remembered: 2^19 x 32 bytes = 16 MiB, those of 128 GiB of blobs.
+/// Cached hashes of pieces: 2^19 x 32 bytes = 16 MiB, for 128 GiB of blobs.
 const CACHED_VALUES: usize = 1 << 19;
 
 /// The trees of blobs that were served lately.
 #[derive(Default)]
 pub(crate) struct Trees {
     kept: Mutex<VecDeque<Arc<PieceTree>>>,
-    /// One at a time is made: a second task that wants the same one finds it then.
+    /// One tree is computed at a time, so that a second task finds the same one in the cache.
     making: Mutex<()>,
 }
 
 impl Trees {
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<PieceTree>>> {
-        // A tree is in it or not.
+        // A tree is in the cache or not, at any moment.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -42,7 +42,7 @@ impl Trees {
     }
 }
 
-/// A blob to be sent on, or as much of it as is here. It can be read even if the blob is removed meanwhile.
+/// A blob, or its pieces, to send. It can be read even if the blob is removed.
 pub struct Served {
     blob: BlobRef,
     from: From,
@@ -55,7 +55,7 @@ enum From {
 }
 
 impl BlobStore {
-    /// What is here of a blob; nothing if none of it, or if it has another size.
+    /// The pieces of a blob that are here; `None` if there are none, or the size differs.
     pub fn serve(&self, blob: BlobRef) -> Result<Option<Served>, DiskError> {
         let whole = self.open_file(blob.hash)?.filter(|(_, bytes)| *bytes == blob.bytes);
         let from = whole.map(|(file, _)| From::Whole(file));
@@ -65,7 +65,6 @@ impl BlobStore {
 }
 
 impl Served {
-    /// Which pieces are here.
     pub fn pieces(&self) -> PieceSet {
         match &self.from {
             From::Whole(_) => PieceSet::all(piece_count(self.blob.bytes).unwrap_or(0)),
@@ -73,7 +72,7 @@ impl Served {
         }
     }
 
-    /// What each piece hashes to; nothing as long as that is not known. The first time, a whole blob is read for it.
+    /// The hashes of all pieces; `None` while they are unknown. The first call reads the whole blob.
     pub fn tree(&self) -> Result<Option<Arc<PieceTree>>, BlobError> {
         let file = match &self.from {
             From::Whole(file) => file,
@@ -100,7 +99,7 @@ impl Served {
         Ok(Some(tree))
     }
 
-    /// Reads a piece; whether it is here.
+    /// Reads a piece. Returns whether it is here.
     pub fn read(&self, piece: u32, into: &mut Vec<u8>) -> Result<bool, DiskError> {
         match &self.from {
             From::Whole(file) => self.read_at(file, piece, into).map(|()| true),

@@ -1,4 +1,4 @@
-//! Blobs that may be larger than the memory: written as they are made, read as they lie.
+//! Blobs that may be larger than the memory: streamed to and from the disk.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
@@ -8,11 +8,11 @@ use crate::names::{BlobHash, BlobRef};
 use crate::store::blobs::{BlobError, BlobStore, INCOMING};
 use crate::store::durable::DiskError;
 
-/// Written and hashed at once.
+/// Bytes written and hashed at once.
 const BUFFER_BYTES: usize = 1 << 16;
 
 impl BlobStore {
-    /// Stores what `fill` writes, at most `bytes` of it. It is written to the disk even if it is there already.
+    /// Stores what `fill` writes, at most `bytes` bytes. It goes to the disk even if the blob is stored already.
     pub fn put_written(
         &self,
         bytes: u64,
@@ -24,18 +24,18 @@ impl BlobStore {
             Ok(()) => {}
             Err(error) => return Err(failed(error).into()),
         }
-        // Nothing is left in the buffer.
+        // The buffer is empty.
         let (incoming, _) = out.into_parts();
         Ok(self.keep(incoming)?)
     }
 
-    /// A folder for what has no name and need not outlive the process. A start empties it.
+    /// A folder for temporary files. It is emptied at each start.
     pub fn scratch(&self) -> PathBuf {
         self.folder.join(INCOMING)
     }
 
-    /// A blob to be read from its beginning, verified, and its size; `None` if it is not here. A blob whose bytes have
-    /// changed is removed, so that it can be fetched again.
+    /// A verified blob to read from its beginning; `None` if it is absent. A damaged blob is removed, so that it can be
+    /// fetched again.
     pub fn verified(&self, blob: BlobRef) -> Result<Option<File>, BlobError> {
         let Some((mut file, bytes)) = self.open_file(blob.hash)? else { return Ok(None) };
         if bytes != blob.bytes {

@@ -1,8 +1,8 @@
-//! The bytes of a journal: a header, and then frames, one for each append.
+//! The bytes of a journal: a header, then one frame for each append.
 //!
-//! Frames begin at multiples of 16 bytes, so that the header of none lies across two sectors of a disk. A frame's
-//! checksum covers its place in the file and a number drawn when the file was made: bytes that a peer has sent, which may
-//! lie inside records, can never pass for a frame.
+//! Frames begin at multiples of 16 bytes, so that no frame's header crosses two sectors of a disk. The checksum of a
+//! frame covers its offset and a random number of the file, so that bytes from a peer inside a record can never pass
+//! for a frame.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub(crate) const LENGTH_BYTES: usize = 4;
 const MAGIC: [u8; 4] = *b"pswj";
 const ALIGNMENT: usize = 16;
 
-/// Drawn anew for each file, and not to be guessed by those who send what the records hold.
+/// Random for each file, so that the senders of records cannot guess it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Salt([u8; 8]);
 
@@ -28,7 +28,7 @@ impl Salt {
         Self(RandomState::new().hash_one(MAGIC).to_le_bytes())
     }
 
-    /// Of a frame's length and padded body at this place.
+    /// Over a frame's length and padded body at this offset.
     fn checksum(self, place: u64, length: u32, body: &[u8]) -> [u8; FRAME_HEADER_BYTES - LENGTH_BYTES] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.0).update(&place.to_le_bytes()).update(&length.to_le_bytes()).update(body);
@@ -63,7 +63,7 @@ pub(crate) fn read_header(path: &Path, contents: &[u8]) -> Result<Salt, JournalE
     Ok(Salt(salt))
 }
 
-/// Appends a frame to `out`; it will lie at `place` in the file.
+/// Appends a frame to `out`, for the offset `place` in the file.
 pub(crate) fn push_frame<R: AsRef<[u8]>>(
     out: &mut Vec<u8>,
     place: u64,
@@ -88,7 +88,7 @@ pub(crate) fn push_frame<R: AsRef<[u8]>>(
     Ok(())
 }
 
-/// All records, and where the good part of the file ends.
+/// All records, and the end of the valid part of the file.
 pub(crate) fn read_frames(path: &Path, salt: Salt, contents: &[u8]) -> Result<(Vec<Vec<u8>>, usize), JournalError> {
     let mut records = Vec::new();
     let mut place = HEADER_BYTES;
@@ -107,7 +107,7 @@ pub(crate) fn read_frames(path: &Path, salt: Salt, contents: &[u8]) -> Result<(V
     Ok((records, place))
 }
 
-/// The body of the frame at this place, and where the next one begins, if there is a whole and undamaged frame.
+/// The body of the frame at this offset and the offset of the next one, if there is a valid frame.
 fn frame_at(salt: Salt, contents: &[u8], place: usize) -> Option<(&[u8], usize)> {
     let (length, rest) = contents.get(place..)?.split_first_chunk::<LENGTH_BYTES>()?;
     let (checksum, rest) = rest.split_first_chunk::<{ FRAME_HEADER_BYTES - LENGTH_BYTES }>()?;

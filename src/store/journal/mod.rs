@@ -1,9 +1,8 @@
-//! The journal: an append-only file of checked records, synced before they are acted upon.
+//! The journal: an append-only file of checked records, synced before they are acted on.
 //!
-//! The file is a header and then frames, one for each append (`frames`). Each append is synced before the next
-//! begins. So a crash can leave one damaged frame, the last; it was never acknowledged, and is cut off when the file
-//! is opened. A damaged frame with a good one after it is something else: the disk has lost what was acknowledged,
-//! and opening fails rather than pretend.
+//! The file is a header followed by one frame for each append (`frames`). Each append is synced before the next begins.
+//! So a crash can damage only the last frame, which was never acknowledged; it is truncated when the file is opened. A
+//! damaged frame before a valid one means that the disk has lost acknowledged records, and opening fails.
 
 pub(super) mod frames;
 
@@ -17,7 +16,6 @@ use crate::store::journal::frames::{
     FORMAT_VERSION, HEADER_BYTES, MAX_FRAME_BYTES, Salt, header, push_frame, read_frames, read_header,
 };
 
-/// Why a journal could not be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error(transparent)]
@@ -36,8 +34,8 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Whether the same append may succeed later: see [`DiskError::is_transient`]. A journal in doubt is to be rewritten
-    /// before.
+    /// Whether the same append may succeed later: see [`DiskError::is_transient`]. After a failed write, the journal
+    /// must be rewritten first.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Disk(error) => error.is_transient(),
@@ -47,7 +45,6 @@ impl JournalError {
     }
 }
 
-/// An open journal.
 pub struct Journal {
     path: PathBuf,
     medium: Box<dyn Medium>,
@@ -59,8 +56,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens a journal, or makes an empty one. Gives its records in the order in which they were appended. A torn last
-    /// append is cut off; [`Journal::cut_off_bytes`] tells how much.
+    /// Opens a journal, or creates an empty one. Returns its records in the order of their appends. A torn last append
+    /// is truncated; [`Journal::cut_off_bytes`] tells how much.
     pub fn open(path: &Path) -> Result<(Self, Vec<Vec<u8>>), JournalError> {
         Self::open_on(path, open_file)
     }
@@ -73,7 +70,7 @@ impl Journal {
             Err(error) => return Err(DiskError::when("cannot read", path)(error).into()),
         };
         if contents.len() < HEADER_BYTES {
-            // It is made with its header in one piece, so nothing was ever acknowledged in a shorter one.
+            // The header is written in one piece, so a shorter file has no acknowledged record.
             let mut journal = Self::create(path, open)?;
             journal.cut_off_bytes = contents.len() as u64;
             return Ok((journal, Vec::new()));
@@ -90,13 +87,13 @@ impl Journal {
         Ok((Self { path, medium, open, salt, bytes: end as u64, cut_off_bytes, broken: false }, records))
     }
 
-    /// The records of a journal that is only looked at: the file stays as it is, a torn end too.
+    /// The records of a journal that stays unchanged, with its torn end, if any.
     pub fn read(path: &Path) -> Result<Vec<Vec<u8>>, JournalError> {
         let contents = fs::read(path).map_err(DiskError::when("cannot read", path))?;
         Self::decode(path, &contents)
     }
 
-    /// The same of what is in the file, which is named where something is wrong with it.
+    /// The same from bytes. Errors name the path.
     pub fn decode(path: &Path, contents: &[u8]) -> Result<Vec<Vec<u8>>, JournalError> {
         if contents.len() < HEADER_BYTES {
             return Ok(Vec::new());
@@ -113,12 +110,12 @@ impl Journal {
         Ok(Self { path, medium, open, salt, bytes: HEADER_BYTES as u64, cut_off_bytes: 0, broken: false })
     }
 
-    /// Bytes in the file, so that the caller knows when to [`Journal::rewrite`].
+    /// Size of the file, so that the caller knows when to [`Journal::rewrite`].
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of a torn append that were cut off when the journal was opened.
+    /// Bytes of a torn append that were truncated when the journal was opened.
     pub fn cut_off_bytes(&self) -> u64 {
         self.cut_off_bytes
     }
@@ -128,11 +125,7 @@ impl Journal {
         self.append_all(&[record])
     }
 
-    /// Appends records, after a crash all of them or none. They are on the disk when this returns.
-    ///
-    /// # Errors
-    /// If the records are too large together, or the disk is full or fails. Acknowledged records stay. The journal
-    /// remains usable if the partial write could be truncated, else only after a restart.
+    /// Appends records, after a crash all or none. They are on the disk when this returns.
     pub fn append_all<R: AsRef<[u8]>>(&mut self, records: &[R]) -> Result<(), JournalError> {
         if self.broken {
             return Err(JournalError::Broken(self.path.clone()));
@@ -144,7 +137,7 @@ impl Journal {
             return Err(DiskError::when("cannot write", &self.path)(error).into());
         }
         if let Err(error) = self.medium.sync() {
-            // After a failed sync nobody can tell what the disk holds; only reading it again does.
+            // After a failed sync, only reading the file again tells what the disk holds.
             self.broken = true;
             return Err(DiskError::when("cannot sync", &self.path)(error).into());
         }
@@ -152,8 +145,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Replaces all records at once, to drop those that no longer matter; or to mend a journal that a failed write has
-    /// left in doubt, for this makes a new file.
+    /// Replaces all records atomically, to drop obsolete ones, or to repair a journal after a failed write.
     ///
     /// # Errors
     /// If a record is too large, or the disk is full or fails. After a crash, the file has either the old records or
@@ -262,7 +254,7 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             fs::write(&path, &flipped).unwrap();
             match Journal::open(&path) {
-                // The last frame could as well be torn: it is cut off, and only it.
+                // The last frame could as well be torn: only it is truncated.
                 Ok((journal, records)) => {
                     assert!(bit / 8 >= last, "bit {bit} went unnoticed");
                     assert_eq!(records, sample()[..5]);
@@ -280,7 +272,7 @@ mod tests {
     fn what_a_peer_sent_cannot_pass_for_a_frame() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("journal"), folder.path().join("other"));
-        // A frame that would be good at its place, had this file the other's salt.
+        // A frame that would be valid at its offset, if this file had the salt of the other.
         let foreign = written(&other, &[b"forged".to_vec()])[HEADER_BYTES..].to_vec();
         let contents = written(&path, &[foreign]);
         fs::write(&path, &contents[..contents.len() - 1]).unwrap();
@@ -298,7 +290,7 @@ mod tests {
         journal.rewrite(&kept).unwrap();
         journal.append(b"after").unwrap();
         assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
-        // A crash in the middle of another rewrite leaves a file that does not count.
+        // A crash during another rewrite leaves a file that is ignored.
         fs::write(temporary_for(&path), b"half a journal").unwrap();
         let (_, records) = Journal::open(&path).unwrap();
         assert_eq!(records, [&kept[..], &[b"after".to_vec()]].concat());
@@ -316,7 +308,7 @@ mod tests {
         let error = journal.rewrite(&[vec![3; failing::CAPACITY_BYTES]]).unwrap_err().to_string();
         assert!(error.contains("free some space"), "{error}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        // What was half written is gone, so that there is a good end to go on from.
+        // The partial write was truncated, so that appends can continue.
         assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
         let (mut journal, records) = Journal::open(&path).unwrap();
         assert_eq!((records, journal.cut_off_bytes()), (vec![vec![1; 80]], 0));
@@ -333,7 +325,7 @@ mod tests {
         assert!(matches!(journal.append(b"more"), Err(JournalError::Broken(_))));
         assert!(matches!(journal.rewrite(&[]), Err(JournalError::Disk(_))));
         assert!(matches!(journal.append(b"more"), Err(JournalError::Broken(_))));
-        // A new file, once the disk keeps what it takes.
+        // A new file, once the disk accepts syncs.
         journal.open = open_file;
         journal.rewrite(&[b"kept".to_vec(), b"said anew".to_vec()]).unwrap();
         journal.append(b"after").unwrap();

@@ -1,4 +1,4 @@
-//! `pathswarm invite`: an invitation to a run that is not open, from the folder of a peer that may give one.
+//! `pathswarm invite`: makes an invitation, from the folder of a peer that may invite.
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -22,18 +22,18 @@ const MOST_ADDRESSES: usize = 4;
 /// Invite a peer to a run that is not open.
 #[derive(Args)]
 pub struct Invite {
-    /// The folder of the peer that invites; it may run meanwhile or not.
+    /// The folder of the inviting peer, which may be running or not.
     folder: PathBuf,
-    /// Whom: a peer's key. Without it, the invitation is for whoever brings it first, and only once.
+    /// The key of the invited peer. Without it, the invitation can be used once, by any peer.
     #[arg(long = "for", value_name = "KEY")]
     to: Option<String>,
-    /// A one-time invitation has to be used within so many days.
+    /// Days in which a one-time invitation has to be used.
     #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "to")]
     use_within: u32,
-    /// Whoever is invited takes part for so many days; without it, until it is sent away.
+    /// Days for which the invited peer may take part; without it, until its access is revoked.
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
     lasts: Option<u32>,
-    /// It may invite others itself, and these others again, so many times over.
+    /// How many times in a row the invitation may be passed on: 1 lets the invited peer invite others.
     #[arg(long, value_name = "TIMES", default_value_t = 0, value_parser = clap::value_parser!(u8).range(..=3))]
     may_invite: u8,
     /// Write it to a file that only you can read, instead of printing it.
@@ -42,8 +42,6 @@ pub struct Invite {
 }
 
 impl Invite {
-    /// # Errors
-    /// If the peer may not invite so far, or there is no peer.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let output = globals.output();
         let access_control = access::sponsor(&self.folder)?;
@@ -85,7 +83,7 @@ impl Invite {
     }
 }
 
-/// Where the peer can be found: as it says if it runs, else where it was.
+/// The peer's addresses: the present ones if it runs, else the last ones.
 fn addresses(folder: &Path) -> anyhow::Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let said = runtime.block_on(control_socket::status(folder)).unwrap_or_default();

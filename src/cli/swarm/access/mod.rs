@@ -1,4 +1,4 @@
-//! What the commands that invite, join and visit have in common: reading invitations, and the peers in whose name they act.
+//! Common parts of the commands that invite, join and visit: reading invitations, and sponsors.
 
 pub(super) mod invite;
 pub(super) mod revoke;
@@ -15,27 +15,21 @@ use crate::peer::access::invitation_token;
 use crate::peer::folder::present_folder;
 use crate::peer::folder::{identity_of, read_manifest};
 
-/// What to do without an invitation.
+/// The hint without an invitation.
 pub const ASK: &str = "ask a peer of the run for an invitation (pathswarm invite DIR --for KEY, with the key above), \
     then join with --invitation and the same --dir";
 
-/// What a visitor does.
+/// The hint for a client without a sponsor.
 pub const VISIT: &str = "name the folder of a peer of this machine that takes part in the run: --as DIR";
 
-/// An invitation as it was given.
-///
-/// # Errors
-/// If it is none.
+/// Parses an invitation from an argument.
 pub fn read(given: &str) -> Result<InvitationToken, Mistake> {
     let shown: String = given.chars().take(60).collect();
     let read = invitation_token::read(given).map_err(|error| format!("--invitation {shown}: {error}"));
     read.or_mistake("copy all of the text that pathswarm invite printed, or name the file that contains it")
 }
 
-/// Where an invitation says to go.
-///
-/// # Errors
-/// If it does not.
+/// The first address in an invitation.
 pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
     let places = token.into_iter().flat_map(|token| &token.addresses);
     let first = places.filter_map(|place| place.parse().ok()).next();
@@ -44,10 +38,7 @@ pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
     })
 }
 
-/// A peer's key, as people write it.
-///
-/// # Errors
-/// If it is none.
+/// Parses a peer's key.
 pub fn key(text: &str) -> Result<PeerKey, Mistake> {
     key_of(text).ok_or(format!("{text}: not the key of a peer")).or_mistake(
         "a key has 64 hexadecimal digits, or begins with 12D3Koo; join without an invitation prints this peer's key, \
@@ -55,15 +46,12 @@ pub fn key(text: &str) -> Result<PeerKey, Mistake> {
     )
 }
 
-/// The access_control of the peer in a folder, whether it runs or not.
-///
-/// # Errors
-/// If no peer of a run by invitation lives there.
+/// The access control of the peer in a folder, running or not.
 pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     let folder = present_folder(folder);
     let Some((_, manifest, run)) = read_manifest(&folder)? else {
         let message = format!("{}: not the folder of a peer", folder.display());
-        return Err(Mistake::new(message).hint("name the folder of a peer: the --dir of found or join").into());
+        return Err(Mistake::new(message).hint("name the folder of a peer: the --dir of create or join").into());
     };
     match AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)? {
         Some(access_control) => Ok(access_control),
@@ -71,7 +59,7 @@ pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     }
 }
 
-/// What the user can do about it.
+/// The hint for an error.
 pub fn hint(error: &AccessError) -> Option<&'static str> {
     Some(match error {
         AccessError::Open => "give the address alone; only a run with admission = \"invite\" needs invitations",
@@ -86,7 +74,7 @@ pub fn hint(error: &AccessError) -> Option<&'static str> {
     })
 }
 
-/// The same as an error of the command.
+/// Converts an error to one of the command.
 pub fn explain(error: AccessError) -> anyhow::Error {
     match hint(&error) {
         Some(hint) => Mistake::new(error).hint(hint).into(),

@@ -1,4 +1,4 @@
-//! `pathswarm revoke`: a peer is sent away, or an invitation taken back, by a peer in whose name it was invited.
+//! `pathswarm revoke`: revokes the access of a peer, or an invitation.
 
 use std::path::PathBuf;
 
@@ -16,18 +16,16 @@ use crate::peer::driver::handle::Order;
 use crate::peer::folder::lock_store;
 use crate::peer::folder::present_folder;
 
-/// Send a peer away from a run by invitation, or take an invitation back.
+/// Revoke the access of a peer to a run by invitation, or an unused invitation.
 #[derive(Args)]
 pub struct Revoke {
-    /// The folder of the peer in whose name it was invited; it may run meanwhile or not.
+    /// The folder of the peer that invited it, directly or through others; it may be running or not.
     folder: PathBuf,
-    /// Whom: a peer's key, as status shows it or in full; or the invitation that it was given, or the file that this is in.
+    /// The peer's key, in full or as status shows it; or its invitation, or the file with the invitation.
     whom: String,
 }
 
 impl Revoke {
-    /// # Errors
-    /// If the peer has no right to, or cannot remember it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let order = self.order()?;
         let access_control = access::sponsor(&self.folder)?;
@@ -58,7 +56,7 @@ impl Revoke {
         }
     }
 
-    /// The one peer that `status` shows so: by the first digits of its key.
+    /// The one peer whose key begins with these digits, as `status` shows it.
     fn shown_as(&self) -> Option<PeerKey> {
         let digits = self.whom.trim_start_matches('…');
         if !(8..64).contains(&digits.len()) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -71,9 +69,9 @@ impl Revoke {
         named.next().filter(|_| named.next().is_none())?.parse().ok()
     }
 
-    /// The peer does not run: it says so to the others when it does.
+    /// The peer does not run, so it tells the others at its next start.
     fn without_the_peer(&self, access_control: &AccessControl, order: Order) -> anyhow::Result<String> {
-        // Nor does it begin to, meanwhile.
+        // Keeps the peer from starting meanwhile.
         let _lock = lock_store(&present_folder(&self.folder))?;
         let revocation = match order {
             Order::SendAway(peer) => access_control.send_away(peer).map(Some),

@@ -1,4 +1,4 @@
-//! The flags that say which text a run is created on.
+//! Flags for the text of a new run.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,6 @@ use clap::Args;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::text::CorpusSource;
 
-/// Which text.
 #[derive(Args, Clone, Debug)]
 pub struct TextFlags {
     /// Files and folders to train on: plain text, JSON lines with a `text` field (also .zst and .gz), or Parquet with a
@@ -19,7 +18,7 @@ pub struct TextFlags {
     pub test_corpus: Vec<PathBuf>,
 }
 
-/// Which text, and how it becomes tokens.
+/// Flags for the text and its tokenizer.
 #[derive(Args, Clone, Debug)]
 pub struct CorpusFlags {
     #[command(flatten)]
@@ -30,15 +29,12 @@ pub struct CorpusFlags {
 }
 
 impl TextFlags {
-    /// Where to train.
-    ///
-    /// # Errors
-    /// If there is no corpus and no `Cargo.toml` to take the default one from.
+    /// The training text.
     pub fn source(&self) -> Result<CorpusSource, Mistake> {
         if !self.corpus.is_empty() {
             return Ok(CorpusSource::Paths(self.corpus.clone()));
         }
-        // The project that this program was built from, if it is still there, else the folder one stands in.
+        // The project from which this program was built, if it still exists, else the current folder.
         let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
         let manifest = [built_from, PathBuf::from("Cargo.toml")].into_iter().find(|manifest| {
             manifest.parent().is_some_and(|folder| folder.join("Cargo.lock").exists()) && manifest.exists()
@@ -50,7 +46,7 @@ impl TextFlags {
         Ok(CorpusSource::Dependencies { manifest })
     }
 
-    /// Where to test, if not on a share of the corpus.
+    /// The test text, if it is not a share of the corpus.
     pub fn test_source(&self) -> Option<CorpusSource> {
         (!self.test_corpus.is_empty()).then(|| CorpusSource::Paths(self.test_corpus.clone()))
     }
@@ -58,9 +54,6 @@ impl TextFlags {
 
 impl CorpusFlags {
     /// The tokenizer's bytes.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub fn tokenizer(&self) -> Result<Option<Vec<u8>>, Mistake> {
         let read = |path: &PathBuf| {
             std::fs::read(path)

@@ -1,4 +1,4 @@
-//! What a run begins with that another has left: its tokenizer and its parameters.
+//! Starting a run from an earlier one: its tokenizer and its parameters.
 
 use std::path::{Path, PathBuf};
 
@@ -9,16 +9,13 @@ use crate::model::exchange;
 /// A tokenizer, and parameters level by level.
 pub type Earlier = (Vec<u8>, Vec<Vec<f32>>);
 
-/// The parameters of an earlier run: those of its modules, if it had one of each level, else its ancestor's.
-///
-/// # Errors
-/// If the folder is none of a run, or has another model.
+/// The parameters of an earlier run: those of its modules if it has one for each level, else its ancestor's.
 pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     let hint = "name a folder that `pathswarm collect` or `pathswarm import` has written";
     let read =
         |path: PathBuf| std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint);
     let tokenizer = read(folder.join("tokenizer.json"))?;
-    // One that was imported has none.
+    // An imported run has none.
     let listed = std::fs::read_dir(folder.join("modules")).into_iter().flatten();
     let mut modules: Vec<PathBuf> = listed.filter_map(|entry| Some(entry.ok()?.path())).collect();
     modules.sort();

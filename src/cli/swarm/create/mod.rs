@@ -1,4 +1,4 @@
-//! `pathswarm found`: starts a swarm and prints the line by which others join it.
+//! `pathswarm create`: creates a run, starts its first peer, and prints the command by which others join.
 
 pub(super) mod corpus;
 pub(super) mod earlier;
@@ -34,36 +34,32 @@ use crate::peer::start::{Launch, OwnText};
 use crate::store::LockedStore;
 use crate::text::CorpusSource;
 
-/// Start a swarm, train in it, and print the line by which others join.
+/// Start a swarm, train in it, and print the command by which others join.
 #[derive(Args)]
 #[command(alias = "found")]
 pub struct Found {
-    /// What is trained, such as configs/demo.toml.
+    /// The run's configuration, such as configs/demo.toml.
     file: PathBuf,
     #[command(flatten)]
     corpus: CorpusFlags,
-    /// Send newcomers the text that they train on. Without it, everybody brings a copy of the corpus.
+    /// Send newcomers their training text. Without it, each newcomer needs a copy of the corpus.
     #[arg(long)]
     share_text: bool,
     /// Start every path from an earlier run or another model: a folder that `collect` or `import` made.
     #[arg(long, value_name = "FOLDER", conflicts_with = "tokenizer")]
     ancestor: Option<PathBuf>,
-    /// Where to keep this peer's part; by default a folder of the run's name among the machine's runs.
+    /// The folder of this peer; by default one with the run's name among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// Where to listen, instead of what the machine's profile says.
+    /// Listening addresses, instead of those of the machine's profile.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
-    /// A relay through which others reach this machine if need be, besides those of its profile.
+    /// A relay for a machine that others cannot reach directly, besides those of its profile.
     #[arg(long, value_name = "ADDRESS")]
     relay: Vec<String>,
 }
 
 impl Found {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;
@@ -76,7 +72,7 @@ impl Found {
         let (first, then) = stages_of(&run)?;
         run_folder::check(&folder, &first, &wanted)?;
         let source = self.corpus.text.source()?;
-        // A run's second stage has a folder of its own.
+        // A run's second stage has its own folder.
         let (here, stage) = match (present_folder(&folder), &then) {
             (here, Some(then)) if here != folder => (here, then),
             _ => (folder.clone(), &first),
@@ -140,7 +136,7 @@ impl Found {
         })
     }
 
-    /// Creates the run, unless this folder has been created before.
+    /// Creates the run, unless this folder has it already.
     async fn prepare(
         &self,
         supervisor: &RunSupervisor,

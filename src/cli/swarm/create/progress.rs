@@ -1,4 +1,4 @@
-//! What creating a run looks like to whoever watches.
+//! Progress of creating a run.
 
 use crate::observe::Progress;
 use crate::peer::create::Stage;

@@ -1,4 +1,4 @@
-//! Whether a run may be created in a folder, or goes on there.
+//! Checks whether a run can be created or resumed in a folder.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -12,18 +12,15 @@ use crate::peer::Manifest;
 use crate::peer::folder::{read_manifest, run_of_store};
 use crate::text::{CorpusSource, stream_corpus};
 
-/// What the user asks of the run besides its configuration.
+/// The user's choices besides the configuration.
 pub struct Wanted<'a> {
-    /// The text, where one is named.
+    /// The text, if given.
     pub text: &'a TextFlags,
-    /// Whether newcomers receive it, where that can be chosen.
+    /// Whether newcomers receive it, if that can be chosen.
     pub share_text: Option<bool>,
 }
 
-/// A creator's folder of another run is not written to, and none goes on as if it were what is asked for now.
-///
-/// # Errors
-/// If the folder holds another run, or one of another configuration or text, or a peer that runs.
+/// Refuses a folder with another run, which is neither overwritten nor resumed.
 pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Result<()> {
     let refused = |what: &str| {
         let message = format!("{} holds {what}", folder.display());
@@ -43,7 +40,7 @@ pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Res
     }
 }
 
-/// In what the run is not what is asked for. Text that is not named is taken for the run's.
+/// The difference between the run and the user's choices. Text that is not given is assumed to be the run's.
 fn other_wish(manifest: &Manifest, wanted: &Wanted<'_>) -> anyhow::Result<Option<String>> {
     match (manifest.share_text, wanted.share_text) {
         (true, Some(false)) => return Ok(Some("a run that shares its text (--share-text)".to_owned())),

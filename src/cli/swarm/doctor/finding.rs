@@ -1,13 +1,13 @@
-//! One thing that was looked at.
+//! One finding of the doctor.
 
 use serde_json::{Map, Value, json};
 
-/// What it means for a peer.
+/// The meaning of a finding for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// No problem.
     Good,
-    /// It works, but could be better.
+    /// A peer works, but could work better.
     Poor,
     /// A peer would not work.
     Wrong,
@@ -23,43 +23,39 @@ impl Verdict {
     }
 }
 
-/// What was looked at, what was found, and what to do about it.
+/// The subject of a check, its result, and advice.
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// For instance `disk`.
     pub about: &'static str,
-    /// What it means.
     pub verdict: Verdict,
-    /// In words.
+    /// The result as text.
     pub found: String,
-    /// What to do.
+    /// Advice.
     pub remedy: Option<String>,
     /// Numbers, for programs.
     values: Map<String, Value>,
 }
 
 impl Finding {
-    /// As it should be.
     pub fn good(about: &'static str, found: impl Into<String>) -> Self {
         Self { about, verdict: Verdict::Good, found: found.into(), remedy: None, values: Map::new() }
     }
 
-    /// It works, but could be better.
     pub fn poor(about: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { verdict: Verdict::Poor, remedy: Some(remedy.into()), ..Self::good(about, found) }
     }
 
-    /// A peer would not work.
     pub fn wrong(about: &'static str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { verdict: Verdict::Wrong, ..Self::poor(about, found, remedy) }
     }
 
-    /// Good, and worth knowing all the same.
+    /// Adds advice to a good finding.
     pub fn advice(self, remedy: impl Into<String>) -> Self {
         Self { remedy: Some(remedy.into()), ..self }
     }
 
-    /// Adds a number or the like.
+    /// Adds a value.
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.values.insert(key.to_owned(), value.into());
         self

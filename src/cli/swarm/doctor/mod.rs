@@ -1,4 +1,4 @@
-//! `pathswarm doctor`: what this machine brings and how others see it, and what to do about what is wrong.
+//! `pathswarm doctor`: checks this machine and its reachability, with advice on problems.
 
 mod finding;
 mod outside;
@@ -21,30 +21,31 @@ use crate::network::{
 use crate::peer::StoredBlobs;
 use crate::store::BlobStore;
 
-/// Look at this machine as a peer would need it: ports, disk, clock, device and speed; with an address also how others see it.
+/// Check this machine for a peer: ports, disk, clock, device and speed; with an address also its reachability.
 #[derive(Args)]
 pub struct Doctor {
-    /// A peer of a swarm, or a relay: it is asked how it sees this machine, and what a peer has is fetched to measure the link.
+    /// A peer of a swarm, or a relay: it reports how it sees this machine, and a blob is fetched from a peer to measure
+    /// the link.
     address: Option<String>,
-    /// In whose name bytes are fetched, where the run is by invitation: the folder of a peer of this machine that takes part.
+    /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
     #[arg(long = "as", value_name = "DIR", requires = "address")]
     sponsor: Option<PathBuf>,
-    /// What would be trained, to measure how fast; by default a path of 3.3 million parameters.
+    /// The run for the measurement of speed; by default a path of 3.3 million parameters.
     #[arg(long, value_name = "FILE")]
     run: Option<PathBuf>,
-    /// Where to listen; by default as the machine's profile says.
+    /// Listening addresses; by default those of the machine's profile.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
 }
 
-/// How long relays and routers have to try what they can.
+/// Time for the tests of relays and routers.
 const OUTSIDE_WITHIN: Duration = Duration::from_secs(12);
 
 impl Doctor {
     /// Runs the command.
     ///
     /// # Errors
-    /// If something has to be mended.
+    /// If a check has failed.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine()?.value;
         let run = self.run.as_deref().map(|file| globals.run(file)).transpose()?.map(|run| run.value);
@@ -91,7 +92,7 @@ impl Doctor {
     }
 }
 
-/// A machine without IPv6 is no reason not to go on.
+/// Without IPv6 the checks continue.
 async fn begin(config: NetworkConfig, access: StoredBlobs) -> Result<(NetworkHandle, NetworkEvents), StartError> {
     let access = std::sync::Arc::new(access);
     match start(config.clone(), access.clone()).await {
@@ -104,7 +105,7 @@ async fn begin(config: NetworkConfig, access: StoredBlobs) -> Result<(NetworkHan
     }
 }
 
-/// What was found, said as it is.
+/// The findings, printed as they come.
 struct Report {
     output: Output,
     found: Vec<Finding>,

@@ -1,4 +1,4 @@
-//! How this machine meets others: its ports, what another peer sees of it, and how fast bytes come from there.
+//! Network checks: ports, observed addresses, reachability, and bandwidth from a peer.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use crate::network::{Multiaddr, NetworkEvents, NetworkHandle, Outside, Sight, St
 use crate::peer::join::{JoinError, fetch_blob, fetch_manifest, parts};
 use crate::store::BlobStore;
 
-/// Fewer bytes say more of the way than of its width.
+/// With fewer bytes, the latency would dominate the measurement.
 const LEAST_BYTES: u64 = 256 * 1024;
 
-/// What to do where nobody comes in.
+/// Advice for a machine without incoming connections.
 const LET_IN: &str = "forward a fixed port in the router (TCP and UDP) and announce it, use upnp = true, or name a relay: relays = [\"…\"]";
 
-/// What a run by invitation gives only to those who take part.
+/// Advice for a run by invitation, which sends blobs only to members.
 const IN_WHOSE_NAME: &str = "to measure the bandwidth, name the folder of a peer of this machine that takes part in \
     the run: --as DIR; join says how to be invited";
 
@@ -30,7 +30,7 @@ pub fn no_ports(error: &StartError) -> Finding {
     )
 }
 
-/// Where this machine listens.
+/// The listening addresses.
 pub async fn ports(network: &NetworkHandle, machine: &MachineConfig) -> Vec<Finding> {
     let addresses = network.listeners().await.unwrap_or_default();
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
@@ -52,7 +52,7 @@ pub async fn ports(network: &NetworkHandle, machine: &MachineConfig) -> Vec<Find
     vec![finding.with("addresses", shown)]
 }
 
-/// Without an address nobody is asked.
+/// Without an address, no peer was asked.
 pub fn nobody_asked() -> Finding {
     Finding::poor(
         "outside",
@@ -61,7 +61,7 @@ pub fn nobody_asked() -> Finding {
     )
 }
 
-/// Whether a peer answers, how long it takes, and how fast its bytes come to whoever shows this.
+/// Whether a peer answers, its latency, and the bandwidth, with this authentication.
 #[expect(clippy::disallowed_methods, reason = "an edge: how long others take")]
 pub async fn ask(
     network: &NetworkHandle,
@@ -80,7 +80,7 @@ pub async fn ask(
     let answer_ms = began.elapsed().as_secs_f64() * 1e3;
     let (peer, _, manifest, _) = match asked {
         Ok(asked) => asked,
-        // A relay says so, in words.
+        // The answer of a relay.
         Err(JoinError::Refused { reason, .. }) => {
             let found = format!("answers in {answer_ms:.0} ms: {reason}");
             return vec![Finding::good("peer", found).with("answer_ms", answer_ms)];
@@ -114,7 +114,7 @@ async fn download(
         return Finding::wrong("bandwidth", error.to_string(), remedy);
     }
     let bytes_per_s = blob.bytes as f64 / began.elapsed().as_secs_f64();
-    // What was fetched is of no use here.
+    // The blob is not needed here.
     let _ = blobs.remove(blob.hash);
     let megabits = bytes_per_s * 8.0 / 1e6;
     let megabytes = blob.bytes as f64 / 1e6;
@@ -126,7 +126,7 @@ async fn download(
     finding.with("download_bytes_per_s", bytes_per_s).with("bytes", blob.bytes)
 }
 
-/// How others see this machine, once whoever tries to come in has had time for it.
+/// The reachability of this machine, after time for tests from outside.
 #[expect(clippy::disallowed_methods, reason = "an edge: how long others have")]
 pub async fn reachability(network: &NetworkHandle, within: Duration) -> Vec<Finding> {
     let until = Instant::now() + within;
@@ -153,7 +153,7 @@ fn reached(outside: &Outside) -> Finding {
     finding.with("reached", outside.is_reached).with("addresses", addresses)
 }
 
-/// What the router in between does with ports, as far as it shows.
+/// The kind of NAT, as far as it is observable.
 fn kind_of_router(outside: &Outside) -> Finding {
     let sights: Vec<String> = outside.sights.iter().map(|sight| sight.at.to_string()).collect();
     let shown = sights.join(", ");

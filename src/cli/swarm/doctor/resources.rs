@@ -1,4 +1,4 @@
-//! What the machine has: disk, clock, device, and how fast it trains.
+//! Checks of disk, clock, device, and training speed.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,19 +14,19 @@ use crate::model::{device_name, initial_levels, open_device};
 use crate::seed::Seed;
 use crate::training::{BatchOrder, InnerTrainer};
 
-/// Written to measure the disk.
+/// Bytes written to measure the disk.
 const DISK_BYTES: usize = 64 << 20;
 
-/// Less than this is not enough for any run.
+/// Less is not enough for any run.
 const LEAST_FREE_BYTES: u64 = 1 << 30;
 
-/// Slower than this, a state of 100 MB takes seconds.
+/// With a slower disk, a state of 100 MB takes seconds.
 const LEAST_DISK_BYTES_PER_S: f64 = 20e6;
 
-/// What is measured trains for so long, after its first steps.
+/// Duration of the measurement, after the first step.
 const TRAINS: Duration = Duration::from_secs(2);
 
-/// Space and speed where runs are kept.
+/// Free space and speed of the folder of runs.
 pub fn disk(machine: &MachineConfig) -> Vec<Finding> {
     let folder = existing(&machine.runs);
     let shown = folder.display();
@@ -66,13 +66,13 @@ pub fn disk(machine: &MachineConfig) -> Vec<Finding> {
     vec![finding.with("folder", folder.display().to_string())]
 }
 
-/// The folder, or the nearest above it that is there.
+/// The folder, or its nearest existing parent.
 fn existing(folder: &Path) -> PathBuf {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     absolute.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("/")).to_owned()
 }
 
-/// Bytes a second written and synced, and how many milliseconds a small sync takes.
+/// Bytes a second written and synced, and milliseconds of a small sync.
 #[expect(clippy::disallowed_methods, reason = "an edge: how long the disk takes")]
 fn measure(folder: &Path) -> io::Result<(f64, f64)> {
     let mut file = tempfile::tempfile_in(folder)?;
@@ -92,7 +92,8 @@ fn measure(folder: &Path) -> io::Result<(f64, f64)> {
 fn free_bytes(folder: &Path) -> io::Result<u64> {
     let path = std::ffi::CString::new(folder.as_os_str().as_bytes())?;
     let mut about = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the path is a C string, and the structure is as large as the system writes; it is read only if it has been.
+    // SAFETY: the path is a C string, and the structure has the size that the system writes. It is read only after
+    // success.
     let about = unsafe {
         if libc::statvfs(path.as_ptr(), about.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -102,7 +103,7 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
     Ok(about.f_bavail.saturating_mul(about.f_frsize))
 }
 
-/// Whether the system's time can be right. The protocol measures spans and needs none; logs and invitations do.
+/// Whether the system's time is plausible. The protocol only measures durations, but logs and invitations use it.
 #[expect(clippy::disallowed_methods, reason = "an edge: whether the system's time makes sense")]
 pub fn clock() -> Vec<Finding> {
     let set = "set the clock, and let the system keep it: timedatectl set-ntp true";
@@ -127,10 +128,10 @@ pub fn clock() -> Vec<Finding> {
     }]
 }
 
-/// Whether something keeps the system's time right, if the system says so.
+/// Whether the system's time is synchronised, if the system tells.
 #[cfg(target_os = "linux")]
 fn is_kept() -> Option<bool> {
-    // SAFETY: all zeros is a question that changes nothing (`modes = 0`), and the system fills in the rest.
+    // SAFETY: a zeroed structure is a query that changes nothing (`modes = 0`), and the system fills it in.
     let state = unsafe {
         let mut about: libc::timex = std::mem::zeroed();
         libc::adjtimex(&mut about)
@@ -143,7 +144,7 @@ fn is_kept() -> Option<bool> {
     None
 }
 
-/// Whether the device that the profile names is there.
+/// Whether the device of the profile is available.
 pub fn device(machine: &MachineConfig) -> Vec<Finding> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     vec![
@@ -160,7 +161,7 @@ pub fn device(machine: &MachineConfig) -> Vec<Finding> {
     ]
 }
 
-/// How many tokens a second a path trains on, by itself.
+/// Training speed of one path alone.
 pub fn speed(machine: &MachineConfig, run: Option<RunConfig>) -> Vec<Finding> {
     match tokens_per_s(machine, run) {
         Ok((tokens_per_s, parameters)) => {
@@ -184,13 +185,13 @@ fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Resu
     trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
     let mut rng = Seed::root(2).generator();
     let (vocabulary, context) = (u32::try_from(run.model.vocabulary)?, run.model.context);
-    // An image is bytes, and a class behind them.
+    // An image is bytes, followed by a class.
     let below = |place| if run.model.reads_images() && place < context { 256 } else { vocabulary };
     let mut sequence = || (0..=context).map(|place| rng.random_range(0..below(place))).collect();
     let set: Vec<Vec<u32>> = (0..run.training.batch_sequences).map(|_| sequence()).collect();
     let order = BatchOrder { seed: Seed::root(3), sequences: set.len() };
     let parameters = levels.iter().map(Vec::len).sum();
-    // The first allocates everything.
+    // The first step allocates everything.
     trainer.step(&set[..], &order, 1)?;
     let (began, mut tokens, mut step) = (Instant::now(), 0, 1);
     while began.elapsed() < TRAINS {
@@ -200,7 +201,7 @@ fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Resu
     Ok((tokens as f64 / began.elapsed().as_secs_f64(), parameters))
 }
 
-/// What is measured unless a run is named: four blocks of width 192.
+/// The default run of the measurement: four blocks of width 192.
 const DEFAULT_RUN: &str = r#"
 name = "doctor"
 [model]

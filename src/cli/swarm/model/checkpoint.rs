@@ -1,4 +1,4 @@
-//! Opening one path, for the commands that look at one: of a collected run, or of peers that have stopped.
+//! Opens one path, from a collected run or from stopped peers.
 
 use std::path::Path;
 
@@ -9,10 +9,7 @@ use crate::peer::collect::{Checkpoint, peers_below};
 use crate::peer::{CollectError, Collected};
 use crate::store::OpenError;
 
-/// The path in a collected run's folder, a peer's, or one that holds peers'; the ancestor if no path is named.
-///
-/// # Errors
-/// What is missing from the folder, or wrong with it.
+/// The path in a collected run's folder, a peer's, or one with peers' folders; the ancestor if no path is named.
 pub(in crate::cli::swarm) fn open(run: &Path, path: Option<PathId>) -> anyhow::Result<Checkpoint> {
     match &peers_below(run)[..] {
         [] => of_collected(&collected_run::open(run)?, path),
@@ -20,8 +17,6 @@ pub(in crate::cli::swarm) fn open(run: &Path, path: Option<PathId>) -> anyhow::R
     }
 }
 
-/// # Errors
-/// If there is no such path, or a file of the folder is broken.
 pub(in crate::cli::swarm) fn of_collected(collected: &Collected, path: Option<PathId>) -> anyhow::Result<Checkpoint> {
     Checkpoint::of_collected(collected, path).map_err(explain)
 }

@@ -22,10 +22,10 @@ use crate::store::OpenError;
 pub struct Collect {
     /// The folder to write: a new one, an empty one, or an earlier collection of the same run.
     folder: PathBuf,
-    /// Where the run is: addresses of running peers (`/ip4/…/p2p/…`), or folders of stopped ones on this disk.
+    /// Addresses of running peers (`/ip4/…/p2p/…`), or folders of stopped ones on this disk.
     #[arg(long, num_args = 1.., required = true, value_name = "ADDRESS|FOLDER")]
     from: Vec<String>,
-    /// In whose name, where the run is by invitation: the folder of a peer of this machine that takes part in it.
+    /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
     #[arg(long = "as", value_name = "DIR")]
     sponsor: Option<PathBuf>,
 }
@@ -36,8 +36,6 @@ enum Source {
 }
 
 impl Collect {
-    /// # Errors
-    /// If a module cannot be had from anybody, or the folder not be written. Nothing is left half written.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let output = globals.output();
         let collected = match source(&self.from)? {
@@ -71,7 +69,7 @@ fn from_folders(named: &[PathBuf], target: &Path) -> Result<Summary, CollectErro
     let mut folders = Vec::new();
     for folder in named {
         let peers = peers_below(folder);
-        // One that is no peer's is named by the error of opening it.
+        // If it is not a peer's folder, opening it reports that.
         folders.extend(if peers.is_empty() { vec![folder.clone()] } else { peers });
     }
     let mut first_error = None;
@@ -84,7 +82,7 @@ fn from_folders(named: &[PathBuf], target: &Path) -> Result<Summary, CollectErro
     Err(first_error.unwrap_or(CollectError::PartInNoFolder("the manifest")))
 }
 
-/// The outer error is ours: no runtime, or the user's Ctrl-C.
+/// The outer error is not the collection's: no runtime, or the user's Ctrl-C.
 fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::Result<Result<Summary, CollectError>> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut modules = 0;
@@ -98,7 +96,7 @@ fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::
                 format!("module {module} at version {version} from …{} ({done} of {modules})", from.short())
             }
         };
-        // Nobody is left to tell if this fails.
+        // The reader may be gone.
         let _ = if output.is_json() { Ok(()) } else { output.complain(&line) };
     };
     runtime.block_on(async {

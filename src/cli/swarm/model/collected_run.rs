@@ -1,4 +1,4 @@
-//! Opening a collected run, for the commands that use one.
+//! Opens a collected run.
 
 use std::path::Path;
 
@@ -7,13 +7,11 @@ use crate::peer::{Collected, CollectedError};
 
 const HINT: &str = "collect the run again: pathswarm collect DIR --from ADDRESS";
 
-/// # Errors
-/// What is missing from the folder, or wrong with it.
 pub(in crate::cli::swarm) fn open(folder: &Path) -> Result<Collected, Mistake> {
     Collected::open(folder).or_mistake(HINT)
 }
 
-/// An error on the way, told as the user's to mend if the folder is at fault.
+/// The user can correct errors of the folder.
 pub(in crate::cli::swarm) fn explain(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<CollectedError>() {
         Ok(damaged) => Mistake::new(damaged).hint(HINT).into(),

@@ -21,14 +21,12 @@ use crate::training::Score;
 pub struct Evaluate {
     #[command(flatten)]
     whom: Whom,
-    /// Text or prepared images to score, as for `found --corpus`; without it, the run's own test text.
+    /// Text or prepared images to score, as for `create --corpus`; without it, the run's own test text.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     text: Vec<PathBuf>,
 }
 
 impl Evaluate {
-    /// # Errors
-    /// If nobody can be asked, or the text cannot be read.
     pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
         self.whom.take_address_from(&mut self.text);
         let mut client = self.whom.open(globals)?;
@@ -87,7 +85,7 @@ fn print(output: Output, scores: &[PathScore], domains: &Domains, peers: &[PeerK
     Ok(())
 }
 
-/// The same text once more, by its domains; routing knew nothing of them.
+/// The same text by domain; routing did not use domains.
 fn print_domains(output: Output, scores: &[PathScore], domains: &Domains, total: &Sum) -> anyhow::Result<()> {
     output.text("")?;
     heading(output, "domain", total)?;
@@ -146,12 +144,12 @@ fn measures(score: &Sum, total: &Sum) -> Value {
     value
 }
 
-/// Of some documents, each on its own path.
+/// The scores of some documents, each on its own path.
 struct Sum {
     documents: usize,
     ancestor: Score,
     dipaco: Score,
-    /// Images whose class is found.
+    /// Images with the right class.
     right: Option<u64>,
 }
 

@@ -20,17 +20,15 @@ pub struct Export {
     run: PathBuf,
     /// A new folder, for `transformers`.
     folder: PathBuf,
-    /// Which path; its number, as `evaluate` shows it.
+    /// The path's number, as `evaluate` shows it.
     #[arg(long, value_name = "NUMBER", required_unless_present = "ancestor")]
     path: Option<u32>,
-    /// The dense ancestor instead, which gives the features that text is routed by.
+    /// The dense ancestor instead, which computes the features for routing.
     #[arg(long, conflicts_with = "path")]
     ancestor: bool,
 }
 
 impl Export {
-    /// # Errors
-    /// If the run is not a whole one, has no such path, or its model has no counterpart.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let collected = collected_run::open(&self.run)?;
         foreign_folder::must_be_new(&self.folder)?;

@@ -4,8 +4,6 @@ use std::path::Path;
 
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 
-/// # Errors
-/// If something is there: it is not ours to replace.
 pub(in crate::cli::swarm) fn must_be_new(folder: &Path) -> Result<(), Mistake> {
     match std::fs::read_dir(folder).map(Iterator::count) {
         Ok(0) => Ok(()),
@@ -16,9 +14,6 @@ pub(in crate::cli::swarm) fn must_be_new(folder: &Path) -> Result<(), Mistake> {
 }
 
 /// A file of it.
-///
-/// # Errors
-/// If it is not there, or cannot be read.
 pub(in crate::cli::swarm) fn read(folder: &Path, name: &str) -> Result<Vec<u8>, Mistake> {
     let path = folder.join(name);
     std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(
@@ -26,10 +21,7 @@ pub(in crate::cli::swarm) fn read(folder: &Path, name: &str) -> Result<Vec<u8>, 
     )
 }
 
-/// All its safetensors files: large models are cut into several.
-///
-/// # Errors
-/// If there is none, or one cannot be read.
+/// All its safetensors files: large models are divided into several.
 pub(in crate::cli::swarm) fn weights(folder: &Path) -> Result<Vec<Vec<u8>>, Mistake> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()));
     let entries = entries.or_mistake("give a folder with a model that transformers has saved")?;

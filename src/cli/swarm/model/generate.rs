@@ -19,13 +19,13 @@ pub struct Generate {
     /// The text to continue.
     #[arg(long)]
     prompt: String,
-    /// Tokens to make, at most.
+    /// Most tokens to generate.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tokens: u32,
-    /// Higher is wilder; 0 takes the likeliest token always.
+    /// Higher is more random; 0 always takes the likeliest token.
     #[arg(long, default_value_t = 0.8, allow_negative_numbers = true)]
     temperature: f64,
-    /// Draw from so many of the likeliest tokens only; 0 for all.
+    /// Draw only from so many of the likeliest tokens; 0 for all.
     #[arg(long, default_value_t = 40)]
     top_k: usize,
     /// The same seed gives the same text.
@@ -34,8 +34,6 @@ pub struct Generate {
 }
 
 impl Generate {
-    /// # Errors
-    /// If nobody can be asked, or the prompt is empty.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         if self.prompt.is_empty() {
             return Err(mistake(&GenerateError::EmptyPrompt).into());

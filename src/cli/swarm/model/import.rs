@@ -1,4 +1,4 @@
-//! `pathswarm import`: a model of `transformers`, made ready to be the ancestor of a run.
+//! `pathswarm import`: makes a model of `transformers` the ancestor of a run.
 
 use std::path::PathBuf;
 
@@ -15,27 +15,25 @@ use crate::model::{exchange, hugging_face};
 use crate::store::StagedFolder;
 use crate::text::Tokenizer;
 
-/// What the run is like, but for its model.
+/// The configuration of the run, except its model.
 const PATTERN: &str = include_str!("../../../../configs/dipaco-2x2.toml");
 
 /// `pathswarm import`
 #[derive(Args)]
 pub struct Import {
-    /// A folder with config.json, safetensors files and tokenizer.json, as save_pretrained makes.
+    /// A folder with config.json, safetensors files and tokenizer.json, as save_pretrained writes it.
     model: PathBuf,
-    /// A new folder, for `found --ancestor`.
+    /// A new folder, for `create --ancestor`.
     folder: PathBuf,
-    /// Experts of each level: the blocks are cut into so many levels of about the same depth.
+    /// Experts of each level: the blocks are divided into so many levels of about equal depth.
     #[arg(long, value_name = "NxN", default_value = "2x2")]
     grid: String,
-    /// Longest sequence to train on, in tokens, if not as long as the model takes. Learned positions beyond it are dropped.
+    /// Longest sequence to train on, in tokens; by default the model's. Learned positions beyond it are dropped.
     #[arg(long, value_name = "TOKENS")]
     context: Option<usize>,
 }
 
 impl Import {
-    /// # Errors
-    /// If the folder holds no model that this program can compute.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         foreign_folder::must_be_new(&self.folder)?;
         let of = |error: &dyn std::fmt::Display| format!("{}: {error}", self.model.display());
@@ -73,7 +71,7 @@ impl Import {
 
         let file = self.folder.join("run.toml");
         let output = globals.output();
-        let command = format!("pathswarm found {} --ancestor {}", file.display(), self.folder.display());
+        let command = format!("pathswarm create {} --ancestor {}", file.display(), self.folder.display());
         output.text(&format!("{} says what is trained; edit it, then:\n  {command}", file.display()))?;
         output.json(&json!({ "event": "result", "folder": self.folder, "run": file, "found": command }))?;
         Ok(())
@@ -107,7 +105,7 @@ impl Import {
     }
 }
 
-/// The blocks, cut into levels of about the same depth, the embedding below and the head above.
+/// The blocks, divided into levels of about equal depth, with the embedding below and the head above.
 fn levels(model: &ModelConfig, experts: &[u32]) -> Vec<LevelConfig> {
     let parts = model.parts();
     let (blocks, levels) = (model.blocks, experts.len());
@@ -121,7 +119,7 @@ fn levels(model: &ModelConfig, experts: &[u32]) -> Vec<LevelConfig> {
     experts.iter().enumerate().map(level).collect()
 }
 
-/// Learned positions are the one tensor whose size is the context's.
+/// Only the tensor of learned positions depends on the context.
 fn cut_to_context(full: &ModelConfig, run: &RunConfig, values: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     let cut = |(level, values): (&LevelConfig, Vec<f32>)| {
         let mut rest = values.as_slice();

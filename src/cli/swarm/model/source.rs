@@ -1,4 +1,4 @@
-//! Whom `evaluate` and `generate` ask: a swarm that runs, or a collected run on this disk.
+//! The source for `evaluate` and `generate`: a running swarm, or a collected run on this disk.
 
 use std::path::{Path, PathBuf};
 
@@ -17,22 +17,22 @@ use crate::protocol::limits::MAX_CONTROL_BYTES;
 
 const WHOM: &str = "give the address of a running peer (/ip4/…/p2p/…), or --local DIR with a collected run";
 
-/// Whom to ask.
+/// Flags of the source.
 #[derive(Args)]
 pub struct Whom {
-    /// A running peer: its swarm is asked, each path where it is held.
+    /// A running peer of the swarm to use.
     #[arg(value_name = "ADDRESS")]
     address: Option<String>,
-    /// Instead of a swarm, ask a collected run on this disk.
+    /// Use a collected run on this disk instead of a swarm.
     #[arg(long, value_name = "DIR")]
     local: Option<PathBuf>,
-    /// In whose name, where the run is by invitation: the folder of a peer of this machine that takes part in it.
+    /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
     #[arg(long = "as", value_name = "DIR", requires = "address")]
     sponsor: Option<PathBuf>,
-    /// Choose the path anew every so many tokens, by those just before; at most the model's context.
+    /// Choose the path again after so many tokens, by those just before; at most the model's context.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     route_every: Option<u32>,
-    /// Choose it by this file of `pathswarm transducer`, made for as many tokens.
+    /// Choose it with this file of `pathswarm transducer`, made for the same number of tokens.
     #[arg(long, value_name = "FILE", requires = "route_every")]
     transducer: Option<PathBuf>,
 }
@@ -49,7 +49,7 @@ impl Whom {
         }
     }
 
-    /// Whom the user means, before anybody is asked.
+    /// The chosen source, before any peer is asked.
     fn choose(&self) -> Result<Source<'_>, Mistake> {
         match (self.address.as_deref(), self.local.as_deref()) {
             (Some(address), None) if Path::new(address).exists() => {
@@ -64,10 +64,7 @@ impl Whom {
         }
     }
 
-    /// Finds them.
-    ///
-    /// # Errors
-    /// If it is not clear whom, nobody answers, or the folder is not a whole collected run.
+    /// Opens the source.
     pub fn open(&self, globals: &Globals) -> anyhow::Result<Box<dyn InferenceClient>> {
         let source = self.choose()?;
         let machine = globals.machine_only()?;
@@ -77,7 +74,7 @@ impl Whom {
         let client: Box<dyn InferenceClient> = match source {
             Source::Local(folder) => Box::new(Local::new(collected_run::open(folder)?, machine.device)?),
             Source::Swarm(address) => {
-                // Nobody is left to tell if this fails.
+                // The reader may be gone.
                 let told = move |line: &str| drop(output.complain(line));
                 let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;
                 let entrance = Entrance { addresses: &[address], sponsor: sponsor.as_deref() };
@@ -120,7 +117,7 @@ impl Whom {
         }
     }
 
-    /// After how many tokens the path is chosen anew.
+    /// Number of tokens after which the path is chosen again.
     pub fn route_every(&self) -> Option<usize> {
         self.route_every.map(|every| every as usize)
     }
@@ -131,12 +128,12 @@ enum Source<'a> {
     Local(&'a Path),
 }
 
-/// An error on the way, told as the user's to mend if the folder is at fault.
+/// The user can correct errors of the folder.
 pub(in crate::cli::swarm) fn explain(error: anyhow::Error) -> anyhow::Error {
     collected_run::explain(error)
 }
 
-/// A line for people about who answered; nothing where nobody had to be asked.
+/// A line for people about the peers that answered; `None` without a swarm.
 pub(in crate::cli::swarm) fn answered(client: &dyn InferenceClient) -> Option<String> {
     let names: Vec<String> = client.answered().iter().map(|peer| format!("…{}", peer.short())).collect();
     if names.is_empty() { None } else { Some(format!("answered by {}", names.join(", "))) }

@@ -1,4 +1,4 @@
-//! `pathswarm experiment`: arms that differ in one thing, trained with several seeds, and tables of what it was good for.
+//! `pathswarm experiment`: trains arms with several seeds, and writes tables that compare them.
 
 use std::path::PathBuf;
 
@@ -19,27 +19,23 @@ use crate::experiment::{Results, Source, run};
 use crate::observe::{Progress, View};
 use crate::peer::create::dense_trainer::Stopped;
 
-/// Train the arms of an experiment, and write tables and plots of what came of them.
+/// Train the arms of an experiment, and write tables and plots of the results.
 #[derive(Args)]
 pub struct Experiment {
-    /// What is compared, such as configs/experiments/table1.toml.
+    /// The experiment, such as configs/experiments/table1.toml.
     file: PathBuf,
     #[command(flatten)]
     corpus: CorpusFlags,
-    /// Where results are written; by default docs/results/ and the experiment's name.
+    /// The folder of results; by default docs/results/ and the experiment's name.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Where unfinished work is kept, and what is done: no arm is trained twice, whatever experiments it stands in. By default
+    /// The folder of trained arms and checkpoints: no arm is trained twice, whatever experiments contain it. By default
     /// a folder among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
 
 impl Experiment {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let file = self.file.display();
         let plan = read(&self.file).map_err(|error| {
@@ -74,7 +70,7 @@ impl Experiment {
         summary(globals, &plan, &outcomes, &out)
     }
 
-    /// The flags that say which text, as they were given.
+    /// The flags for the text, as given.
     fn corpus_words(&self) -> String {
         let text = &self.corpus.text;
         let flags = [("--corpus", &text.corpus), ("--test-corpus", &text.test_corpus)];
@@ -115,7 +111,7 @@ fn summary(globals: &Globals, plan: &Plan, outcomes: &[Outcome], out: &std::path
     Ok(())
 }
 
-/// What was stopped in order is no failure of the part that noticed it first.
+/// An interruption is not an error of the part that noticed it first.
 fn stopped_or(error: anyhow::Error) -> anyhow::Error {
     if error.chain().any(|cause| cause.is::<Stopped>()) {
         return Interrupted.into();

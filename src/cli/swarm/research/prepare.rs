@@ -11,7 +11,7 @@ use crate::cli::swarm::output::Output;
 use crate::images::{PrepareError, Prepared, PreparedError, PreparedReader, SourceError, prepare};
 use crate::observe::{Progress, View};
 
-/// How a prepared file's name ends.
+/// Extension of a prepared file.
 const ENDING: &str = "images";
 
 /// Rows of the table of classes that people see; programs get all.
@@ -27,17 +27,15 @@ pub struct Prepare {
     /// The file to write; its name ends with .images.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Pixels along each side: images are cut to their middle square, and brought to this size.
+    /// Pixels along each side: the middle square of each image is scaled to this size.
     #[arg(long, value_name = "PIXELS", default_value_t = 32)]
     side: usize,
-    /// Number the classes as this prepared file does: for images to test on, the file to train on.
+    /// Number the classes as this prepared file does: for test images, the training file.
     #[arg(long, value_name = "FILE.images")]
     classes_of: Option<PathBuf>,
 }
 
 impl Prepare {
-    /// # Errors
-    /// If a source holds no images, or a class has none that can be read.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         self.check_out()?;
         let names = self.class_names()?;
@@ -49,7 +47,7 @@ impl Prepare {
         self.show(&made, globals.output())
     }
 
-    /// What is there is replaced only if it has such a name.
+    /// An existing file is replaced only if it has this extension.
     fn check_out(&self) -> Result<(), Mistake> {
         let out = self.out.display();
         if self.out.extension().is_none_or(|ending| ending != ENDING) {
@@ -62,7 +60,7 @@ impl Prepare {
         Ok(())
     }
 
-    /// The classes that another file has, if one is named.
+    /// The classes of another file, if one is named.
     fn class_names(&self) -> Result<Option<Vec<String>>, Mistake> {
         let Some(path) = &self.classes_of else { return Ok(None) };
         let reader = PreparedReader::open(path);
@@ -103,7 +101,7 @@ impl Prepare {
     }
 }
 
-/// A line for each class, as many as people read.
+/// A line for each class, up to a limit.
 fn table(classes: &[(String, u64)]) -> Vec<String> {
     let shown = &classes[..classes.len().min(MOST_ROWS)];
     let name_width = shown.iter().map(|(name, _)| name.chars().count()).chain(["class".len()]).max().unwrap_or(0);
@@ -117,7 +115,7 @@ fn table(classes: &[(String, u64)]) -> Vec<String> {
     lines
 }
 
-/// A disk that is full, or may not be written to, is explained where all such are.
+/// A full or read-only disk has its own hint.
 fn explain(error: PrepareError) -> anyhow::Error {
     let hint = match &error {
         PrepareError::Prepared(PreparedError::Disk { .. }) => return error.into(),

@@ -1,4 +1,4 @@
-//! `pathswarm transducer`: what routes a run's texts every so many tokens.
+//! `pathswarm transducer`: trains the router that chooses paths every so many tokens.
 
 use std::path::PathBuf;
 
@@ -19,8 +19,8 @@ use crate::text::{CorpusSource, read_corpus};
 pub struct Transducer {
     #[command(flatten)]
     whom: Whom,
-    /// Text to learn from, like that which the run was trained on, but not what it will be scored on: files, folders, JSON
-    /// lines, Parquet. Of all documents it learns which path they have; at most 1,024, evenly taken, are read by every path.
+    /// Text to learn from, similar to the training text, but not the text to be scored: files, folders, JSON lines,
+    /// Parquet. The path of every document is learnt; at most 1,024, evenly sampled, are read by every path.
     #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
     text: Vec<PathBuf>,
     /// Where to write it.
@@ -29,8 +29,6 @@ pub struct Transducer {
 }
 
 impl Transducer {
-    /// # Errors
-    /// If nobody can be asked, the text cannot be read or is too short, or the user asks to stop.
     pub fn run(mut self, globals: &Globals) -> anyhow::Result<()> {
         self.whom.take_address_from(&mut self.text);
         let every =

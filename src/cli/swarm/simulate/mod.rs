@@ -1,5 +1,4 @@
-//! `pathswarm simulate`: a whole swarm on this machine, each peer as real as one across the world, and the table that
-//! says what it was good for.
+//! `pathswarm simulate`: a whole swarm of real peers on this machine, and a table that compares its result.
 
 mod outcome;
 mod preparation;
@@ -34,7 +33,7 @@ use crate::peer::inference::score::score_test_text;
 use crate::peer::{Collected, DeviceScheduler, collect_from_stores};
 use crate::training::Score;
 
-/// What the result is compared with besides the dense path.
+/// A further control besides the dense path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Control {
     /// The same DiPaCo on random shards.
@@ -44,29 +43,29 @@ pub enum Control {
 /// Train a run with several peers on this machine, and compare it with a dense path.
 #[derive(Args)]
 pub struct Simulate {
-    /// What is trained, such as configs/demo.toml.
+    /// The run's configuration, such as configs/demo.toml.
     file: PathBuf,
     #[command(flatten)]
     corpus: CorpusFlags,
-    /// How many peers; by default one for each path that is trained at a time.
+    /// Number of peers; by default one for each path that is trained at a time.
     #[arg(long, value_name = "COUNT")]
     peers: Option<usize>,
-    /// Give every peer a link of its own: bits a second (or UP:DOWN), round trip, and packets lost, such as 20mbit/100ms,
+    /// Emulate a link for every peer: bits a second (or UP:DOWN), round trip, and packet loss, such as 20mbit/100ms,
     /// 5mbit:20mbit/100ms or 20mbit/100ms/1%.
     #[arg(long, value_name = "LINK", value_parser = link)]
     link: Option<Link>,
     /// Train a control as well.
     #[arg(long, value_enum)]
     control: Option<Control>,
-    /// Where to keep the run; by default a folder of the run's name among the machine's runs.
+    /// The folder of the run; by default one with the run's name among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }
 
-/// Tokens of the sample that the result ends with.
+/// Tokens of the sample at the end of the result.
 const SAMPLE_TOKENS: usize = 60;
 
-/// Most peers that one machine pretends to be.
+/// Most peers on one machine.
 const MAX_PEERS: usize = 64;
 
 fn link(text: &str) -> Result<Link, String> {
@@ -76,10 +75,6 @@ fn link(text: &str) -> Result<Link, String> {
 }
 
 impl Simulate {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// What went wrong, and whether the user can mend it.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;
@@ -121,7 +116,6 @@ struct Trial {
     link: Option<Link>,
     progress: Progress,
     scheduler: Arc<DeviceScheduler>,
-    /// How much to log.
     log: LogFilter,
 }
 
@@ -164,7 +158,7 @@ impl Trial {
         })
     }
 
-    /// The tokenizer and the parameters of a network that the same peers have trained before, all of it shared.
+    /// The tokenizer and the parameters of a fully shared network that the same peers train first.
     async fn grow(
         &self,
         command: &Simulate,
@@ -184,7 +178,7 @@ impl Trial {
         Ok(earlier_run(&model, &self.run)?)
     }
 
-    /// When something has been created in the folder, so that a mistake leaves none behind.
+    /// Begins when the folder has a run, so that a mistake leaves no log behind.
     fn begin_log(&self, log: &mut Option<LogGuard>) -> anyhow::Result<()> {
         if log.is_none() {
             *log = Some(logging::start(&self.folder, &self.log).map_err(|error| explain(error.into()))?);
@@ -192,7 +186,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Creates the run, or reads what was created before.
+    /// Creates the run, or reads an existing one.
     async fn prepare(
         &self,
         command: &Simulate,
@@ -240,7 +234,7 @@ impl Trial {
         let (target, device, samples) = (model_folder(folder), self.machine.device, self.run.sample.is_some());
         let test = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<Score>> {
             collect_from_stores(&manifest, &folders, &target)?;
-            // Its peers have scored the paths that were drawn last.
+            // The peers have scored the paths that were drawn last.
             let scores = samples
                 .then(|| score_test_text(&mut Local::new(Collected::open(&target)?, device)?, None))
                 .transpose()?;
@@ -250,7 +244,7 @@ impl Trial {
         Ok(result)
     }
 
-    /// What the modules make of a beginning; nothing if they read images.
+    /// A continuation of a text by the collected modules; `None` for images.
     async fn sample(&self, prepared: &Arc<Preparation>) -> anyhow::Result<Option<Sample>> {
         if self.run.model.reads_images() {
             return Ok(None);
@@ -267,7 +261,7 @@ impl Trial {
         made.await?
     }
 
-    /// The ancestor's score, and that of a dense path trained on for as many inner steps as each path got.
+    /// The ancestor's score, and that of a dense path trained for as many inner steps as each path.
     async fn dense(&self, prepared: &Arc<Preparation>, interrupt: &Interrupt) -> anyhow::Result<(Score, Score)> {
         let (run, machine, scheduler) = (self.run.clone(), self.machine.clone(), self.scheduler.clone());
         let (progress, interrupt, prepared) = (self.progress.clone(), interrupt.clone(), prepared.clone());
@@ -291,12 +285,12 @@ impl Trial {
     }
 }
 
-/// Where all modules of a run are collected.
+/// The folder of the collected run.
 fn model_folder(folder: &Path) -> PathBuf {
     folder.join("model")
 }
 
-/// What was stopped in order is no failure of the part that noticed it first.
+/// An interruption is not an error of the part that noticed it first.
 fn stopped_or(error: anyhow::Error) -> anyhow::Error {
     if error.is::<Stopped>() { Interrupted.into() } else { explain(error) }
 }

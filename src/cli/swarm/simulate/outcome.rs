@@ -11,27 +11,22 @@ use crate::training::Score;
 
 /// A text that the run has continued.
 pub struct Sample {
-    /// The path that it was routed to.
     pub path: PathId,
-    /// How it began.
     pub prompt: String,
-    /// How it went on.
     pub text: String,
 }
 
-/// Everything that came out.
+/// All results.
 pub struct Outcome {
-    /// A sample of what is written, if text is.
+    /// A sample of generated text, if it reads text.
     pub sample: Option<Sample>,
-    /// The run.
     pub run: RunConfig,
     /// Its folder.
     pub folder: PathBuf,
     /// The ancestor on the test text.
     pub ancestor: Score,
-    /// A dense path, trained on for as many inner steps as each path got.
+    /// A dense path, trained for as many inner steps as each path.
     pub dense: Score,
-    /// The swarm's.
     pub dipaco: SwarmResult,
     /// The same on random shards.
     pub random: Option<SwarmResult>,
@@ -43,8 +38,8 @@ fn scores(score: Score) -> Value {
     json!({ "perplexity": score.perplexity(), "bits_per_byte": score.bits_per_byte() })
 }
 
-/// Bits per parameter and sync, up and down. All bytes count: messages are shared out evenly between both ways. Nothing if
-/// the run had been trained before.
+/// Bits per parameter and outer step, up and down. All bytes count; messages are divided evenly between both
+/// directions. `None` if the run had been trained before.
 fn bits(result: &SwarmResult) -> Option<(f64, f64)> {
     if result.tokens == 0 {
         return None;

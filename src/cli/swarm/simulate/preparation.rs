@@ -1,5 +1,5 @@
-//! What a simulated run starts from, kept so that the same command goes on: the manifest and its blobs in the creator's
-//! folder; the ancestor with its AdamW, and all text, for the dense control.
+//! The starting state of a simulated run, stored so that the same command resumes: the manifest and its blobs in the
+//! creator's folder; the ancestor with its AdamW state, and all text, for the dense control.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -28,21 +28,17 @@ pub fn creator_folder(folder: &Path) -> PathBuf {
 }
 
 /// The manifest's bytes.
-///
-/// # Errors
-/// If the run has not been created here.
 pub fn manifest_bytes(folder: &Path) -> anyhow::Result<Vec<u8>> {
     let (bytes, _, _) = read_manifest(&creator_folder(folder))?.context("the run was not created in this folder")?;
     Ok(bytes)
 }
 
-/// A run that can be trained, here.
+/// A run that is ready to be trained here.
 pub struct Preparation {
-    /// The run.
     pub manifest: Arc<Manifest>,
     /// A `tokenizer.json`.
     pub tokenizer: Vec<u8>,
-    /// The ancestor with its AdamW.
+    /// The ancestor with its AdamW state.
     pub ancestor: Dense,
     /// All training text.
     pub train: TokenSet,
@@ -53,31 +49,20 @@ pub struct Preparation {
     folder: PathBuf,
 }
 
-/// What is to be prepared.
+/// Inputs of the preparation.
 pub struct Request {
-    /// The run.
     pub run: RunConfig,
-    /// This machine.
     pub machine: MachineConfig,
-    /// The run's folder.
     pub folder: PathBuf,
-    /// To train on.
     pub corpus: CorpusSource,
-    /// To test on.
     pub test_corpus: Option<CorpusSource>,
-    /// Instead of training one.
     pub tokenizer: Option<Vec<u8>>,
-    /// Instead of training one.
     pub ancestor: Option<Vec<Vec<f32>>>,
-    /// The machine's queue.
     pub scheduler: Arc<DeviceScheduler>,
 }
 
 impl Request {
-    /// Creates the run, unless that has been done.
-    ///
-    /// # Errors
-    /// If creating the run fails or is stopped, or what was kept cannot be read.
+    /// Creates the run, unless it exists.
     pub fn carry_out(self, stop: &AtomicBool, told: &mut dyn FnMut(Stage)) -> anyhow::Result<Preparation> {
         let creator = creator_folder(&self.folder);
         let folder = self.folder.join("control");
@@ -105,7 +90,7 @@ impl Request {
 }
 
 impl Preparation {
-    /// The manifest comes last: what it stands for is then there.
+    /// The manifest is written last, so its blobs exist.
     fn keep(folder: PathBuf, created: CreatedRun, creator: &Path) -> anyhow::Result<Self> {
         write_file(&folder.join("ancestor.trainer"), &created.ancestor.state().encode())?;
         for (name, set) in [("train.tokens", &created.train), ("test.tokens", &created.test)] {
@@ -153,10 +138,7 @@ impl Preparation {
         })
     }
 
-    /// How the first test document begins: enough to route it.
-    ///
-    /// # Errors
-    /// If the tokenizer cannot be read.
+    /// The beginning of the first test document, long enough to route it.
     pub fn a_beginning(&self) -> anyhow::Result<String> {
         let count = self.manifest.config.routing.prefix_tokens;
         let set = if self.test.is_empty() { &self.train } else { &self.test };
@@ -164,7 +146,7 @@ impl Preparation {
         Ok(Tokenizer::from_json(&self.tokenizer)?.decode(beginning))
     }
 
-    /// Where the dense control is kept while it is trained.
+    /// The checkpoint of the dense control.
     pub fn unfinished_dense(&self) -> DenseCheckpoint {
         let of = [self.manifest.corpus.0, self.manifest.ancestor.hash.0].concat();
         DenseCheckpoint { file: self.folder.join("dense.unfinished"), of: BlobHash::of(&of) }
@@ -174,10 +156,7 @@ impl Preparation {
         self.folder.join("dense.json")
     }
 
-    /// The dense control's score, if it was trained before.
-    ///
-    /// # Errors
-    /// If it cannot be read.
+    /// The stored score of the dense control.
     pub fn dense_score(&self) -> anyhow::Result<Option<Score>> {
         let path = self.dense_file();
         if !path.exists() {
@@ -188,10 +167,7 @@ impl Preparation {
         Ok(Some(Score { nats, tokens, bytes }))
     }
 
-    /// Keeps the dense control's score.
-    ///
-    /// # Errors
-    /// If the disk fails.
+    /// Stores the score of the dense control.
     pub fn keep_dense_score(&self, score: Score) -> anyhow::Result<()> {
         write_file(&self.dense_file(), &serde_json::to_vec(&(score.nats, score.tokens, score.bytes))?)?;
         self.unfinished_dense().remove();

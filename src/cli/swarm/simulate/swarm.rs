@@ -1,5 +1,5 @@
-//! The peers of one machine: the first creates the run, the others join it by its address, and all train until every path is
-//! done and scored.
+//! The peers of one machine: the first creates the run, the others join it by its address, and all train until every
+//! path is finished and scored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -23,33 +23,30 @@ use crate::peer::trainer::task::Stepped;
 use crate::peer::{DeviceScheduler, Manifest, PeerEvent, PeerStatus};
 use crate::training::Score;
 
-/// How often the peers are looked at.
+/// Interval of checking the peers.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A swarm to be trained.
+/// A swarm to train.
 pub struct Swarm {
     /// The run's folder.
     pub folder: PathBuf,
     /// The run, created in the first peer's folder.
     pub manifest: Arc<Manifest>,
-    /// This machine.
     pub machine: MachineConfig,
-    /// How many peers.
     pub peers: usize,
-    /// The link that each of them has.
+    /// The emulated link of each peer.
     pub link: Option<Link>,
-    /// Their queue for the machine.
     pub scheduler: Arc<DeviceScheduler>,
-    /// Who watches.
     pub progress: Progress,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct SwarmResult {
-    /// All test text, each document by its path.
+    /// All test text, each document on its path.
     pub test: Score,
-    /// By path of the grid, those of the last phase where they are sampled: on its held-out slice, and on its test text.
+    /// By path of the grid, in a run that samples those of the last phase: the scores on its held-out slice and on its
+    /// test text.
     pub paths: BTreeMap<PathId, (Score, Score)>,
     /// Tokens trained on in this call.
     pub tokens: u64,
@@ -57,12 +54,12 @@ pub struct SwarmResult {
     pub train_s: f64,
     /// Seconds that inner steps took to compute, in this call.
     pub computing_s: f64,
-    /// The part of their time that paths trained in the second half of the phases, from 0 to 1: by then who joins has joined.
-    /// Nothing if that half was not trained in this call.
+    /// The share of their time that paths trained in the second half of the phases, from 0 to 1, when all peers have
+    /// joined. `None` if that half was not trained in this call.
     pub trained_share: Option<f64>,
-    /// What outer steps cost, over all peers.
+    /// Bytes of outer steps, over all peers.
     pub synced: Synced,
-    /// Heartbeats, offers, updates and questions sent, over all peers.
+    /// Heartbeats, offers, updates and requests sent, over all peers.
     pub message_bytes: u64,
     /// Whether all members of each module have the same parameters.
     pub module_hashes_agree: bool,
@@ -70,7 +67,7 @@ pub struct SwarmResult {
     pub folders: Vec<PathBuf>,
 }
 
-/// What the peers' news add up to.
+/// The sums of the peers' events.
 #[derive(Debug, Default)]
 struct Tally {
     scores: BTreeMap<PathId, (Score, Score)>,
@@ -79,12 +76,12 @@ struct Tally {
     computing_s: f64,
     first_step: Option<Instant>,
     last_step: Option<Instant>,
-    /// From here on, paths are looked at one by one.
+    /// From here on, the time of each path is measured.
     from: Phase,
     paths: BTreeMap<PathId, Span>,
 }
 
-/// How a path spent its time.
+/// The time of a path.
 #[derive(Debug)]
 struct Span {
     since: Instant,
@@ -129,15 +126,12 @@ impl Tally {
 }
 
 impl Swarm {
-    /// Trains. Nothing if the user asked to stop.
-    ///
-    /// # Errors
-    /// If a peer cannot start, or has to stop.
+    /// Trains. `None` if the user asked to stop.
     pub async fn train(&self, interrupt: &Interrupt) -> anyhow::Result<Option<SwarmResult>> {
         let mut peers = Vec::with_capacity(self.peers);
         let mut outcome = self.train_together(&mut peers, interrupt).await;
-        // Whatever has happened, none is left inside a step.
-        // All at once: one that leaves alone would wait for the others to take its paths.
+        // In any case, no thread stays inside a step. All peers leave at once: a single one would wait for others to
+        // take over its paths.
         for stopped in futures::future::join_all(peers.into_iter().map(|launched| launched.peer.stop())).await {
             if let Err(error) = stopped {
                 outcome = outcome.and(Err(error.into()));
@@ -179,7 +173,7 @@ impl Swarm {
         }
     }
 
-    /// What everybody of the run keeps lies on this machine's disk, and need not pass a link to who has not joined yet.
+    /// Copies the blobs that every peer stores, which need not pass an emulated link.
     fn hand_out(&self) -> anyhow::Result<()> {
         let creator = lock_store(&self.folder_of(0))?.blobs;
         for folder in (1..self.peers).map(|index| self.folder_of(index)) {
@@ -233,7 +227,7 @@ impl Swarm {
         listening.join(address, None, &mut |_, _| {}).await
     }
 
-    /// Where each listens: a link that is made slow speaks TCP alone.
+    /// The listening address: an emulated link supports only TCP.
     fn place(&self) -> &'static str {
         match self.link {
             Some(_) => "/ip4/127.0.0.1/tcp/0",
@@ -245,7 +239,7 @@ impl Swarm {
         self.folder.join(format!("peer-{index}"))
     }
 
-    /// Every peer's status, once all modules everywhere have had all their updates.
+    /// Every peer's status, once all modules have had all updates at all peers.
     async fn all_final(&self, peers: &[Launched]) -> Option<Vec<PeerStatus>> {
         let phases = self.manifest.config.training.phases;
         let ended = |phase: Option<u64>| phase.is_some_and(|phase| phase >= phases);
@@ -305,11 +299,11 @@ fn clock() -> Instant {
 }
 
 fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
-    // Sums stay sums whatever happened to a thread that added to them.
+    // Sums are consistent even if a thread panicked.
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The folder that everything of a run is in, as people write it.
+/// The folder of a run, for people.
 pub fn shown(folder: &Path) -> String {
     folder.display().to_string()
 }
@@ -334,10 +328,10 @@ mod tests {
             });
             tally.hear(&news, start + Duration::from_secs(at_s));
         };
-        // Of the first half nothing counts here, however long it waited.
+        // The first half does not count, however long it waited.
         step(0, 3, 0, 1.0);
         step(1, 3, 50, 1.0);
-        // Ten seconds, of which eight trained; and ten, of which four.
+        // Ten seconds with eight of training, and ten with four.
         step(0, 4, 62, 2.0);
         step(0, 4, 65, 3.0);
         step(0, 5, 70, 3.0);

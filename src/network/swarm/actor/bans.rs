@@ -8,7 +8,7 @@ use crate::network::protection::score::{Ban, Offence, now_s};
 use crate::network::swarm::actor::Actor;
 
 impl Actor {
-    /// A peer has done something that no honest peer does.
+    /// Records an offence of a peer.
     pub(crate) fn penalize(&mut self, peer: &PeerId, offence: Offence) {
         let Some(key) = peer_key(peer).filter(|_| peer != self.swarm.local_peer_id()) else { return };
         tracing::debug!(%peer, ?offence, "an offence");
@@ -16,20 +16,20 @@ impl Actor {
         if let Some(ban) = self.scores.penalize(key, offence, now_s) {
             let Ban { until_s, times, reason, .. } = &ban;
             tracing::warn!(%peer, seconds = until_s.saturating_sub(now_s), times, reason, "a peer is banned");
-            // Ends its connections, and refuses others.
+            // Closes its connections, and refuses new ones.
             self.swarm.behaviour_mut().banned.block_peer(*peer);
             self.tell_bans();
         }
     }
 
-    /// The same of a peer that the application names.
+    /// The same, from the application.
     pub(crate) fn penalize_key(&mut self, peer: PeerKey, offence: Offence) {
         if let Some(peer) = peer_id(peer) {
             self.penalize(&peer, offence);
         }
     }
 
-    /// Those of an earlier start.
+    /// Restores the bans of an earlier start.
     pub(crate) fn restore_bans(&mut self, bans: Vec<Ban>) {
         let now_s = now_s();
         self.scores.restore(bans, now_s);
@@ -40,7 +40,7 @@ impl Actor {
         self.tell_bans();
     }
 
-    /// Ends the bans whose time is over.
+    /// Lifts the bans whose time is over.
     pub(crate) fn end_bans(&mut self) {
         let blocked = self.swarm.behaviour().banned.blocked_peers();
         if blocked.is_empty() {

@@ -1,4 +1,4 @@
-//! Dials peers, and does next what each connection was wanted for.
+//! Dials peers, and continues with the purpose of each connection.
 
 use std::time::Instant;
 
@@ -16,13 +16,13 @@ use crate::network::rpc::RequestError;
 use crate::network::swarm::actor::{Actor, Asked, Joining};
 use crate::network::swarm::events::{NetworkEvent, Slot};
 
-/// What a connection is for.
+/// The purpose of a connection.
 pub(crate) enum Purpose {
     /// A caller waits for [`crate::network::NetworkHandle::dial`].
     Dial { address: Multiaddr, asked: Instant, reply: oneshot::Sender<Result<PeerKey, DialError>> },
     /// A request is sent next.
     Request { id: u64, to: PeerKey, bytes: Vec<u8>, slot: Slot },
-    /// A blob is fetched next, by the task that hears this.
+    /// A blob is fetched next, by the task that receives this.
     Fetch { from: PeerKey, connected: oneshot::Sender<Result<PeerId, FetchError>> },
 }
 
@@ -53,8 +53,8 @@ impl Actor {
         self.connect_or_wait(id, addresses, None);
     }
 
-    /// Beside a connection through a relay: two behind the same router do not reach each other through a hole in it, but
-    /// they do as neighbours.
+    /// Next to a relayed connection: two peers behind the same router cannot reach each other by hole punching, but by
+    /// their local addresses.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     fn try_direct(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
         let relayed = self.swarm.behaviour().routes.relayed_since(&peer).is_some();
@@ -77,7 +77,7 @@ impl Actor {
         self.connect_or_wait(id, addresses, Some(purpose));
     }
 
-    /// Connects to all that may have a blob, and fetches it from those that answer.
+    /// Connects to all possible holders of a blob, and fetches it from those that answer.
     pub(crate) fn fetch(&mut self, id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>, slot: Slot) {
         let mut holders = Vec::new();
         for (from, addresses) in from.into_iter().take(DONORS) {
@@ -98,7 +98,7 @@ impl Actor {
         }
     }
 
-    /// There is a connection: what it was wanted for is done.
+    /// Continues with a purpose, now that there is a connection.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(crate) fn proceed(&mut self, peer: PeerId, purpose: Purpose) {
         match purpose {
@@ -120,7 +120,7 @@ impl Actor {
             Purpose::Fetch { .. } if let Some(since) = self.swarm.behaviour().routes.relayed_since(&peer) => {
                 self.wait_for_direct(peer, since, purpose);
             }
-            // Whoever fetched may have all by now.
+            // The fetch may be complete by now.
             Purpose::Fetch { connected, .. } => drop(connected.send(Ok(peer))),
         }
     }
@@ -130,7 +130,7 @@ impl Actor {
     }
 }
 
-/// Tells all that waited for a connection that there is none.
+/// Reports a failure to all that waited for a connection.
 pub(crate) fn give_up(mut failed: Failed<Purpose>) {
     for purpose in std::mem::take(&mut failed.waiting) {
         match purpose {

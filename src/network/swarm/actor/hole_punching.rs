@@ -1,9 +1,9 @@
-//! Holes: from a relayed connection to a direct one.
+//! Hole punching: from a relayed connection to a direct one.
 //!
-//! As soon as two peers are connected through a relay, libp2p's DCUtR tells each where the other was last seen, and both
-//! dial in the same moment, so that each one's router takes the other's packets for answers. Where routers give every
-//! connection a port of its own, that fails, and the two keep to the relay. Whoever needs a direct connection waits here
-//! for what comes of it.
+//! As soon as two peers are connected through a relay, libp2p's DCUtR tells each the observed address of the other, and
+//! both dial at the same moment, so that each router takes the other's packets for answers. If a router gives every
+//! connection its own port, this fails, and the two keep to the relay. Operations that need a direct connection wait
+//! here for the outcome.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use crate::network::limits::{CONNECT_TIMEOUT, FETCHES_WAITING, PUNCHING_PAUSE, P
 use crate::network::swarm::actor::Actor;
 use crate::network::swarm::actor::dial::Purpose;
 
-/// A fetch from a peer to which all connections go through relays.
+/// A fetch from a peer with only relayed connections.
 struct Waiting {
     until: Instant,
     fetch: Purpose,
 }
 
-/// The fetches that wait for a direct connection, and the peers to which none could be made.
+/// The fetches that wait for a direct connection, and the peers for which it failed.
 #[derive(Default)]
 pub(crate) struct Punching {
     waiting: Vec<(PeerId, Waiting)>,
@@ -30,7 +30,7 @@ pub(crate) struct Punching {
 }
 
 impl Punching {
-    /// Whether a direct connection has been tried in vain a short while ago.
+    /// Whether hole punching failed a short while ago.
     pub(crate) fn has_failed(&self, peer: &PeerId, now: Instant) -> bool {
         self.failed.get(peer).is_some_and(|until| *until > now)
     }
@@ -39,7 +39,7 @@ impl Punching {
         self.failed.retain(|_, until| *until > now);
     }
 
-    /// Those that wait for this peer.
+    /// Removes and returns the waiting fetches that match.
     fn leave(&mut self, which: impl Fn(&PeerId, &Waiting) -> bool) -> Vec<(PeerId, Purpose)> {
         let (left, stay) = std::mem::take(&mut self.waiting).into_iter().partition(|(peer, one)| which(peer, one));
         self.waiting = stay;
@@ -49,7 +49,7 @@ impl Punching {
 }
 
 impl Actor {
-    /// A fetch has to wait for a direct connection, or ends.
+    /// Makes a fetch wait for a direct connection, or fail.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(crate) fn wait_for_direct(&mut self, peer: PeerId, relayed_since: Instant, fetch: Purpose) {
         let now = Instant::now();
@@ -63,7 +63,7 @@ impl Actor {
         self.punching.waiting.push((peer, Waiting { until, fetch }));
     }
 
-    /// A direct connection: what waited for it goes on.
+    /// A direct connection: continues the waiting fetches.
     pub(crate) fn on_direct(&mut self, peer: PeerId) {
         self.punching.failed.remove(&peer);
         for (peer, fetch) in self.punching.leave(|waiting, _| *waiting == peer) {
@@ -71,7 +71,7 @@ impl Actor {
         }
     }
 
-    /// What came of punching, as far as this side hears it: the other one learns of a failure by waiting.
+    /// The outcome of hole punching, if this side learns it. The other side learns of a failure only by its time-out.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(crate) fn on_punched(&mut self, event: &dcutr::Event) {
         let dcutr::Event { remote_peer_id: peer, result } = event;
@@ -88,14 +88,14 @@ impl Actor {
         }
     }
 
-    /// The last connection has ended, and with it all hope of a direct one.
+    /// The last connection has ended, so no direct one will follow.
     pub(crate) fn end_waiting(&mut self, peer: PeerId) {
         for (_, fetch) in self.punching.leave(|waiting, _| *waiting == peer) {
             only_relayed(fetch);
         }
     }
 
-    /// Ends what has waited long enough.
+    /// Fails the fetches that have waited long enough.
     pub(crate) fn give_up_punching(&mut self, now: Instant) {
         self.punching.expire(now);
         for (peer, fetch) in self.punching.leave(|_, waiting| waiting.until <= now) {

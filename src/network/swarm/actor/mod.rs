@@ -1,9 +1,9 @@
-//! The task that owns the swarm. It takes commands and libp2p's events in turn, answers them or remembers who waits for
-//! what, and waits for nothing but the next of them: the application hears of things through bounded queues.
+//! The task that owns the swarm. It handles commands and libp2p's events in turn, answers them or remembers the pending
+//! reply, and never waits for anything else: the application learns of events through bounded queues.
 //!
-//! Each file here is one part of its work, in the order of a peer's life: `swarm_events` is what libp2p's events lead to;
-//! `reachability` and `reservations` are how others find this peer; `dial`, `relay_connect` and `hole_punching` lead from a
-//! wish to a connection; `bans` ends connections to peers that have lost their score.
+//! Each file here is one part of its work, in the order of a peer's life: `swarm_events` handles libp2p's events;
+//! `reachability` and `reservations` make this peer findable; `dial`, `relay_connect` and `hole_punching` lead from a
+//! purpose to a connection; `bans` disconnects peers with too many penalty points.
 
 mod bans;
 mod dial;
@@ -50,7 +50,7 @@ use crate::network::swarm::build::StartError;
 use crate::network::swarm::events::{EventQueues, NetworkEvent, Slot};
 use crate::network::traffic::{Counters, Direction};
 
-/// What the task is told to do: a handle's method runs as a method of the task.
+/// A command to the task: a handle's method runs as a method of the task.
 pub(crate) type Command = Box<dyn FnOnce(&mut Actor) + Send>;
 
 pub(crate) struct Actor {
@@ -63,9 +63,9 @@ pub(crate) struct Actor {
     pub(crate) provided: BTreeSet<ModuleId>,
     pub(crate) provider_records: ProviderRecords,
     pub(crate) connecting: Connecting<Purpose>,
-    /// Connected, and known to speak our version.
+    /// Connected peers with the same protocol version.
     pub(crate) identified: BTreeSet<PeerId>,
-    /// Relays that are connected: for Kademlia as good as peers.
+    /// Connected relays, which are nodes for Kademlia.
     pub(crate) connected_relays: BTreeSet<PeerId>,
     /// Dials whose peer is connected but has not identified itself.
     pub(crate) joining: Vec<Joining>,
@@ -81,20 +81,20 @@ pub(crate) struct Actor {
     pub(crate) scores: PeerScores,
     /// For the application, which shows and stores them.
     pub(crate) bans: watch::Sender<Vec<Ban>>,
-    /// Where others say that they see us.
+    /// Observed addresses of this peer.
     pub(crate) seen: BTreeSet<Multiaddr>,
-    /// Who says so.
+    /// The latest observation of each peer.
     pub(crate) sights: Sights,
-    /// Peers that could not be connected to lately, and why.
+    /// Recent failures to connect, with their reasons.
     pub(crate) failures: VecDeque<(PeerId, String)>,
     /// The addresses that the machine's owner has announced.
     pub(crate) announced: Vec<Multiaddr>,
     pub(crate) fetcher: Arc<Fetcher>,
-    /// Fetches, and the one that accepts streams. Dropped with the actor, which ends them.
+    /// Fetches, and the task that accepts streams. Dropped with the actor, which ends them.
     pub(crate) transfers: JoinSet<()>,
 }
 
-/// A caller of `dial` whose peer is connected but has not said what it speaks.
+/// A caller of `dial` whose peer is connected but has not identified itself.
 pub(crate) struct Joining {
     pub peer: PeerId,
     pub address: Multiaddr,
@@ -103,7 +103,7 @@ pub(crate) struct Joining {
     pub reply: oneshot::Sender<Result<PeerKey, DialError>>,
 }
 
-/// A request of ours that is under way.
+/// An own pending request.
 pub(crate) struct Asked {
     pub id: u64,
     pub to: PeerKey,
@@ -117,7 +117,7 @@ pub(crate) struct Unanswered {
     pub channel: ResponseChannel<Vec<u8>>,
 }
 
-/// A lookup under way.
+/// A pending lookup.
 pub(crate) struct Lookup {
     pub id: u64,
     pub module: ModuleId,
@@ -198,14 +198,14 @@ impl Actor {
         }
     }
 
-    /// The peers that are connected and speak our version.
+    /// The connected peers with the same protocol version.
     pub(crate) fn connections(&self) -> Vec<PeerKey> {
         self.identified.iter().filter_map(peer_key).collect()
     }
 
     pub(crate) fn disconnect(&mut self, peer: PeerKey) {
         if let Some(peer) = peer_id(peer) {
-            // There may be none.
+            // There may be no connection.
             let _ = self.swarm.disconnect_peer_id(peer);
         }
     }
@@ -227,7 +227,7 @@ impl Actor {
         if self.topics.len() >= TOPICS_PER_PEER && !self.topics.contains_key(&topic.hash()) {
             return Err(TopicError::TooMany(module));
         }
-        // The filter knows all our topics, and nothing else can fail.
+        // The filter allows all our topics, and nothing else can fail.
         self.swarm.behaviour_mut().gossip.subscribe(&topic).map_err(|_| TopicError::TooMany(module))?;
         let hash = topic.hash();
         for (peer, topics) in self.swarm.behaviour().gossip.all_peers() {
@@ -283,7 +283,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Announces again what was announced while no peer was connected.
+    /// Repeats announcements made while no peer was connected.
     pub(crate) fn provide_again(&mut self) {
         for module in self.provided.clone() {
             if let Err(error) = self.provide(module) {
@@ -300,7 +300,7 @@ impl Actor {
 
     pub(crate) fn find_providers(&mut self, id: u64, module: ModuleId, slot: Slot) {
         let Some(run) = self.run else {
-            // Without a run nobody provides anything.
+            // Without a run there are no providers.
             drop(slot.send(NetworkEvent::Providers { id, module, providers: Vec::new() }));
             return;
         };

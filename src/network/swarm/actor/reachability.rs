@@ -1,4 +1,4 @@
-//! Where others see this peer, and whether they reach it without a relay.
+//! Observed addresses of this peer, and whether others reach it without a relay.
 
 use std::net::IpAddr;
 
@@ -13,24 +13,24 @@ use crate::network::limits::{MDNS_ADDRESSES, SEEN_ADDRESSES};
 use crate::network::swarm::actor::Actor;
 
 impl Actor {
-    /// Whether others come without a relay, as far as is known.
+    /// Whether others are known to connect without a relay.
     pub(crate) fn is_reachable(&self) -> bool {
         !self.announced.is_empty() || self.swarm.external_addresses().any(is_public)
     }
 
-    /// One more address of ours that others reach.
+    /// An address of ours was confirmed as reachable.
     pub(crate) fn on_confirmed(&mut self, address: &Multiaddr) {
         tracing::info!(%address, "other peers reach this peer at this address");
         self.queues.listening(full(address, *self.swarm.local_peer_id()));
     }
 
-    /// One less.
+    /// An address of ours is no longer reachable.
     pub(crate) fn on_lost(&mut self, address: &Multiaddr) {
         tracing::info!(%address, "other peers no longer reach this peer at this address");
         self.queues.not_listening(full(address, *self.swarm.local_peer_id()));
     }
 
-    /// Somebody says that it sees us there. That costs it nothing, so it is counted.
+    /// A peer claims to observe us at an address. Such claims are free, so they are counted.
     pub(crate) fn on_candidate(&mut self, address: Multiaddr) {
         if self.seen.len() < SEEN_ADDRESSES {
             self.seen.insert(address);
@@ -82,8 +82,8 @@ impl Actor {
         }
     }
 
-    /// How our listening port looks from outside, where we connected from it: what a hole is punched with, and what relays
-    /// are asked to try. identify puts our own port in its place, which is wrong behind a router that changes ports.
+    /// The observed address of our listening port, for connections dialled from it. It is used for hole punching and
+    /// tested by relays. identify reports our own port instead, which is wrong behind a NAT that changes ports.
     pub(crate) fn on_seen(&mut self, peer: &PeerId, connection: ConnectionId, info: &identify::Info) {
         let from_listening_port = self.swarm.behaviour().routes.is_from_listening_port(peer, connection);
         self.note_sight(*peer, &info.observed_addr, from_listening_port);
@@ -93,7 +93,7 @@ impl Actor {
         }
     }
 
-    /// A peer that is a relay, of which we may have known nothing but the name.
+    /// A relay has identified itself; so far, perhaps only its peer id was known.
     pub(crate) fn on_relay(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
         let direct = addresses.into_iter().filter(|address| !is_relayed(address)).collect::<Vec<_>>();
         learn(&mut self.swarm.behaviour_mut().providers, peer, direct.clone());
@@ -103,7 +103,7 @@ impl Actor {
         }
     }
 
-    /// A peer says where it sees us.
+    /// A peer reports the address at which it observes us.
     pub(crate) fn note_sight(&mut self, peer: PeerId, at: &Multiaddr, from_listening_port: bool) {
         let space = self.sights.len() < SIGHTS || self.sights.contains_key(&peer);
         if space && !is_relayed(at) {

@@ -1,8 +1,8 @@
 //! Connects to a relay before a peer is dialled through it.
 //!
-//! Hole punching needs the addresses at which other peers see this one. They are known only once a relay has identified
-//! itself. libp2p sends them to the other side at the moment at which a relayed connection is made, and never again. So an
-//! address through a relay waits until the relay has identified itself; direct addresses of the same peer do not wait.
+//! Hole punching needs the observed addresses of this peer. They are known only once a relay has identified itself.
+//! libp2p sends them to the other side only at the moment at which a relayed connection is made. So an address through
+//! a relay waits until the relay has identified itself; direct addresses of the same peer do not wait.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::network::swarm::actor::Actor;
 use crate::network::swarm::actor::dial::{Purpose, give_up};
 use crate::network::swarm::behaviour::Behaviour;
 
-/// Addresses that wait for a relay, and what a connection is wanted for.
+/// Addresses that wait for a relay, with the purposes of the connection.
 struct PendingRelay {
     relay: PeerId,
     peer: PeerId,
@@ -26,11 +26,11 @@ struct PendingRelay {
     until: Instant,
 }
 
-/// The meetings that are awaited: no more than peers that may be dialled.
+/// Pending connections to relays: at most as many as peers may be dialled.
 #[derive(Default)]
 pub(crate) struct PendingRelays(Vec<PendingRelay>);
 
-/// The relay of a circuit's address, and where it is.
+/// The relay in a circuit's address, with its own address.
 fn relay_of(circuit: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
     let outer: Multiaddr = circuit.iter().take_while(|part| !matches!(part, Protocol::P2pCircuit)).collect();
     match outer.iter().last() {
@@ -39,7 +39,7 @@ fn relay_of(circuit: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
     }
 }
 
-/// From the port at which we listen, as libp2p does unless it is told otherwise, so that the relay sees that one.
+/// Dials from the listening port, libp2p's default, so that the relay observes that port.
 fn dial(swarm: &mut Swarm<Behaviour>, relay: PeerId, addresses: Vec<Multiaddr>) {
     let options = DialOpts::peer_id(relay).condition(PeerCondition::DisconnectedAndNotDialing).addresses(addresses);
     if let Err(error) = swarm.dial(options.build()) {
@@ -48,8 +48,8 @@ fn dial(swarm: &mut Swarm<Behaviour>, relay: PeerId, addresses: Vec<Multiaddr>) 
 }
 
 impl Actor {
-    /// Of these addresses of a peer, those that can be dialled now. The others wait for their relays, with what the
-    /// connection is wanted for if nothing else leads to it.
+    /// Returns the addresses of a peer that can be dialled now. The others wait for their relays, with the purposes if
+    /// no other address leads to the peer.
     #[expect(clippy::disallowed_methods, reason = "an edge: when a relay is dialled")]
     pub(crate) fn connect_relay_first(
         &mut self,
@@ -77,12 +77,12 @@ impl Actor {
         rest
     }
 
-    /// This relay has identified itself, or failed: the addresses that waited for it are dialled.
+    /// A relay has identified itself or failed: dials the addresses that waited for it.
     pub(crate) fn on_relay_ready(&mut self, relay: &PeerId) {
         self.proceed_with(|pending| pending.relay == *relay);
     }
 
-    /// A relay that does not introduce itself is not waited for any longer.
+    /// Stops waiting for relays that do not identify themselves.
     pub(crate) fn give_up_relays(&mut self, now: Instant) {
         self.proceed_with(|pending| pending.until <= now);
     }
@@ -111,7 +111,7 @@ impl Actor {
         }
     }
 
-    /// No connection so far. Purposes that waited for it wait for a relay, if one is still being connected.
+    /// A connection failed. Its purposes wait for a relay, if one is still being connected.
     pub(crate) fn on_failed(&mut self, peer: PeerId, mut failed: Failed<Purpose>) {
         let error = failed.unreachable();
         tracing::debug!(%peer, %error, "no connection");

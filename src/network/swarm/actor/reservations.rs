@@ -1,4 +1,4 @@
-//! Reservations on relays, requested and lost; and the addresses at which this peer can be found.
+//! Reservations on relays, and the addresses at which this peer can be found.
 
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use crate::network::limits::FAILURES;
 use crate::network::swarm::actor::Actor;
 
 impl Actor {
-    /// The relays of the profile are neighbours for Kademlia, whether this peer needs a reservation on them or not.
+    /// The relays of the profile are nodes for Kademlia, whether this peer needs a reservation on them or not.
     pub(crate) fn register_relays(&mut self) {
         let behaviour = self.swarm.behaviour_mut();
         for (relay, addresses) in self.relays.relays() {
@@ -21,7 +21,7 @@ impl Actor {
         }
     }
 
-    /// What there is to do from time to time.
+    /// Periodic work.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
     pub(crate) fn look_after(&mut self) {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What libp2p's events lead to. The other half of the actor.
+//! Handles libp2p's events. The other half of the actor.
 
 use std::time::Instant;
 
@@ -53,8 +53,8 @@ impl Actor {
         any_v6 && self.swarm.listeners().next().is_some()
     }
 
-    /// Where any port will do, the one of a listener that is there already: whoever opens ports in a router or firewall
-    /// has one to open, for both families.
+    /// For "any port", reuses the port of an existing listener, so that a user has to open one port in a router or
+    /// firewall for both address families.
     async fn open(&mut self, address: &Multiaddr) -> Result<(), StartError> {
         let listeners: Vec<Multiaddr> = self.swarm.listeners().cloned().collect();
         let same_port = with_ports_of(&listeners, std::slice::from_ref(address));
@@ -91,7 +91,7 @@ impl Actor {
             .map_err(|reason| StartError::NotListening { address: address.clone(), reason })
     }
 
-    /// Waits a while for a reservation on a relay, if one is needed, so that other peers hear of it from the start.
+    /// Waits a while for a reservation on a relay, if one is needed, so that other peers know of it from the start.
     #[expect(clippy::disallowed_methods, reason = "an edge: when a relay is asked")]
     pub(crate) async fn wait_for_reservation(&mut self) {
         self.register_relays();
@@ -102,7 +102,7 @@ impl Actor {
                 self.on_swarm_event(event);
             }
         };
-        // Without a reservation it is requested again while the peer runs.
+        // Without a reservation, it is requested again while the peer runs.
         let _ = tokio::time::timeout(LISTEN_TIMEOUT, settled).await;
     }
 
@@ -176,7 +176,7 @@ impl Actor {
                     (None, _) => MessageAcceptance::Ignore,
                     _ => MessageAcceptance::Reject,
                 };
-                // At once, and by looks alone: what it means is judged by each receiver, and the mesh must not wait.
+                // Validated at once and by form only: each receiver checks the contents, and the mesh must not wait.
                 let gossip = &mut self.swarm.behaviour_mut().gossip;
                 gossip.report_message_validation_result(&message_id, &propagation_source, acceptance);
                 if pace != Pace::Fine {
@@ -226,7 +226,7 @@ impl Actor {
         }
     }
 
-    /// Dropping the channel hangs up, which tells the asker at once.
+    /// Dropping the channel closes the stream, which tells the requester at once.
     fn on_request(&mut self, peer: PeerId, bytes: Vec<u8>, unanswered: Unanswered) {
         self.counters.control_received.add(bytes.len());
         let Some(from) = peer_key(&peer) else { return };
@@ -288,7 +288,7 @@ impl Actor {
                     self.on_stranger(peer_id, &info.agent_version);
                     return;
                 }
-                // Loopback means something only to a peer on this machine, which sees us there too.
+                // Loopback is meaningful only for a peer on this machine, which observes us there too.
                 self.on_seen(&peer_id, connection_id, &info);
                 let relay = is_relay(&info);
                 let mut addresses = info.listen_addrs;
@@ -309,7 +309,7 @@ impl Actor {
         }
     }
 
-    /// A relay is a neighbour for Kademlia, but no company.
+    /// A relay is a node for Kademlia, but not a peer of the run.
     fn on_identified(&mut self, peer: PeerId, relay: bool) {
         let Some(key) = peer_key(&peer) else { return };
         let first = match relay {
@@ -327,7 +327,7 @@ impl Actor {
         }
         let joined = self.leave_joining(|joining| joining.peer == peer);
         if !joined.is_empty() {
-            // Fails only if nobody is known, and then there is nobody to ask.
+            // Fails only if no peer is known, and then there is none to ask.
             let _ = self.swarm.behaviour_mut().providers.bootstrap();
         }
         for Joining { reply, .. } in joined {
@@ -335,7 +335,7 @@ impl Actor {
         }
     }
 
-    /// A peer that does not speak our version only takes up a connection.
+    /// A peer with another protocol version only takes up a connection.
     fn on_stranger(&mut self, peer: PeerId, agent: &str) {
         let found: String = agent.chars().take(80).collect();
         tracing::debug!(%peer, agent = found, "a peer has another protocol version");
@@ -359,7 +359,7 @@ impl Actor {
         }
     }
 
-    /// libp2p reports a failed ping and leaves the rest to us: a dead connection would be kept until it is written to.
+    /// libp2p reports a failed ping but does not close the connection, so a dead one would stay until it is written to.
     fn on_ping(&mut self, event: &ping::Event) {
         match &event.result {
             Err(ping::Failure::Unsupported) | Ok(_) => {}

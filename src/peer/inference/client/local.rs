@@ -1,4 +1,4 @@
-//! A collected run, which plays all of its paths on this machine.
+//! Inference with a collected run on this machine.
 
 use crate::config::{DeviceChoice, RunConfig};
 use crate::model::PathModel;

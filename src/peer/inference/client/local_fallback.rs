@@ -1,5 +1,5 @@
-//! A path that no peer can play, since nobody has all of its modules: they come here one by one, each from somebody who has
-//! it, and the path is result on this machine.
+//! Local fallback: runs a path for which no peer has all modules. The modules are fetched one by one from their
+//! holders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,37 +17,37 @@ use crate::peer::trainer::path_state::PathState;
 use crate::protocol::wire::message::Head;
 use crate::query::{Query, QueryResult};
 
-/// Looks at where a module stands: it may move on while its state is fetched.
+/// Attempts for a module, whose head may move while its state is fetched.
 const LOOKS: usize = 3;
 
-/// What was learnt is kept as long as it is no more than this.
+/// Limit of cached blobs of paths.
 const KEPT_BYTES: u64 = 1 << 31;
 
-/// Plays one path after the other.
+/// Runs one path after the other.
 pub(super) struct LocalFallback {
     manifest: Arc<Manifest>,
     grid: Grid,
     engine: Engine,
     blobs: MemoryBlobs,
-    /// Paths that have been result here.
+    /// Paths that have run here.
     knows: BTreeSet<PathId>,
-    /// What is here now, the last one last.
+    /// Paths whose blobs are here, the latest last.
     loaded: Vec<(PathId, PathParts)>,
 }
 
 impl LocalFallback {
-    /// One that knows no path yet; what it fetches comes to `blobs`.
+    /// Without any path; fetched blobs go to `blobs`.
     pub fn new(manifest: Arc<Manifest>, device: DeviceChoice, blobs: MemoryBlobs) -> anyhow::Result<Self> {
         let (grid, engine) = (manifest.config.grid()?, Engine::new(manifest.clone(), device, Box::new(blobs.clone())));
         Ok(Self { manifest, grid, engine, blobs, knows: BTreeSet::new(), loaded: Vec::new() })
     }
 
-    /// Whether a path has been result here.
+    /// Whether a path has run here.
     pub fn knows(&self, path: PathId) -> bool {
         self.knows.contains(&path)
     }
 
-    /// Fetches what a path is made of, as far as it is not here; why not, if somebody's part is not to be had.
+    /// Fetches the missing blobs of a path, or returns why one cannot be fetched.
     pub async fn learn(&mut self, from: &mut SwarmClient, path: PathId) -> Result<Result<(), String>, Stopped> {
         if self.loaded.iter().any(|(known, _)| *known == path) {
             return Ok(Ok(()));
@@ -60,7 +60,7 @@ impl LocalFallback {
         Ok(learnt)
     }
 
-    /// What was learnt of a path is of no use.
+    /// The blobs of a path are unusable.
     pub fn forget(&mut self, path: PathId) {
         self.loaded.retain(|(known, _)| *known != path);
         self.knows.remove(&path);
@@ -80,7 +80,7 @@ impl LocalFallback {
                 Err(reason) => return Ok(Err(format!("module {module}: {reason}"))),
             }
         }
-        // Only in the end does a path count as what it was best with.
+        // Only at the end does a path have best parameters of its own.
         let config = &self.manifest.config;
         let apart = config.outer.keep_unsent || (over && config.training.early_stopping);
         if !apart {
@@ -89,7 +89,7 @@ impl LocalFallback {
         Ok(self.trainer(from, path).await?.map(|trainer| PathParts { states, trainer }))
     }
 
-    /// The newest state that a holder sends and that is what it should be.
+    /// The newest valid state that a holder sends.
     async fn newest(&self, from: &mut SwarmClient, module: ModuleId) -> Result<Result<Head, String>, Stopped> {
         let mut last = None;
         for _ in 0..LOOKS {
@@ -107,7 +107,7 @@ impl LocalFallback {
         Ok(Err(last.map_or_else(|| nobody.to_owned(), |why| format!("{nobody} ({why})"))))
     }
 
-    /// Lets a state go that is not what its owner has signed, or that no network can be made of.
+    /// Refuses a state that its owner has not signed, or that has values that are not finite.
     fn looked_at(&self, module: ModuleId, head: Head, bytes: Vec<u8>) -> Result<(), String> {
         let count = self.manifest.level_counts()[usize::from(module.level)];
         let state = ModuleState::decode(&bytes, module, count).map_err(|error| error.to_string())?;
@@ -124,7 +124,7 @@ impl LocalFallback {
         Ok(())
     }
 
-    /// The trainer of a path that counts as something of its own; none if it counts as what its modules have come to.
+    /// The trainer state of a path with own parameters; `None` if it has none.
     async fn trainer(&self, from: &mut SwarmClient, path: PathId) -> Result<Result<Option<BlobRef>, String>, Stopped> {
         let (counts, keeps_unsent) = (self.manifest.level_counts(), self.manifest.config.outer.keep_unsent);
         let accept = |trainer: BlobRef, bytes: Vec<u8>| {
@@ -145,7 +145,7 @@ impl LocalFallback {
         Ok(Err(format!("no reachable peer has the own state of path {path}")))
     }
 
-    /// The oldest goes while there is too much; the last one stays. Blobs that belong to none go always.
+    /// Drops the oldest path while the limit is exceeded, except the latest, and all unreferenced blobs.
     fn make_room(&mut self) {
         let blobs = |parts: &PathParts| -> Vec<BlobRef> {
             parts.states.iter().map(|(_, state)| *state).chain(parts.trainer).collect()
@@ -159,7 +159,7 @@ impl LocalFallback {
         self.blobs.keep(&all(&self.loaded).into_keys().collect::<Vec<_>>());
     }
 
-    /// Plays a question to a path that has been [learnt](Self::learn).
+    /// Runs a query on a [fetched](Self::learn) path.
     pub fn play(&mut self, path: PathId, question: &Query) -> anyhow::Result<QueryResult> {
         let parts = self.loaded.iter().find(|(known, _)| *known == path);
         let (_, parts) = parts.ok_or_else(|| anyhow::anyhow!("the placement of path {path} is not known"))?;

@@ -1,4 +1,4 @@
-//! What is asked in as many questions as it takes, one after the other, of whoever can play one part.
+//! Divides work into queries, one after the other, to peers that can run one model.
 
 use crate::names::PathId;
 use crate::peer::inference::client::Draw;
@@ -6,20 +6,20 @@ use crate::query::{MAX_MADE_TOKENS, MAX_SPANS};
 use crate::query::{Prompt, QueriedModel, Query, QueryLimits, QueryResult, TokenSpan};
 use crate::training::seen_from;
 
-/// Something to be found out by questions.
+/// Work that takes a sequence of queries.
 pub(super) trait QuerySequence {
-    /// Who has to be asked.
+    /// The model to query.
     fn player(&self) -> QueriedModel;
 
-    /// The next question, of `bounds` and, where peers are slow, of a part of what they allow: halved so often. Nothing if
-    /// all is known.
+    /// The next query within `bounds`, and halved as often as `halved` says if peers are slow. `None` if the work is
+    /// done.
     fn next(&self, bounds: &QueryLimits, halved: u32) -> Option<Query>;
 
-    /// What came of it; the answer has been checked.
+    /// Takes a checked result.
     fn take(&mut self, answer: QueryResult);
 }
 
-/// As many of the first of these as may be asked at once, one at the least.
+/// As many of the first items as fit one query, at least one.
 fn some<'a, T>(of: &'a [T], tokens: impl Fn(&T) -> usize, bounds: &QueryLimits, halved: u32) -> &'a [T] {
     let most = bounds.most_tokens() >> halved;
     let mut sum = 0;
@@ -53,7 +53,7 @@ impl QuerySequence for Routing<'_> {
     }
 }
 
-/// What pieces cost.
+/// The nats of pieces.
 pub(super) struct Scoring<'a> {
     pub player: QueriedModel,
     pub pieces: &'a [TokenSpan],
@@ -77,12 +77,12 @@ impl QuerySequence for Scoring<'_> {
     }
 }
 
-/// How a text goes on.
+/// The continuation of a text.
 pub(super) struct Continuing {
     pub path: PathId,
-    /// The text, and what was made of it so far.
+    /// The text so far.
     pub text: Vec<u32>,
-    /// Tokens to make still.
+    /// Tokens still to generate.
     pub left: usize,
     pub draw: Draw,
     pub stop: u32,
@@ -124,7 +124,7 @@ mod tests {
 
     const BOUNDS: QueryLimits = QueryLimits { paths: 4, vocabulary: 300, context: 64, prefix_tokens: 8 };
 
-    /// Asks until all is known; the sizes of the questions.
+    /// Queries until the work is done. Returns the sizes of the queries.
     fn ask(
         sequence: &mut dyn QuerySequence,
         halved: u32,

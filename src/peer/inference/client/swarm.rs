@@ -1,8 +1,8 @@
-//! A swarm that runs, asked for what its peers hold: each question goes to somebody who can play the part, and to the next
-//! if that one refuses, is silent or has gone. If nobody can play a path, its modules come here, and the
-//! [`fallback`](crate::peer::inference::client::local_fallback) does.
+//! Inference by a running swarm: each query goes to a peer that can run the model, and to the next one if that peer
+//! refuses, is silent or has gone. If no peer can run a path, its modules are fetched and the [local
+//! fallback](crate::peer::inference::client::local_fallback) runs it.
 //!
-//! Else only the manifest and the tokenizer of the run come here: routes are asked for like everything else.
+//! Otherwise, only the manifest and the tokenizer of the run are fetched; even routes are queried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,22 +26,21 @@ use crate::query::MAX_SPANS;
 use crate::query::{QueriedModel, Query, QueryLimits, TokenSpan};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 
-/// Looking for somebody who answers ends after so long, but not before a second look.
+/// Time after which the search for a peer ends, but not before a second round.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between two of them.
+/// Time between two rounds.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// Questions are halved so often at the most.
+/// Limit of halvings of queries.
 const MOST_HALVED: u32 = 7;
 
-/// After so many looks in which nobody answered for a path, it is result here.
+/// Rounds without an answer for a path after which it runs locally.
 const LOOKS: u32 = 2;
 
-/// How a peer's refusal begins that has too many questions.
+/// Prefix of a refusal by a peer with too many queries.
 const BUSY: &str = "busy";
 
-/// Why a swarm did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     #[error(transparent)]
@@ -64,10 +63,10 @@ fn name(player: QueriedModel) -> String {
     }
 }
 
-/// Says how it is going, where that takes longer than usual.
+/// Reports progress if it takes longer than usual.
 pub type Teller = Box<dyn FnMut(&str) + Send>;
 
-/// A run whose peers are asked.
+/// The peers of a running swarm.
 pub struct Swarm {
     runtime: Runtime,
     manifest: Arc<Manifest>,
@@ -75,34 +74,34 @@ pub struct Swarm {
     visitor: Visitor,
 }
 
-/// Who goes from peer to peer.
+/// The client and its search.
 struct Visitor {
     client: SwarmClient,
     bounds: QueryLimits,
     answered: BTreeSet<PeerKey>,
-    /// How often questions to a part are halved, since somebody took too long.
+    /// Halvings of queries to a model, after a peer took too long.
     halved: BTreeMap<QueriedModel, u32>,
     fallback: LocalFallback,
-    /// Paths of which it was said that they are result here.
+    /// Paths already reported as running locally.
     told_of: BTreeSet<PathId>,
     told: Teller,
 }
 
-/// How an sequence goes.
+/// The state of a sequence of queries that has failed so far.
 #[derive(Default)]
 struct Trouble {
-    /// They did not answer in this round.
+    /// Peers that did not answer in this round.
     passed_over: BTreeSet<PeerKey>,
     rounds: u32,
-    /// Somebody who lives was busy or slow in this round.
+    /// Whether a living peer was busy or slow in this round.
     waits: bool,
-    /// Since when.
+    /// Start of the search.
     began: Option<Instant>,
     reason: Option<String>,
 }
 
 impl Swarm {
-    /// Visits the swarm at an address. What nobody there can play is result here, on a device of this machine.
+    /// Joins the swarm at an address as a client. Paths that no peer can run will run on a device of this machine.
     pub fn visit<'a>(at: impl Into<Entrance<'a>>, device: DeviceChoice, told: Teller) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let mut client = runtime.block_on(SwarmClient::connect(at.into())).map_err(AskError::from)?;
@@ -121,7 +120,7 @@ impl Swarm {
         Ok(Self { runtime, manifest, tokenizer, visitor })
     }
 
-    /// As if somebody had told of another peer.
+    /// As if another peer had been reported.
     #[cfg(test)]
     pub fn hears_of(&mut self, peer: PeerKey, address: crate::network::Multiaddr) {
         self.visitor.client.connection.learn(peer, vec![address]);
@@ -133,7 +132,7 @@ impl Swarm {
 }
 
 impl Visitor {
-    /// Asks until all sequences are done: of each the next question at the same time, and of each peer one.
+    /// Runs all sequences of queries in parallel: the next query of each, with one for each peer.
     async fn carry_out(&mut self, sequences: &mut [&mut dyn QuerySequence]) -> anyhow::Result<()> {
         let mut troubles: Vec<Trouble> = sequences.iter().map(|_| Trouble::default()).collect();
         self.search(sequences).await?;
@@ -163,7 +162,7 @@ impl Visitor {
                 }
             }
             if result {
-                // Nobody else's patience was tried meanwhile.
+                // The others did not have their time meanwhile.
                 let spent = before.elapsed();
                 troubles.iter_mut().filter_map(|trouble| trouble.began.as_mut()).for_each(|began| *began += spent);
             }
@@ -218,8 +217,8 @@ impl Visitor {
         }
     }
 
-    /// Carries an sequence out without anybody, if it is one of a path that nobody plays and all parts of which can be had;
-    /// whether it has been. `refused` says of which paths it is known in this round that they cannot be had.
+    /// Runs a sequence locally, if no peer can run its path and all parts can be fetched. Returns whether it has.
+    /// `refused` has the paths known in this round to be incomplete.
     async fn answer_locally(
         &mut self,
         sequence: &mut dyn QuerySequence,
@@ -273,7 +272,7 @@ impl Visitor {
         }
         trouble.passed_over.clear();
         trouble.waits = false;
-        // What was said is of this round: the next may find nobody at all.
+        // The reason is of this round: the next may find no peer at all.
         trouble.reason = None;
         self.client.connection.forget_silent();
         self.client.directory.begin_again();
@@ -292,7 +291,7 @@ impl Visitor {
         Ok(self.client.search_paths(&paths).await?)
     }
 
-    /// Who can be asked; those that did not answer last time come last.
+    /// Peers for a model; those that did not answer last time come last.
     fn peers_for_path(&self, player: QueriedModel) -> Vec<PeerKey> {
         let mut players: Vec<PeerKey> = match player {
             QueriedModel::Ancestor => self.client.directory.answering().collect(),

@@ -1,4 +1,4 @@
-//! A peer that runs is asked, and says what a collected folder says; what it does not answer, it refuses in words.
+//! Tests of a running peer's answers: they equal those of a collected folder, and refusals give a reason.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn assert_same(swarm: &[PathScore], local: &[PathScore]) {
     }
 }
 
-/// All that can be asked, of the swarm and of the folder.
+/// All kinds of queries, to the swarm and to the folder.
 fn ask_both(swarm: &mut dyn InferenceClient, local: &mut dyn InferenceClient, corpus: CorpusSource) {
     let corpus = read_corpus(&corpus, local.config().reading()).unwrap();
     for every in [None, Some(5)] {
@@ -152,7 +152,7 @@ fn holder(tiny: &Tiny, name: &str, path: u32, modules: &[(&str, u64)]) -> std::p
     folder
 }
 
-/// What the ancestor makes of a piece where it stands for path 1.
+/// The nats of a piece by the ancestor in the place of path 1.
 fn nats_of_path_1(tiny: &Tiny, piece: &TokenSpan) -> f64 {
     let config = &tiny.decoded.config;
     let mut model =
@@ -171,7 +171,7 @@ fn nats_of_path_1(tiny: &Tiny, piece: &TokenSpan) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_that_nobody_has_all_modules_of_is_played_where_it_is_asked_for() {
     let (tiny, scheduler) = (Tiny::create(false), Arc::new(DeviceScheduler::default()));
-    // Nobody trains meanwhile.
+    // No path trains meanwhile.
     let (held, (let_go, wait), (taken, is_taken)) =
         (scheduler.clone(), std::sync::mpsc::sync_channel::<()>(1), std::sync::mpsc::sync_channel(1));
     let trainer = std::thread::spawn(move || {
@@ -220,7 +220,7 @@ async fn a_text_whose_player_goes_is_gone_on_with_by_another() {
     collect_from_swarm(std::slice::from_ref(&address), &target, &mut |_| {}).await.unwrap();
     peer.stop().await.unwrap();
     drop(network);
-    // The same run twice, of which neither knows the other.
+    // The same run twice, with two swarms that do not know each other.
     let copy = tiny.home.path().join("copy");
     copy_folder(&folder, &copy);
     let scheduler = Arc::default();

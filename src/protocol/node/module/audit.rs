@@ -158,7 +158,7 @@ impl Node {
         for blob in self.reputation.audits_mut().expire(self.now) {
             self.release(blob);
         }
-        let mut said = self.reputation.audits_mut().to_tell(self.now);
+        let mut said = self.reputation.audits_mut().take_due(self.now);
         said.retain(|(module, _)| self.modules.contains_key(module));
         for (module, what) in said {
             let fraud_proof = FraudProof { sequence: self.out.next_sequence(), what };

@@ -20,7 +20,7 @@ use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
 use crate::names::PathId;
 
-/// Rows of a table of heads or directions that people see; programs get all.
+/// Rows of a table that people see; programs get all.
 const ROWS: usize = 12;
 
 /// `pathswarm inspect directional`
@@ -28,20 +28,20 @@ const ROWS: usize = 12;
 pub struct Directional {
     #[command(flatten)]
     looked: Looked,
-    /// Something to put in the place of what routers and heads say, such as `layer=1:off`, `head=0:0.25` or
-    /// `layer=0,head=2:silent`; may be given several times.
+    /// Replace the outputs of routers and heads, such as `layer=1:off`, `head=0:0.25` or `layer=0,head=2:silent`; may
+    /// be given several times.
     #[arg(long, value_name = "CHANGE")]
     intervene: Vec<String>,
-    /// A text whose next token is taken apart.
+    /// A text whose next token's logit is decomposed.
     #[arg(long, value_name = "TEXT", requires = "target")]
     prompt: Option<String>,
     /// That token: the first of this text.
     #[arg(long, value_name = "TEXT", requires = "prompt")]
     target: Option<String>,
-    /// Another run of the same tokenizer, collected or of peers that have stopped, to compare the same path of.
+    /// Another run with the same tokenizer, collected or of stopped peers, to compare its path.
     #[arg(long, value_name = "RUN")]
     against: Option<PathBuf>,
-    /// A folder for images.
+    /// A folder for plots.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -53,8 +53,6 @@ struct Looking<'a> {
 }
 
 impl Directional {
-    /// # Errors
-    /// If the network is a plain one, something named is not there, or the text is too short.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
         let (subject, config) = self.looked.subject(&machine)?;
@@ -97,7 +95,7 @@ impl Directional {
     }
 }
 
-/// The tokens of a prompt, and the one whose logit is taken apart.
+/// The tokens of a prompt, and the token whose logit is decomposed.
 fn prompted(subject: &Subject, prompt: &str, target: &str) -> anyhow::Result<(Vec<u32>, u32)> {
     let (prompt, target) = (subject.tokenizer.encode(prompt)?, subject.tokenizer.encode(target)?);
     let target = target.first().copied().ok_or("--target is empty").or_mistake("give a token's text")?;

@@ -18,9 +18,9 @@ use crate::model::{PathModel, initial_levels};
 use crate::names::PathId;
 use crate::seed::Seed;
 
-/// Ways and tokens that people see; programs get all.
+/// Routes and tokens that people see; programs get all.
 const ROWS: usize = 12;
-/// Tokens of a text that are drawn.
+/// Plotted tokens of a text.
 const DRAWN: usize = 80;
 
 /// `pathswarm inspect dna`
@@ -28,14 +28,14 @@ const DRAWN: usize = 80;
 pub struct Dna {
     #[command(flatten)]
     looked: Looked,
-    /// Another run of the same tokenizer, collected or of peers that have stopped, to compare the same path of.
+    /// Another run with the same tokenizer, collected or of stopped peers, to compare its path.
     #[arg(long, value_name = "RUN")]
     against: Option<PathBuf>,
-    /// A folder for images.
+    /// A folder for plots.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Show who goes along this way: a word for each step, modules as the tables name them (T0+M4), skip for none, * for
-    /// whatever.
+    /// Show the tokens that take this route: a word for each step, modules as in the tables (T0+M4), skip for none, *
+    /// for any.
     #[arg(long, value_name = "WAY")]
     follow: Option<String>,
     #[command(flatten)]
@@ -43,8 +43,6 @@ pub struct Dna {
 }
 
 impl Dna {
-    /// # Errors
-    /// If tokens have no choice in this network, or the text is too short.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
         let (subject, config) = self.looked.subject(&machine)?;
@@ -72,7 +70,7 @@ impl Dna {
     }
 }
 
-/// A network of the same sizes that has learnt nothing.
+/// An untrained network of the same sizes.
 fn untrained(subject: &Subject) -> anyhow::Result<PathModel> {
     let levels = subject.levels();
     let model = subject.config();
@@ -142,7 +140,7 @@ impl DnaView<'_> {
         if names.is_empty() { "skip".to_owned() } else { names.join("+") }
     }
 
-    /// A token, or a patch's class.
+    /// A token as text, or a patch's class.
     fn named(&self, token: u32) -> String {
         if self.subject.config().reads_images() {
             return class_name(self.passages, token);
@@ -150,7 +148,7 @@ impl DnaView<'_> {
         format!("{:?}", self.subject.tokenizer.decode(&[token]))
     }
 
-    /// What a sequence begins with, or an image's class.
+    /// The beginning of a sequence, or an image's class.
     fn beginning(&self, sequence: usize) -> String {
         let tokens = &self.passages.sequences[sequence];
         match tokens.last() {

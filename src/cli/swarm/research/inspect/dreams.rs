@@ -1,4 +1,4 @@
-//! `pathswarm inspect dna --dream`: images that take the routes of a given one.
+//! `pathswarm inspect dna --dream`: images whose patches take the routes of a given one.
 
 use clap::Args;
 
@@ -10,29 +10,29 @@ use crate::inspect::dna::{Dreamt, Wish, dream};
 use crate::inspect::plots::sheet::{Tile, sheet};
 use crate::seed::Seed;
 
-/// What is dreamt.
+/// Flags of dreams.
 #[derive(Args)]
 pub(super) struct Dreams {
-    /// Dream an image whose patches take the routes of this one; its number among those that are read, from 0. With --out it is
-    /// drawn as dreams.png, behind the one that it is dreamt of.
+    /// Dream an image whose patches take the routes of this one; its number among the images read, from 0. With --out,
+    /// it is drawn as dreams.png after the original.
     #[arg(long, value_name = "IMAGE")]
     dream: Option<usize>,
-    /// The last step whose choices count, from 0; without it, the network's last.
+    /// The last step whose choices count, from 0; by default the network's last.
     #[arg(long, value_name = "STEP", requires = "dream")]
     dream_step: Option<usize>,
-    /// Only that step's choices count.
+    /// Count only the choices of that step.
     #[arg(long, requires = "dream")]
     dream_alone: bool,
-    /// Only these patches' choices count, and only they are dreamt; as one reads, from 0.
+    /// Count only the choices of these patches, and dream only them; row by row, from 0.
     #[arg(long, value_name = "PATCH", value_delimiter = ',', requires = "dream")]
     dream_patches: Vec<usize>,
-    /// Around them lies the image, and not grey.
+    /// Surround them with the image instead of grey.
     #[arg(long, requires = "dream_patches")]
     dream_context: bool,
-    /// How often the dream is changed.
+    /// Number of gradient steps.
     #[arg(long, value_name = "COUNT", default_value_t = 256, requires = "dream", value_parser = clap::value_parser!(u32).range(1..))]
     dream_rounds: u32,
-    /// Root of the dream's chance.
+    /// Seed of the dream.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, requires = "dream")]
     dream_seed: u64,
 }

@@ -1,4 +1,4 @@
-//! `pathswarm inspect dna --follow WAY`: who goes along it.
+//! `pathswarm inspect dna --follow ROUTE`: the tokens that take a route.
 
 use serde_json::json;
 
@@ -8,14 +8,14 @@ use crate::cli::swarm::research::inspect::shown::DnaView;
 use crate::inspect::dna::{RoutePattern, TokenRoute, TokenRoutes};
 use crate::inspect::plots::sheet::{Tile, sheet};
 
-/// Followers that people see, and patches in a row of their image.
+/// Tokens that people see, and patches in a row of their image.
 const ROWS: usize = 24;
 const ACROSS: usize = 24;
-/// Tokens shown before and behind a follower.
+/// Tokens shown before and after.
 const AROUND: usize = 6;
 
 impl DnaView<'_> {
-    /// Those of the passages' tokens or patches that go along a way.
+    /// The tokens or patches of the passages that take a route.
     pub(super) fn follow(&self, route: &str, token_routes: &TokenRoutes) -> anyhow::Result<()> {
         let pattern = RoutePattern::parse(route, self.dna).map_err(explain)?;
         let found = pattern.followers(token_routes, self.dna);

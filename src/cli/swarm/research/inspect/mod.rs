@@ -1,4 +1,4 @@
-//! `pathswarm inspect`: what a path does inside while it reads.
+//! `pathswarm inspect`: analyses of a path while it reads.
 
 mod directional;
 mod dna;
@@ -31,17 +31,14 @@ pub struct Inspect {
 
 #[derive(Subcommand)]
 enum Tool {
-    /// Directional routing: what becomes of a text if it is switched off or changed, what each part says for a token, where
-    /// and for which domains weights differ, and what directions mean.
+    /// Directional routing: the effect of switching it off or changing it, the contribution of each part to a token's
+    /// logit, weights by position and domain, and the meaning of directions.
     Directional(directional::Directional),
-    /// Tokens that choose their route: where they go step by step, which routes are common, how much is computed for whom, and
-    /// images of it.
+    /// Tokens that choose their modules: the choices of each step, common routes, the compute per token, and plots.
     Dna(dna::Dna),
 }
 
 impl Inspect {
-    /// # Errors
-    /// If the run is not a whole one, the text cannot be read, or there is nothing of the kind in the network.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         match self.tool {
             Tool::Directional(directional) => directional.run(globals),
@@ -50,19 +47,19 @@ impl Inspect {
     }
 }
 
-/// Which network is looked at, and what it reads.
+/// The inspected network, and its input.
 #[derive(Args)]
 struct Looked {
-    /// A collected run, the folder of a peer that has stopped, or one that holds such folders.
+    /// A collected run, the folder of a stopped peer, or one with such folders.
     run: PathBuf,
-    /// Which path; its number, as `evaluate` shows it.
+    /// The path's number, as `evaluate` shows it.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     path: u32,
     /// The dense ancestor instead.
     #[arg(long, conflicts_with = "path")]
     ancestor: bool,
-    /// Text to read: files, folders, JSON lines, Parquet; domains are told apart where it has a `domain` field. Or images
-    /// that were prepared; their classes are their domains.
+    /// Text to read: files, folders, JSON lines, Parquet; a `domain` field names domains. Or prepared images, whose
+    /// classes are their domains.
     #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
     text: Vec<PathBuf>,
     /// Sequences read of each domain, the longest first.
@@ -85,7 +82,7 @@ impl Looked {
     }
 }
 
-/// A path, or its ancestor, and the run that it is of.
+/// A path, or its ancestor, with its run.
 fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
     set_threads(machine.threads);
     let Checkpoint { config, tokenizer, levels } = checkpoint::open(run, path)?;
@@ -96,7 +93,7 @@ fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Re
     Ok((Subject { model, tokenizer }, config))
 }
 
-/// What the user can mend, with what to do about it.
+/// Hints for errors that the user can correct.
 fn explain(error: InspectError) -> anyhow::Error {
     let hint = match error {
         InspectError::Plain => "inspect a run with [model.directional], such as configs/directional-2x2.toml",

@@ -1,5 +1,5 @@
-//! What `inspect dna` shows where images are read: which route each patch takes, who takes the common routes, and for which
-//! images much is computed.
+//! The plots of `inspect dna` for images: the route of each patch, the patches of common routes, and the compute of
+//! images.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use crate::inspect::Passages;
 use crate::inspect::dna::{Compute, Ranks, TokenRoute, TokenRoutes};
 use crate::inspect::plots::sheet::{Tile, sheet};
 
-/// Images that are drawn.
+/// Plotted images.
 const IMAGES: usize = 24;
-/// Ways of which patches are drawn, and patches of each.
+/// Plotted routes, and patches of each.
 const WAYS: usize = 16;
 const PATCHES: usize = 24;
 
@@ -25,7 +25,7 @@ pub(super) fn bytes(passages: &Passages, image: usize) -> Vec<u8> {
     tokens.iter().map(|byte| *byte as u8).collect()
 }
 
-/// What a class is called, where the images say so.
+/// The name of a class, if known.
 pub(super) fn class_name(passages: &Passages, class: u32) -> String {
     let mut images = passages.sequences.iter().zip(&passages.domains);
     let domain = images.find_map(|(tokens, domain)| domain.filter(|_| tokens.last() == Some(&class)));
@@ -33,7 +33,7 @@ pub(super) fn class_name(passages: &Passages, class: u32) -> String {
     name.cloned().unwrap_or_else(|| format!("class {class}"))
 }
 
-/// So many of some, or all, with as much between them everywhere.
+/// So many of some, or all, evenly spaced.
 fn evenly(all: usize, most: usize) -> Vec<usize> {
     let taken = all.min(most);
     (0..taken).map(|at| at * all / taken).collect()
@@ -45,7 +45,7 @@ impl DnaView<'_> {
         (model.side(), model.images.map_or(1, |images| images.patch))
     }
 
-    /// Sheets of images, each beside what is said of its patches.
+    /// Sheets of images, each next to values of its patches.
     pub(super) fn images(&self, token_routes: &TokenRoutes, ranks: &Ranks, compute: &Compute) -> anyhow::Result<()> {
         let by_route = ranks.by_route();
         let rank = |token_route: &TokenRoute| {
@@ -68,7 +68,7 @@ impl DnaView<'_> {
         self.followers(token_routes, ranks)
     }
 
-    /// Rows of eight images, and below each row the same tinted by a value of each patch.
+    /// Rows of eight images, and below each row the same images tinted by a value of each patch.
     fn beside(
         &self,
         name: &str,

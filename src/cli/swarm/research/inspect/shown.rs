@@ -1,4 +1,4 @@
-//! What was found, as tables for people, objects for programs and images for both.
+//! Results as tables for people, objects for programs and plots for both.
 
 use std::path::PathBuf;
 
@@ -13,15 +13,12 @@ use crate::store::write_file;
 /// Where results go.
 pub(super) struct Shown {
     output: Output,
-    /// Where images go, if anywhere.
+    /// The folder of plots, if any.
     folder: Option<PathBuf>,
 }
 
 impl Shown {
-    /// Makes the folder, if there is to be one.
-    ///
-    /// # Errors
-    /// If it cannot be made.
+    /// Creates the folder, if given.
     pub fn new(output: Output, folder: Option<PathBuf>) -> anyhow::Result<Self> {
         if let Some(folder) = &folder {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -30,17 +27,11 @@ impl Shown {
     }
 
     /// An object for programs.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn event(&self, name: &str, value: &impl Serialize) -> anyhow::Result<()> {
         Ok(self.output.json(&serde_json::json!({ "event": name, "found": value }))?)
     }
 
     /// A table for people.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn table(&self, title: &str, columns: &[&str], rows: &[Vec<String>]) -> anyhow::Result<()> {
         self.output.text("")?;
         self.output.text(title)?;
@@ -64,29 +55,23 @@ impl Shown {
     }
 
     /// A line for people.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn line(&self, line: &str) -> anyhow::Result<()> {
         Ok(self.output.text(line)?)
     }
 
-    /// An image, drawn only if a folder for images was named.
-    ///
-    /// # Errors
-    /// If it cannot be drawn or written.
+    /// A plot, drawn only if a folder was given.
     pub fn image<T: AsRef<[u8]>>(&self, name: &str, draw: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         Ok(write_file(&folder.join(name), draw()?.as_ref())?)
     }
 }
 
-/// Four digits behind the point.
+/// With four decimals.
 pub(super) fn number(value: f64) -> String {
     format!("{value:.4}")
 }
 
-/// A path that is looked at, the passages that it reads, and where the results go.
+/// A path, the passages that it reads, and the destination of results.
 pub(super) struct DnaView<'a> {
     pub subject: &'a Subject,
     pub passages: &'a Passages,

@@ -30,8 +30,8 @@ fn asked(from: PeerKey, path: u32) -> Event {
     Event::Asked { from, token: ReplyToken(5), request: Request::Path(PathId(path)) }
 }
 
-fn answer(handover: Option<PathHandOff>) -> Action {
-    Action::Reply { token: ReplyToken(5), response: Response::Path(handover) }
+fn answer(hand_off: Option<PathHandOff>) -> Action {
+    Action::Reply { token: ReplyToken(5), response: Response::Path(hand_off) }
 }
 
 fn found(blob: BlobRef) -> Event {
@@ -95,8 +95,8 @@ fn a_new_holder_lets_the_previous_one_train_until_the_modules_are_here_unless_it
     assert!(asks_for_path(&joining(Stage::Leaving).1).is_some(), "the request is sent at once");
 }
 
-fn answered(id: RequestId, handover: PathHandOff) -> Event {
-    Event::Answered { id, response: Some(Response::Path(Some(handover))) }
+fn answered(id: RequestId, hand_off: PathHandOff) -> Event {
+    Event::Answered { id, response: Some(Response::Path(Some(hand_off))) }
 }
 
 fn trains(actions: &[Action]) -> bool {
