@@ -1,4 +1,4 @@
-//! How fast outer gradients are encoded, decoded, summed and applied, in bytes of f32 per second, on one core.
+//! The speed of encoding, decoding, summing and applying outer gradients on one core, in bytes of f32 per second.
 //!
 //! `cargo bench --no-default-features --bench codecs --profile release`
 
@@ -12,10 +12,10 @@ use pathswarm::names::ModuleId;
 use pathswarm::outer::{ExactSum, ModuleState, nesterov};
 use pathswarm::seed::Seed;
 
-/// 16 MiB of f32: more than a core's caches hold, as with real modules.
+/// 16 MiB of f32, more than a core's caches hold, as with real modules.
 const COUNT: usize = 1 << 22;
 
-/// Gaussian noise, which is what an outer gradient looks like to an entropy coder.
+/// Gaussian noise, which is how an outer gradient looks to an entropy coder.
 fn noise() -> Vec<f32> {
     let mut rng = Seed::root(5).generator();
     let mut normal = || {
@@ -60,12 +60,12 @@ fn codecs(criterion: &mut Criterion) {
     }
 }
 
-/// What the 64 largest of each 4096 values take, told in other ways: as SparseLoCo does, and by zstd.
+/// The size of the 64 largest of each 4096 values in other encodings: as SparseLoCo packs them, and with zstd.
 fn other_ways() {
     let decoded = decode(&encode(Codec::TopK(64), &noise()).unwrap(), COUNT).unwrap();
     let (mut packed, mut bytes, mut before) = (Vec::new(), Vec::new(), 0);
     for (place, value) in decoded.iter().enumerate().filter(|(_, value)| **value != 0.0) {
-        // 12 bits of a place and 2 of a value, in 16: what is not used is zero.
+        // 12 bits of an index and 2 of a value, in 16 bits. The unused bits are zero.
         packed.extend(((place % 4096) as u16 | u16::from(*value < 0.0) << 12).to_le_bytes());
         let distance = place - before;
         bytes.push((distance % 128) as u8 | if distance < 128 { 0 } else { 128 });

@@ -1,8 +1,8 @@
-//! What directional routing costs: a block forward and backward, against the same block without, in alternating rounds:
-//! `cargo bench --bench directional`.
+//! The cost of directional routing: a block forward and backward, compared with the same block without routing, in
+//! alternating rounds: `cargo bench --bench directional`.
 //!
-//! `$PATHSWARM_THREADS` (2), `$PATHSWARM_ROUNDS` (9) and `$PATHSWARM_WIDTHS` (512,1536) choose what is measured; on a GPU if
-//! there is one.
+//! `$PATHSWARM_THREADS` (2), `$PATHSWARM_ROUNDS` (9) and `$PATHSWARM_WIDTHS` (512,1536) select what is measured. A GPU
+//! is used if there is one.
 
 use std::process::Command;
 use std::time::Instant;
@@ -17,10 +17,10 @@ use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
 use tch::{Device, Kind, Tensor};
 
-/// Tokens of a batch, whatever the length of its sequences.
+/// Tokens of a batch, for any length of its sequences.
 const TOKENS: i64 = 2048;
 const HEAD: usize = 128;
-/// Where a process is told that it is to measure its memory.
+/// Tells a child process to measure its memory.
 const PEAK: &str = "PATHSWARM_PEAK_OF";
 
 struct Bench {
@@ -63,7 +63,7 @@ impl Bench {
         Self { weights, block, rotation, products, input }
     }
 
-    /// Forward and backward, to all parameters and the input.
+    /// Runs forward and backward, to all parameters and the input.
     fn step(&self) {
         let reading =
             Reading { products: &self.products, rotation: self.rotation.as_ref(), lengths: None, watch: &Unwatched };
@@ -83,8 +83,8 @@ impl Bench {
     }
 }
 
-/// Memory that a step takes at its peak, beyond what is held before, in a process of its own; nothing where the kernel does
-/// not tell.
+/// The peak memory of a step beyond what was held before, measured in a process of its own; nothing if the kernel does
+/// not report it.
 fn peak_bytes(width: usize, length: i64, pooling: Option<Pooling>) -> Option<u64> {
     let pooling = serde_json::to_string(&pooling).ok()?;
     let mut child = Command::new(std::env::current_exe().ok()?);
@@ -92,7 +92,7 @@ fn peak_bytes(width: usize, length: i64, pooling: Option<Pooling>) -> Option<u64
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-/// What that process does.
+/// Measures the peak memory in the child process.
 fn print_peak(of: &str) -> Option<()> {
     let read = |key: &str| -> Option<u64> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -122,7 +122,8 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Floating point operations of a step, products alone, with and without routing: three times those forward.
+/// Floating point operations of the matrix products in a step, without and with routing: three times those of the
+/// forward pass.
 fn operations(width: usize, length: i64, pooled: bool) -> [f64; 2] {
     let (width, tokens) = (width as f64, TOKENS as f64);
     let attention = 4.0 * length as f64 * width * tokens / 2.0;

@@ -1,8 +1,8 @@
-//! What it costs that tokens choose their own way: forward and backward of a whole network, against a dense one that computes as
-//! much for each token, in alternating rounds; and what skips save: `cargo bench --bench dna`.
+//! The cost of token-level module choice: forward and backward of a whole network, compared with a dense network of the
+//! same compute per token, in alternating rounds, and the savings of skips: `cargo bench --bench dna`.
 //!
-//! `$PATHSWARM_THREADS` (2), `$PATHSWARM_ROUNDS` (9) and `$PATHSWARM_SIZES` (tiny,medium) choose what is measured; on a GPU
-//! if there is one.
+//! `$PATHSWARM_THREADS` (2), `$PATHSWARM_ROUNDS` (9) and `$PATHSWARM_SIZES` (tiny,medium) select what is measured. A
+//! GPU is used if there is one.
 
 use std::process::Command;
 use std::time::Instant;
@@ -15,13 +15,13 @@ use pathswarm::training::batches::{Batch, BatchLimits};
 use pathswarm::training::inner::gradients::loss_and_gradients;
 use tch::Device;
 
-/// Blocks that every token goes through, before it chooses.
+/// Blocks that every token goes through before it chooses.
 const BLOCKS: usize = 2;
-/// Modules that it goes through then.
+/// Modules that a token goes through after that.
 const CHOSEN: usize = 4;
 /// Sequences of a batch.
 const SEQUENCES: usize = 8;
-/// Where a process is told that it is to measure its memory.
+/// Tells a child process to measure its memory.
 const PEAK: &str = "PATHSWARM_PEAK_OF";
 
 #[derive(Clone, Copy)]
@@ -42,11 +42,11 @@ const SIZES: [Size; 3] = [
 /// A network, by what its tokens choose.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// So many blocks, and no choice.
+    /// This many blocks, without a choice.
     Dense(usize),
-    /// So many of eight modules at a time, until it has gone through four.
+    /// This many of eight modules at a time, until a token has gone through four.
     Top(usize),
-    /// Two of eight modules and an identity at a time; one of them is the identity always, or never.
+    /// Two of eight modules and an identity at a time. One of the two is always, or never, the identity.
     Skipping(bool),
 }
 
@@ -110,7 +110,7 @@ impl Bench {
         Self { model: path, batch }
     }
 
-    /// Forward and backward, to all parameters.
+    /// Runs forward and backward, to all parameters.
     fn step(&self) {
         let tokens = self.batch.target_count();
         let (loss, _) = loss_and_gradients(&self.model, std::slice::from_ref(&self.batch), tokens, &Unwatched)
@@ -129,7 +129,7 @@ impl Bench {
     }
 }
 
-/// Where the biases of identities lie in the flat buffer.
+/// The range of the identities' biases in the flat buffer.
 fn bias_places(model: &ModelConfig) -> std::ops::Range<usize> {
     let mut first = 0;
     for tensor in model.parts().into_iter().flat_map(|part| model.tensors(part)) {
@@ -150,15 +150,15 @@ const WAYS: [Way; 6] = [
     Way::Skipping(true),
 ];
 
-/// Memory that a step takes at its peak, beyond what is held before, in a process of its own; nothing where the kernel does
-/// not tell.
+/// The peak memory of a step beyond what was held before, measured in a process of its own; nothing if the kernel does
+/// not report it.
 fn peak_bytes(size: usize, way: usize) -> Option<u64> {
     let mut child = Command::new(std::env::current_exe().ok()?);
     let output = child.env(PEAK, format!("{size} {way}")).output().ok()?;
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-/// What that process does.
+/// Measures the peak memory in the child process.
 fn print_peak(of: &str) -> Option<()> {
     let read = |key: &str| -> Option<u64> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -185,7 +185,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn compare(place: usize, rounds: usize, device: Device) {
     let size = SIZES[place];
     let benches = WAYS.map(|way| Bench::new(size, way, device));
-    // Twice: choices of other sizes than before ask for other kernels.
+    // Twice, because choices of other sizes need other kernels.
     benches.iter().chain(&benches).for_each(Bench::step);
     let mut seconds = vec![Vec::new(); WAYS.len()];
     for _ in 0..rounds {

@@ -1,11 +1,12 @@
-//! What honest peers get done with a peer that is attacked, as a part of what they get done with one that is not.
+//! The throughput of honest peers with a peer under attack, as a share of the throughput without the attack.
 //!
 //! `cargo bench --bench hostile --profile release -- 10`
 //!
-//! One peer serves blobs, answers requests and hears gossip of another, for so many seconds in turn in peace and under attack,
-//! three times each. The attack is another process: 10,000 messages of rubbish a second, each time that it is banned by a new
-//! key; streams that say one byte; lengths that no request has; connections that say nothing at all. It has a core of its
-//! own, so that the cores it takes are not missing to those who are attacked, who have another, in peace as well.
+//! One peer serves blobs, responds to requests and receives gossip of another, for the given seconds, three times each
+//! in peace and under attack, alternately. The attacker is another process. It sends 10,000 invalid messages per
+//! second, with a new key after each ban, streams of a single byte, lengths that no request has, and connections that
+//! send nothing. It runs on a core of its own, so that it takes no compute from the attacked process, which is on
+//! another core in peace as well.
 
 #[path = "../tests/network/peers.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -28,16 +29,16 @@ use pathswarm::protocol::wire::message::Offer;
 use peers::{MODULE, Peer, QUIC, TCP, join};
 use unmannered::{BLOBS, CONTROL, Rude};
 
-/// Rubbish in a second.
+/// Invalid messages per second.
 const RUBBISH_PER_SECOND: u64 = 10_000;
 
-/// Honest gossip in a second: far more than there ever is.
+/// Honest gossip messages per second, far more than in any run.
 const OFFERS_PER_SECOND: u64 = 400;
 
-/// Honest requests in a second: half of what a peer may ask before it is taken for an attacker itself.
+/// Honest requests per second: half of what a peer may send before it is considered an attacker.
 const REQUESTS_PER_SECOND: u64 = limits::ASKED_PER_SECOND as u64 / 2;
 
-/// Each of the blobs that are fetched again and again.
+/// The size of each blob that is fetched repeatedly.
 const BLOB_BYTES: usize = 8 << 20;
 
 const ROUNDS: usize = 3;
@@ -58,14 +59,14 @@ fn main() {
     }
 }
 
-/// This process, and all threads that it will start, run on this core alone.
+/// Restricts this process, and all threads that it will start, to this core.
 fn keep_to_core(core: usize) -> bool {
     let mut taskset = Command::new("taskset");
     taskset.args(["-cp", &core.to_string(), &std::process::id().to_string()]).stdout(Stdio::null());
     taskset.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// What has been done so far.
+/// The work done so far.
 #[derive(Default)]
 struct Done {
     offers: AtomicU64,
@@ -135,7 +136,7 @@ fn report(time: Duration, [peace, attack]: [[u64; 3]; 2], [calm, most]: [u64; 2]
     println!("\n{bans} keys were banned");
 }
 
-/// As a peer does: what does not read is held against whoever signed it. Whether it does.
+/// As a peer does, penalizes the author of an unreadable message. Returns whether the message is readable.
 fn penalize_unreadable(peer: &Peer, author: PeerKey, gossip: &[u8]) -> bool {
     let reads = encoding::decode::<Message>(gossip).is_ok();
     if !reads {
@@ -144,7 +145,7 @@ fn penalize_unreadable(peer: &Peer, author: PeerKey, gossip: &[u8]) -> bool {
     reads
 }
 
-/// Hears offers, and answers requests.
+/// Receives offers and responds to requests.
 async fn attend(mut victim: Peer, honest: PeerKey, done: Arc<Done>) {
     loop {
         match victim.wait_for("anything", taken).await {
@@ -159,7 +160,7 @@ async fn attend(mut victim: Peer, honest: PeerKey, done: Arc<Done>) {
     }
 }
 
-/// What is done about an event.
+/// An event to be handled.
 enum Taken {
     Gossip(PeerKey, Vec<u8>),
     Request(PeerKey, RequestToken, Vec<u8>),
@@ -168,7 +169,7 @@ enum Taken {
     Nothing,
 }
 
-/// All that comes, since what is not taken would be kept.
+/// Accepts every event, because ignored events would be stored.
 fn taken(event: &NetworkEvent) -> Option<Taken> {
     Some(match event {
         NetworkEvent::Gossip { author, bytes, .. } => Taken::Gossip(*author, bytes.clone()),
@@ -179,7 +180,7 @@ fn taken(event: &NetworkEvent) -> Option<Taken> {
     })
 }
 
-/// Offers, evenly.
+/// Publishes offers at a steady rate.
 async fn speak(honest: NetworkHandle, done: Arc<Done>) {
     let mut tick = tokio::time::interval(Duration::from_micros(1_000_000 / OFFERS_PER_SECOND));
     for sequence in 0.. {
@@ -194,7 +195,7 @@ async fn speak(honest: NetworkHandle, done: Arc<Done>) {
     }
 }
 
-/// A request and a blob at a time, one after the other, for as long as it is asked to; requests no faster than a peer may.
+/// Keeps one request and one blob in flight until it is stopped. Requests are no faster than a peer may send them.
 async fn work(mut honest: Peer, victim: PeerKey, blob: BlobRef, done: Arc<Done>) {
     let ask = |honest: &Peer| honest.handle.request(0, victim, vec![], vec![7; 4_096]).is_ok();
     let fetch = |honest: &Peer| assert_eq!(honest.handle.fetch(1, blob, vec![(victim, vec![])]), Ok(()));
@@ -254,7 +255,7 @@ async fn attack(victim: Multiaddr) {
     }
 }
 
-/// Until it is banned, and then again by another key.
+/// Stalls the victim until it is banned, and then again with another key.
 async fn stall(victim: Multiaddr) {
     loop {
         let Ok(mut rude) = tokio::time::timeout(Duration::from_secs(5), Rude::at(victim.clone())).await else {
@@ -286,13 +287,13 @@ async fn rubbish(victim: &Multiaddr) {
         }
         let said = hostile.handle.publish(MODULE, [&number.to_le_bytes()[..], &[7; 500]].concat()).await;
         if said == Ok(Published::NobodyListens) && began.elapsed() > Duration::from_secs(1) {
-            // Banned.
+            // It is banned.
             return;
         }
     }
 }
 
-/// Without the files that are mapped, such as libraries.
+/// The memory of this process without mapped files, such as libraries.
 fn own_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("RssAnon:")).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! What an outer step's bytes cost over the links that people have: one module, its owner and members, real connections
-//! on links that are made slow.
+//! The cost of an outer step's bytes over home links: one module, its owner and members, and real connections over
+//! emulated slow links.
 //!
-//! `cargo bench --bench links --profile release [-- ROUNDS]`. Nothing is trained: each round every member's contribution
-//! is fetched by the owner, and the average by every member, from the owner and from each other. Then somebody joins, who
-//! fetches the module's whole state from all. Prints a table.
+//! `cargo bench --bench links --profile release [-- ROUNDS]`. Nothing is trained. In each round the owner fetches every
+//! member's contribution, and every member fetches the average from the owner and from other members. Then a newcomer
+//! joins and fetches the module's whole state from all. Prints a table.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const FRAME_BYTES: usize = PARAMETERS * 35 / 80;
 /// Parameters and momentum.
 const STATE_BYTES: usize = PARAMETERS * 8;
 
-/// Seconds of inner steps that utilisation is told for.
+/// Seconds of inner steps for which utilisation is computed.
 const PHASE_S: f64 = 60.0;
 
 type Holder = (PeerKey, Vec<Multiaddr>);
@@ -56,7 +56,7 @@ impl Peer {
         (self.handle.me(), self.handle.join_addresses().await.unwrap())
     }
 
-    /// Fetches all of these at once; the moments at which they were here.
+    /// Fetches all of these at once. Returns when each one arrived.
     #[expect(clippy::disallowed_methods, reason = "a bench measures time")]
     async fn fetch(&mut self, wanted: Vec<(BlobRef, Vec<Holder>)>) -> Vec<Instant> {
         let mut left = wanted.len();
@@ -76,7 +76,7 @@ impl Peer {
     }
 }
 
-/// Bytes that are nobody else's.
+/// Pseudorandom bytes that depend on the name.
 fn noise(bytes: usize, name: &str) -> Vec<u8> {
     let mut noise = vec![0; bytes];
     blake3::Hasher::new().update(name.as_bytes()).finalize_xof().fill(&mut noise);
@@ -87,7 +87,7 @@ fn at(sorted: &[f64], share: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * share).round() as usize]
 }
 
-/// What a row of the table says.
+/// A row of the table.
 struct Row {
     bytes_per_sync: f64,
     p50_s: f64,
@@ -104,7 +104,7 @@ async fn measure(members: usize, link: Link, rounds: usize) -> Row {
     let holders = join_all(peers.iter().map(Peer::holder)).await;
     let mut seconds = Vec::new();
     let mut sent = 0;
-    // The first makes the connections.
+    // The first round establishes the connections.
     for round in 0..=rounds {
         let before: u64 = peers.iter().map(|peer| peer.handle.traffic().blobs_sent).sum();
         let contribution =
@@ -117,7 +117,7 @@ async fn measure(members: usize, link: Link, rounds: usize) -> Row {
         let average = owner.blobs.put(&noise(FRAME_BYTES, &format!("average {round}"))).unwrap();
         let owners = Instant::now();
         let fetched = others.iter_mut().enumerate().map(|(index, member)| {
-            // The owner first, then the others, beginning with the next one.
+            // The owner first, then the other members, beginning with the next one.
             let mut from = vec![holders[0].clone()];
             from.extend((1..members - 1).map(|step| holders[1 + (index + step) % (members - 1)].clone()));
             member.fetch(vec![(average, from)])

@@ -1,4 +1,4 @@
-//! How many events a second a node handles, and how many bytes a member takes whom it knows.
+//! Events per second that a node handles, and bytes of memory per known member.
 //!
 //! `cargo bench --no-default-features --bench node --profile release`
 
@@ -19,7 +19,7 @@ use pathswarm::protocol::module::chain::head_of;
 use pathswarm::protocol::wire::message::{Head, Heartbeat, Lease, Offer, Stage, Start};
 use pathswarm::protocol::{Action, Event, Message, Node, Outer, RunPlan, SignedUpdate};
 
-/// Members of a module, the node included.
+/// Members of a module, including the node.
 const MEMBERS: [u32; 3] = [4, 16, 64];
 
 /// Seconds of heartbeats in a phase.
@@ -29,7 +29,7 @@ fn blob(name: String) -> BlobRef {
     BlobRef { bytes: 400, ..BlobRef::of(name.as_bytes()) }
 }
 
-/// A grid of two levels, in which so many paths go through each module.
+/// A grid of two levels, in which this many paths go through each module.
 fn plan(members: u32) -> Arc<RunPlan> {
     let grid = Grid::new(vec![Sharing::Experts(members); 2]).unwrap();
     let genesis = grid.modules().into_iter().map(|module| (module, blob(module.to_string()))).collect();
@@ -58,14 +58,14 @@ fn key(path: PathId) -> PeerKey {
     PeerKey(*blake3::hash(&path.0.to_le_bytes()).as_bytes())
 }
 
-/// The peer of path 0 in its two modules, and all others in them.
+/// The peer of path 0 in its two modules, with all other members.
 struct Neighbourhood {
     node: Node,
     plan: Arc<RunPlan>,
     now: Millis,
     sequence: u64,
     events: u64,
-    /// Where the others stand: they apply what they hear.
+    /// The heads of the others, which apply the updates that they receive.
     heads: BTreeMap<ModuleId, Head>,
 }
 
@@ -92,7 +92,7 @@ impl Neighbourhood {
         }
     }
 
-    /// What comes of an action at once, with made-up bytes.
+    /// The immediate result of an action, with made-up bytes.
     fn carried_out(&mut self, action: Action) -> Option<Event> {
         Some(match action {
             Action::Fetch { blob, .. } => Event::Fetched { blob: blob.hash, found: true },
@@ -124,7 +124,7 @@ impl Neighbourhood {
         self.handle(Event::Heard { module, author: key(path), message: Arc::new(message) });
     }
 
-    /// A second goes by in which every member heartbeats on every module, in the middle of a phase.
+    /// Lets a second pass in the middle of a phase, in which every member sends a heartbeat on every module.
     fn second(&mut self) {
         for (module, head) in self.heads.clone() {
             for path in self.plan.slots.through(module, Phase(0)).into_iter().skip(1) {
@@ -153,7 +153,7 @@ impl Neighbourhood {
         }
     }
 
-    /// How long a second takes; those at the end of a phase, which do not count, are over by then.
+    /// The time that a second takes. The seconds at the end of a phase are not measured.
     #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
     fn second_of_a_phase(&mut self, second: u64) -> Duration {
         if second.is_multiple_of(PHASE_S) {
@@ -164,7 +164,7 @@ impl Neighbourhood {
         began.elapsed()
     }
 
-    /// All others offer what they have trained; then a second goes by, in which updates are made of it.
+    /// All others offer their contributions. Then two seconds pass, in which updates are made.
     fn phase(&mut self) {
         for (module, head) in self.heads.clone() {
             for path in self.plan.slots.through(module, Phase(0)).into_iter().skip(1) {
@@ -213,16 +213,16 @@ fn events(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What the process takes of the machine's memory.
+/// Resident memory of the process.
 fn resident_bytes() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     4096 * pages.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0)
 }
 
-/// By how much a process grows for each member of the modules of each of its nodes.
+/// The growth of a process for each member of the modules of each of its nodes.
 fn memory(_: &mut Criterion) {
     const NODES: usize = 200;
-    // All are kept: what one lot has given back would be there for the next.
+    // All nodes are kept. Memory freed by one group would be reused by the next.
     let mut kept = Vec::new();
     let mut grown_by = |members: u32| {
         let before = resident_bytes();

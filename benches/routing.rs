@@ -1,4 +1,4 @@
-//! How many documents a second routers are fitted to, and route.
+//! Documents per second to which routers are fitted, and which they route.
 //!
 //! `cargo bench --no-default-features --bench routing --profile release`
 
@@ -15,10 +15,10 @@ const WIDTH: usize = 128;
 const PATHS: u32 = 16;
 const L2: f64 = 1e-3;
 
-/// Rounds of k-means from each start.
+/// Iterations of k-means from each start.
 const ROUNDS: usize = 20;
 
-/// Clouds that overlap, one for each path, and the path of each document.
+/// Overlapping clusters, one for each path, with the path of each document.
 fn made_up() -> (Vec<f32>, Vec<u32>) {
     let mut rng = Seed::root(6).generator();
     let mut even = || 2.0 * rng.random::<f32>() - 1.0;
@@ -40,7 +40,7 @@ fn routing(criterion: &mut Criterion) {
         bencher.iter(|| Logistic::fit(black_box(&features), WIDTH, &labels, PATHS, L2).unwrap());
     });
     let fitted = Logistic::fit(&features, WIDTH, &labels, PATHS, L2).unwrap();
-    // A target that the documents are far from.
+    // A target far from the documents.
     let sum = f64::from(PATHS * (PATHS + 1) / 2);
     let target: Vec<f64> = (1..=PATHS).map(|share| f64::from(share) / sum).collect();
     group.bench_function("logistic: calibrate", |bencher| {

@@ -1,5 +1,5 @@
-//! How fast text becomes tokens, and how fast documents get the features that they are routed by, on one core each:
-//! `cargo bench --bench text`.
+//! The speed of tokenization, and of computing the routing features of documents, on one core each: `cargo bench
+//! --bench text`.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use pathswarm::model::{PathModel, initial_levels, set_threads};
 use pathswarm::seed::Seed;
 use pathswarm::text::Tokenizer;
 
-/// Documents of 2 kB or so, of what everybody has who has this program: its own pages.
+/// Documents of about 2 kB from this project's own pages, which are always available.
 fn documents() -> Vec<String> {
     let pages = [
         include_str!("../README.md"),

@@ -1,7 +1,7 @@
-//! How fast a blob comes from four donors on this machine, against a bare QUIC stream of the same bytes.
+//! The speed of fetching a blob from four donors on this machine, compared with a bare QUIC stream of the same bytes.
 //!
-//! `cargo bench --bench transfer --profile release -- [BYTES [ROUNDS]]`: 10^9 bytes and 5 rounds unless given. Prints what
-//! hashing and the disk allow by themselves, then both rates of each round, and the median of their ratios.
+//! `cargo bench --bench transfer --profile release -- [BYTES [ROUNDS]]`, by default 10^9 bytes and 5 rounds. Prints the
+//! limits of hashing and of the disk, then both rates of each round, and the median of their ratios.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -60,7 +60,7 @@ fn swarm() -> Swarm<libp2p_stream::Behaviour> {
     swarm.with_behaviour(|_| libp2p_stream::Behaviour::new()).unwrap().build()
 }
 
-/// Seconds for so many bytes over one stream, from one task to another, which throws them away.
+/// Seconds for these bytes over one stream from one task to another, which discards them.
 #[expect(clippy::disallowed_methods, reason = "a bench measures time")]
 async fn raw_s(contents: Arc<Vec<u8>>) -> f64 {
     let (mut server, mut client) = (swarm(), swarm());

@@ -1,9 +1,9 @@
-//! Tokens a second against plain PyTorch, in alternating rounds, because machines are noisy:
-//! `cargo bench --bench versus_torch`.
+//! Tokens per second compared with plain PyTorch, in alternating rounds, because machines are noisy: `cargo bench
+//! --bench versus_torch`.
 //!
-//! `$PATHSWARM_PYTHON` (else `python3`, with `PYTHONPATH=.libtorch/site` if that is unset) must be able to import torch.
-//! `$PATHSWARM_THREADS` (2), `$PATHSWARM_ROUNDS` (9), `$PATHSWARM_POSITIONS` (rotary) and `$PATHSWARM_PRECISION` (f32) choose what
-//! is measured.
+//! `$PATHSWARM_PYTHON` (else `python3`, with `PYTHONPATH=.libtorch/site` if that is unset) must be able to import
+//! torch. `$PATHSWARM_THREADS` (2), `$PATHSWARM_ROUNDS` (9), `$PATHSWARM_POSITIONS` (rotary) and `$PATHSWARM_PRECISION`
+//! (f32) select what is measured.
 
 mod shape;
 
@@ -15,7 +15,7 @@ use pathswarm::config::{Positions, Precision};
 
 const STEPS: usize = 5;
 
-/// The reference, waiting for its next round.
+/// The reference, which waits for its next round.
 struct Reference {
     child: Child,
     input: ChildStdin,
@@ -23,7 +23,7 @@ struct Reference {
 }
 
 impl Reference {
-    /// None, and a message, if torch cannot be imported.
+    /// Starts the reference. Returns nothing, and prints a message, if torch cannot be imported.
     fn start(threads: usize, rounds: usize, positions: &str, precision: &str) -> Option<Self> {
         let python = std::env::var("PATHSWARM_PYTHON").unwrap_or_else(|_| "python3".to_owned());
         let root = env!("CARGO_MANIFEST_DIR");
@@ -49,7 +49,7 @@ impl Reference {
         Some(Self { child, input, lines })
     }
 
-    /// Tokens a second of one round.
+    /// Tokens per second of one round.
     fn round(&mut self) -> f64 {
         writeln!(self.input).expect("the reference reads a line for each round");
         let line = self.lines.next().expect("the reference answers each round").expect("in UTF-8");
@@ -69,7 +69,7 @@ fn median(values: &mut [f64]) -> f64 {
 
 #[expect(clippy::disallowed_methods, reason = "a bench measures time")]
 fn main() {
-    // The reference inherits this setting; both are measured with it.
+    // The reference inherits this setting, so both are measured with it.
     pathswarm::model::spin_briefly();
     let number = |name, default| setting(name, default).parse::<usize>().expect("a number");
     let (threads, rounds) = (number("PATHSWARM_THREADS", "2"), number("PATHSWARM_ROUNDS", "9"));
@@ -77,7 +77,7 @@ fn main() {
     let Some(mut reference) = Reference::start(threads, rounds, &positions, &precision) else {
         return;
     };
-    // On a thread of its own, as the trainer of a peer is.
+    // On a thread of its own, like the trainer of a peer.
     let compare = move || {
         let positions = if positions == "learned" { Positions::Learned } else { Positions::Rotary };
         let precision = if precision == "bf16" { Precision::Bf16 } else { Precision::F32 };

@@ -1,4 +1,4 @@
-//! The shape that the benches measure: 3.34 million parameters a path, 8 sequences of 256 tokens a step.
+//! The shape that the benches measure: 3.34 million parameters per path, 8 sequences of 256 tokens per step.
 
 use pathswarm::config::{MachineConfig, Positions, Precision, RunConfig};
 use pathswarm::model::{initial_levels, open_device};
@@ -40,7 +40,7 @@ pub fn run(positions: Positions) -> RunConfig {
     run
 }
 
-/// A trainer and random text, as long as the context allows so that nothing is padded.
+/// A trainer and random text of the full context length, so that nothing is padded.
 pub struct Bench {
     trainer: InnerTrainer,
     set: Vec<Vec<u32>>,
@@ -49,7 +49,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// With initial parameters and a few steps done, so that everything is allocated.
+    /// A bench with initial parameters and a few steps done, so that everything is allocated.
     pub fn new(positions: Positions, precision: Precision, threads: usize) -> Self {
         let run = run(positions);
         let machine = MachineConfig { threads, precision, ..MachineConfig::default() };

@@ -60,28 +60,28 @@ fn revoked(credential: &Credential, of: PeerKey, at_s: u64) -> Revocation {
 }
 
 #[test]
-fn whoever_may_invite_goes_on_inviting_without_the_creator() {
+fn a_peer_that_may_invite_does_so_without_the_creator() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     let bob = invited(&ann, BOB, MEMBER);
     assert_eq!(book.rank(BOB, NOW), None);
     // Ann is unknown here.
     assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(true));
-    assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(false), "no news");
+    assert_eq!(book.present(BOB, bob.clone(), NOW), Ok(false), "not new");
     assert_eq!((book.rank(BOB, NOW), book.rank(ANN, NOW)), (Some(MEMBER), None));
     assert_eq!(book.rank(CREATOR, NOW), Some(CREATOR_RANK));
     assert_eq!(book.present(EVE, invited(&bob, EVE, MEMBER), NOW), Err(Refusal::NoRight(BOB)));
-    assert_eq!(book.present(EVE, invited(&bob, EVE, VISITOR), NOW), Ok(true), "every member may bring a visitor");
+    assert_eq!(book.present(EVE, invited(&bob, EVE, VISITOR), NOW), Ok(true), "every member may invite a visitor");
     let of_a_visitor = invited(&invited(&bob, EVE, VISITOR), key(1), VISITOR);
     assert_eq!(book.present(key(1), of_a_visitor, NOW), Err(Refusal::NoRight(EVE)));
 }
 
 #[test]
-fn a_pass_that_was_made_up_lets_nobody_in() {
+fn a_forged_credential_is_refused() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER + 1);
     assert_eq!(book.present(EVE, Credential::default(), NOW), Err(Refusal::None));
-    assert_eq!(book.present(EVE, ann.clone(), NOW), Err(Refusal::NotYours(ANN)), "somebody else's");
+    assert_eq!(book.present(EVE, ann.clone(), NOW), Err(Refusal::NotYours(ANN)), "of another peer");
     let mut raised = ann.clone();
     raised.0[0].rank = CREATOR_RANK - 1;
     assert_eq!(book.present(ANN, raised, NOW), Err(Refusal::NotSigned(CREATOR)));
@@ -103,21 +103,21 @@ fn a_pass_that_was_made_up_lets_nobody_in() {
 }
 
 #[test]
-fn an_invitation_ends_in_the_second_that_it_names_and_with_it_all_in_its_name() {
+fn an_invitation_expires_in_the_second_that_it_names_with_all_invitations_below_it() {
     let mut book = admission();
     let ann = handed_on(&Credential::default(), ANN, MEMBER + 1, NOW, NOW + 10);
     book.present(ANN, ann.clone(), NOW).unwrap();
     book.present(BOB, invited(&ann, BOB, MEMBER), NOW).unwrap();
     assert_eq!((book.rank(ANN, NOW + 9), book.rank(BOB, NOW + 9)), (Some(MEMBER + 1), Some(MEMBER)));
     assert_eq!((book.rank(ANN, NOW + 10), book.rank(BOB, NOW + 10)), (None, None));
-    assert_eq!(book.present(ANN, ann, NOW + 10), Err(Refusal::Ended), "known or not");
+    assert_eq!(book.present(ANN, ann, NOW + 10), Err(Refusal::Ended), "even if it is known");
     let early = handed_on(&Credential::default(), EVE, MEMBER, NOW + CLOCKS_DIFFER_S + 1, NO_EXPIRY_S);
     assert_eq!(book.present(EVE, early.clone(), NOW), Err(Refusal::TooEarly(CLOCKS_DIFFER_S + 1)));
     assert_eq!(book.present(EVE, early, NOW + 1), Ok(true));
 }
 
 #[test]
-fn who_is_sent_away_goes_with_all_that_it_invited_and_may_be_invited_again() {
+fn a_revoked_peer_is_excluded_with_all_that_it_invited_and_may_be_invited_again() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, 4);
     let bob = invited(&ann, BOB, 3);
@@ -125,11 +125,11 @@ fn who_is_sent_away_goes_with_all_that_it_invited_and_may_be_invited_again() {
         book.present(peer, credential, NOW).unwrap();
     }
     assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(true));
-    assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(false), "no news");
-    assert_eq!(book.revoke(revoked(&ann, BOB, NOW)), Ok(false), "the later one counts");
+    assert_eq!(book.revoke(revoked(&ann, BOB, NOW + 5)), Ok(false), "not new");
+    assert_eq!(book.revoke(revoked(&ann, BOB, NOW)), Ok(false), "the later one applies");
     let ranks = [ANN, BOB, EVE].map(|peer| book.rank(peer, NOW + 6));
     assert_eq!(ranks, [Some(4), None, None]);
-    assert_eq!(book.present(BOB, bob, NOW + 6), Err(Refusal::Revoked(ANN)), "the old one is void for good");
+    assert_eq!(book.present(BOB, bob, NOW + 6), Err(Refusal::Revoked(ANN)), "the old credential stays void");
     let again = handed_on(&ann, BOB, MEMBER, NOW + 6, NO_EXPIRY_S);
     assert_eq!(book.present(BOB, again, NOW + 6), Ok(true));
     // Another peer's revocation still counts, and the creator's overrides all.
@@ -141,13 +141,13 @@ fn who_is_sent_away_goes_with_all_that_it_invited_and_may_be_invited_again() {
 }
 
 #[test]
-fn nobody_sends_away_whom_it_did_not_invite() {
+fn no_peer_can_revoke_a_peer_that_it_did_not_invite() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, 3);
     let bob = invited(&ann, BOB, MEMBER + 1);
     book.present(ANN, ann.clone(), NOW).unwrap();
     book.present(BOB, bob.clone(), NOW).unwrap();
-    assert_eq!(book.revoke(revoked(&bob, ANN, NOW)), Err(Refusal::NoRight(BOB)), "upwards");
+    assert_eq!(book.revoke(revoked(&bob, ANN, NOW)), Err(Refusal::NoRight(BOB)), "of a peer above");
     assert_eq!(book.revoke(revoked(&bob, CREATOR, NOW)), Err(Refusal::NoRight(BOB)));
     // An unknown peer: its revocation is stored, since it may have invited peers, but has no effect.
     let carol = invited(&Credential::default(), key(1), 4);
@@ -195,7 +195,7 @@ fn members_that_heard_the_same_agree_in_whatever_order_they_heard_it() {
 }
 
 #[test]
-fn one_who_invites_without_end_keeps_nobody_else_out() {
+fn a_peer_that_invites_without_end_displaces_no_other() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, 4);
     let mut refused = 0;
@@ -218,11 +218,11 @@ fn one_who_invites_without_end_keeps_nobody_else_out() {
     assert_eq!(book.revoke(revoked(&Credential::default(), ANN, NOW)), Ok(true));
     let again = handed_on(&Credential::default(), ANN, 4, NOW + 1, NO_EXPIRY_S);
     assert_eq!(book.present(EVE, handed_on(&again, EVE, MEMBER, NOW + 1, NO_EXPIRY_S), NOW + 1), Ok(true));
-    assert_eq!(book.known(), 2, "what is void makes room");
+    assert_eq!(book.known(), 2, "void credentials are removed");
 }
 
 #[test]
-fn visitors_make_room_for_later_ones_of_the_same_peer() {
+fn visitors_give_way_to_later_ones_of_the_same_peer() {
     let mut book = admission();
     let ann = invited(&Credential::default(), ANN, MEMBER);
     for number in 0..MAX_VISITORS_OF_ONE + 3 {
@@ -234,7 +234,7 @@ fn visitors_make_room_for_later_ones_of_the_same_peer() {
 }
 
 #[test]
-fn what_was_taken_back_stays_so_however_much_a_byzantine_peer_takes_back() {
+fn a_revocation_stays_however_many_a_byzantine_peer_signs() {
     let mut book = admission();
     assert_eq!(book.revoke(revoked(&Credential::default(), BOB, NOW)), Ok(true));
     let ann = invited(&Credential::default(), ANN, 4);
@@ -248,7 +248,7 @@ fn what_was_taken_back_stays_so_however_much_a_byzantine_peer_takes_back() {
 }
 
 #[test]
-fn all_revocations_fit_in_one_answer_and_in_one_file() {
+fn all_revocations_fit_in_one_response_and_in_one_file() {
     let longest = [4, 3, 2, 1]
         .into_iter()
         .fold(Credential::default(), |credential, rank| invited(&credential, key(rank.into()), rank));
@@ -271,7 +271,7 @@ fn all_revocations_fit_in_one_answer_and_in_one_file() {
 }
 
 #[test]
-fn what_peers_show_each_other_has_these_bytes() {
+fn access_messages_have_golden_bytes() {
     let invitation = Invitation { to: ANN, rank: 2, issued_s: 3, until_s: 4, signature: vec![5; 64] };
     let mut link = ANN.0.to_vec();
     link.push(2);

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_further_than_the_middle_one_is_drawn_to_its_distance() {
+    fn a_contribution_beyond_the_median_distance_is_moved_to_it() {
         // Distances from (1, 0): 1, 2, 5, 10, 2.
         let contributions = [[2.0, 0.0], [1.0, 2.0], [4.0, 4.0], [-9.0, 0.0], [1.0, -2.0]].map(Vec::from);
         let around = CentredClipping::around(&state(1, &[1.0, 0.0]), 5, &outer(0.9, Rescale::None));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_centre_is_the_mean_of_past_averages_and_without_momentum_the_last() {
+    fn the_centre_is_the_mean_of_past_averages_or_the_last_one_without_momentum() {
         let none = CentredClipping::around(&state(0, &[0.0; 2]), 4, &outer(0.9, Rescale::SqrtPaths));
         assert_eq!(none.centre, [0.0; 2]);
         let last = CentredClipping::around(&state(7, &[3.0, -1.0]), 4, &outer(0.0, Rescale::None));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_threads_change_nothing() {
+    fn chunks_and_threads_do_not_change_the_result() {
         let wave =
             |phase: f32| (0..2 * CHUNK_VALUES + 17).map(|i| (i as f32 * 0.001 + phase).sin()).collect::<Vec<f32>>();
         let contributions: Vec<Vec<f32>> = (0..5).map(|at| wave(at as f32)).collect();
@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equal_contributions_are_as_they_were_to_the_bit(
+        fn equal_contributions_stay_the_same_to_the_bit(
             values in prop::collection::vec(-2.0f32..2.0, 6),
             momentum in prop::collection::vec(-20.0f32..20.0, 6),
             (count, version) in (1usize..9, 0u64..40),
@@ -158,7 +158,7 @@ mod tests {
         }
 
         #[test]
-        fn byzantine_ones_that_are_fewer_than_half_move_the_mean_no_further_than_an_honest_one_is_off(
+        fn byzantine_contributions_below_half_move_the_mean_no_further_than_the_furthest_honest_one(
             honest in prop::collection::vec(prop::collection::vec(-1.0f32..1.0, 4), 3..6),
             far in prop::collection::vec(-60_000.0f32..60_000.0, 4),
         ) {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_piled_up_moves_a_module_no_further_than_a_round() {
+    fn accumulated_weight_moves_a_module_no_further_than_a_round() {
         assert_eq!(Share::new(640, 160), Share::new(160, 160));
         assert_eq!(Share::new(640, 160).factor(), 1.0);
         assert_eq!(Share::new(40, 160).factor(), 0.25);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_threads_change_nothing() {
+    fn chunks_and_threads_do_not_change_the_result() {
         let count = 2 * CHUNK_VALUES + 17;
         let wave = |phase: f32| (0..count).map(|i| (i as f32 * 0.001 + phase).sin()).collect::<Vec<f32>>();
         let (mut parameters, mut momentum, average) = (wave(0.0), wave(1.0), wave(2.0));
@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn with_all_paths_in_every_update_it_is_nesterovs_step_to_the_bit(
+        fn with_all_paths_in_every_update_it_equals_the_nesterov_step_to_the_bit(
             averages in prop::collection::vec(prop::collection::vec(-2.0f32..2.0, 6), 1..8),
             weight in 1u64..1 << 40,
         ) {

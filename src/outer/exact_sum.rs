@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_sum_does_not_overflow() {
+    fn the_largest_sum_does_not_overflow() {
         for value in [8.0, -8.0, f32::MAX, f32::MIN] {
             let mut sum = ExactSum::new(1);
             for _ in 0..4096 {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_capped_does_not_count_in_full_for_being_alone() {
+    fn a_capped_contribution_does_not_count_in_full_when_it_is_alone() {
         let mut sum = ExactSum::new(1);
         sum.add(&[5.0], 400).unwrap();
         assert_eq!(sum.clone().capped_from(400).average(1.0), [5.0]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_leaves_the_sum_alone() {
+    fn a_refused_contribution_does_not_change_the_sum() {
         let mut sum = ExactSum::new(70_000);
         let mut values = vec![0.5; 70_000];
         sum.add(&values, 7).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_and_threads_change_nothing() {
+    fn chunks_and_threads_do_not_change_the_result() {
         let values: Vec<f32> = (0..200_000).map(|i| (i as f32).sin()).collect();
         let mut sum = ExactSum::new(values.len());
         sum.add(&values, 5).unwrap();
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_divided_by_its_senders_where_that_is_asked_for() {
+    fn a_value_is_divided_by_its_senders_if_configured() {
         let outer = OuterConfig { divide: Divide::Senders, ..OuterConfig::default() };
         let (mut sum, mut other) = (ExactSum::of_run(3, &outer), ExactSum::of_run(3, &outer));
         sum.add(&[1.0, 0.0, 0.0], 1).unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_length_is_weighted_and_knows_no_order() {
+    fn the_mean_norm_is_weighted_and_independent_of_order() {
         let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
         let sum = |list: &[([f32; 2], u32)]| {
             let mut sum = ExactSum::of_run(2, &outer);
@@ -339,7 +339,7 @@ mod tests {
         }
 
         #[test]
-        fn the_grid_is_what_the_document_says(value in any::<f32>().prop_filter("finite", |v| v.is_finite()), weight in 1..=MAX_WEIGHT) {
+        fn the_grid_is_as_documented(value in any::<f32>().prop_filter("finite", |v| v.is_finite()), weight in 1..=MAX_WEIGHT) {
             let steps = (f64::from(value) * 4_294_967_296.0).round_ties_even();
             let bound = (1i64 << 35) - 1;
             let expected = if steps.abs() > bound as f64 { bound * steps.signum() as i64 } else { steps as i64 };

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stays_of_the_paths_own_is_alpha() {
+    fn the_share_of_own_parameters_is_alpha() {
         let mut own = [1.0, -3.0];
         mix(&mut own, &[3.0, 1.0], 0.25);
         assert_eq!(own, [2.5, 0.0]);

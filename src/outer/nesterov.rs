@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_and_threads_change_nothing() {
+    fn chunks_and_threads_do_not_change_the_result() {
         let count = 3 * CHUNK_VALUES + 17;
         let wave = |phase: f32| (0..count).map(|i| (i as f32 * 0.001 + phase).sin()).collect::<Vec<f32>>();
         let (mut parameters, mut momentum, average) = (wave(0.0), wave(1.0), wave(2.0));

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_norm_is_the_length_to_a_part_in_256() {
+    fn a_norm_is_exact_to_a_part_in_128() {
         assert_eq!(norm(&[]), 0);
         assert_eq!(norm(&[3.0, -4.0]), (5.0f32.to_bits() >> 16) as u16);
         let long: Vec<f32> = (0..200_000).map(|i| (i as f32).sin()).collect();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn of_five_paths_none_is_further_than_the_middle_one_and_of_four_all_are_as_they_are() {
+    fn the_contributions_of_five_paths_are_clipped_and_those_of_four_are_not() {
         let outer = OuterConfig {
             centred_clipping: true,
             codec: Codec::Fp32,
@@ -197,13 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn whoever_counts_again_finds_the_same_and_whatever_is_not_so() {
+    fn a_recount_confirms_a_correct_update_and_finds_a_wrong_one() {
         let (blobs, parts) = made();
         let outer = OuterConfig::default();
         let sum = counted(&parts, &blobs).unwrap();
         let average = step::combine(&sum, 3, &outer).unwrap();
         assert_eq!(check_average(&sum, &average, 3, &outer), Ok(()));
-        assert_eq!(check_average(&sum, &average, 2, &outer), Err(NotSo::Average), "rescaled for others");
+        assert_eq!(
+            check_average(&sum, &average, 2, &outer),
+            Err(NotSo::Average),
+            "rescaled for another number of paths"
+        );
         assert_eq!(check_average(&sum, b"no frame", 3, &outer), Err(NotSo::Average));
 
         let mut heavier = parts.clone();

@@ -38,7 +38,7 @@ mod tests {
     use crate::config::OuterConfig;
 
     #[test]
-    fn a_radial_average_is_as_long_as_its_parts() {
+    fn a_radial_average_has_the_mean_norm_of_its_contributions() {
         let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
         let mut sum = ExactSum::of_run(2, &outer);
         assert_eq!(rescaled(&sum, Rescale::Radial, 2), [0.0, 0.0]);
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn only_distinct_paths_count_and_only_if_asked() {
+    fn only_distinct_paths_count_and_only_if_configured() {
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 16), 4.0);
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 2), std::f32::consts::SQRT_2);
         assert_eq!(rescale_factor(Rescale::SqrtPaths, 0), 1.0);

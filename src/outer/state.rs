@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoding_is_what_the_document_says() {
+    fn the_encoding_is_as_documented() {
         let state = ModuleState { parameters: vec![1.0, -0.0], momentum: vec![0.5, 2.0], ..state(0) };
         let expected = [
             &b"pswm"[..],
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn hash_and_blob_name_are_one() {
+    fn the_hash_is_the_blob_name() {
         for count in [0, 1, WRITTEN_VALUES - 1, WRITTEN_VALUES, 2 * WRITTEN_VALUES + 5] {
             for state in [state(count), asynchronous(count)] {
                 let bytes = state.encode();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_in_a_state_changes_its_hash() {
+    fn every_field_of_a_state_changes_its_hash() {
         let original = state(3);
         let mut others = vec![original.clone(); 5];
         others[0].version = Version(259);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_that_cannot_be_right_changes_nothing() {
+    fn an_invalid_average_changes_nothing() {
         for good in [state(3), asynchronous(3)] {
             let mut state = good.clone();
             for average in [&[0.1, 0.1][..], &[0.1, f32::NAN, 0.1], &[0.1, 0.1, 20_000.0]] {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_gathers_full_rounds_is_as_one_that_does_not() {
+    fn full_rounds_give_the_same_state_in_both_modes() {
         let module = ModuleId { level: 0, expert: 1 };
         let initial = |mode| ModuleState::initial(module, vec![0.5, -2.0, 0.0], mode);
         let (mut plain, mut delayed) = (initial(OuterMode::Synchronous), initial(OuterMode::Asynchronous));

@@ -51,7 +51,7 @@ mod tests {
     proptest! {
         /// No accepted contribution prevents an update that every member can apply.
         #[test]
-        fn whatever_is_contributed_makes_an_update(
+        fn accepted_contributions_always_make_an_applicable_update(
             codec in prop::sample::select(vec![Codec::Fp32, Codec::Int4, Codec::Int2, Codec::Sparse, Codec::TopK(40)]),
             rescale in prop::sample::select(vec![Rescale::None, Rescale::SqrtPaths, Rescale::Radial]),
             divide in prop::sample::select(vec![Divide::All, Divide::Senders]),

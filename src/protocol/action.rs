@@ -1,4 +1,4 @@
-//! What a node wants done. The driver and the simulator carry out actions in order.
+//! The actions that a node asks for. The driver and the simulator carry them out in order.
 
 use serde::Serialize;
 
@@ -9,219 +9,222 @@ use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{Counted, Message, Request, Response, Update};
 
-/// Something to do.
+/// An action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Action {
     /// Write to the journal and sync, before any later action.
     Persist(Record),
-    /// Hear this module's topic, and be found as its member.
+    /// Subscribe to this module's topic, and be found as its member.
     Subscribe(ModuleId),
-    /// Hear it no longer.
+    /// Unsubscribe from it.
     Unsubscribe(ModuleId),
-    /// Say this on the module's topic.
+    /// Publish this message on the module's topic.
     Publish {
         /// The topic.
         module: ModuleId,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// This peer can be reached there: be connected to it.
+    /// This peer can be reached at these addresses: connect to it.
     Learn {
-        /// Who.
+        /// The peer.
         peer: PeerKey,
-        /// Where.
+        /// Its addresses.
         addresses: Vec<String>,
     },
-    /// Ask one peer.
+    /// Send a request to one peer.
     Ask {
-        /// Comes back with the answer.
+        /// Comes back with the response.
         id: RequestId,
-        /// Whom.
+        /// The peer.
         to: PeerKey,
-        /// What.
+        /// The request.
         request: Request,
     },
-    /// Answer one peer.
+    /// Respond to one peer.
     Reply {
         /// From its request.
         token: ReplyToken,
-        /// What.
+        /// The response.
         response: Response,
     },
     /// Bring a blob into the store.
     Fetch {
-        /// Which, and how large.
+        /// The blob with its size.
         blob: BlobRef,
-        /// From whom: several at once, the surest first. Some may not have all of it, or nothing, yet.
+        /// Peers to fetch from, the most certain first. Several may be used at once. Some may not have all of it, or
+        /// nothing, yet.
         from: Vec<PeerKey>,
     },
     /// Nothing refers to this blob any more.
     Release(BlobHash),
-    /// Train a phase of a path, or a part of one, from these states.
+    /// Train a phase of a path, or a part of one, from these base states.
     Train {
-        /// Which path.
+        /// The path.
         path: PathId,
-        /// Which phase: it sets the learning rate.
+        /// The phase. It sets the learning rate.
         phase: Phase,
-        /// What of it.
+        /// The part of the phase.
         part: Part,
-        /// Each of its modules, bottom first, and the state to start from.
+        /// Its modules, bottom first, each with the state to start from.
         start: Vec<(BaseVersion, BlobRef)>,
-        /// Where its trainer stood after the phase before, if this peer trained it.
+        /// The state of its trainer after the previous phase, if this peer trained it.
         trainer: Option<BlobRef>,
-        /// Go on from here; nothing if the phase has to begin.
+        /// Where to resume; nothing if the phase has to begin.
         resume: Option<Resume>,
     },
-    /// This node has left: nothing follows.
+    /// This node has left. No action follows.
     Gone,
-    /// Stop training after the step in hand, and store the middle of the phase.
+    /// Stop training after the current step, and store an inner checkpoint.
     Pause,
-    /// The phase ends after the step in hand, however many steps it was to have: what they have come to is contributed.
+    /// End the phase after the current step, even if fewer steps than planned were made. What these steps came to is
+    /// contributed.
     EndPhase,
-    /// The trainer's thread is stuck or dead: leave it behind, and start another.
+    /// The trainer's thread is stuck or dead: abandon it and start another.
     RestartTrainer,
-    /// The trainer has been restarted so often without getting any further that this peer cannot go on.
+    /// The trainer has been restarted so often without progress that this peer cannot continue.
     GiveUp {
-        /// How often.
+        /// How often it was restarted.
         restarts: u32,
     },
-    /// Score a path on its held-out text, when nothing trains.
+    /// Score a path on its held-out text while nothing trains.
     Evaluate {
-        /// Which path.
+        /// The path.
         path: PathId,
         /// How far all its modules have come.
         phase: Phase,
-        /// Each of its modules, bottom first, and its state.
+        /// Its modules, bottom first, each with its state.
         states: Vec<(ModuleId, BlobRef)>,
     },
-    /// A piece of the outer arithmetic.
+    /// A piece of the outer optimization.
     Outer(Outer),
     /// Sign this update.
     Seal(Update),
-    /// For people and programs that watch.
+    /// An observation for users and monitoring.
     Report(Report),
 }
 
-/// What of a phase is trained in one go: all of it, but where levels are brought in step one after the other.
+/// The part of a phase that is trained in one go. It is the whole phase, except in streaming mode, where levels
+/// synchronize one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Part {
-    /// Inner steps of the phase before it.
+    /// Inner steps of the phase before this part.
     pub first: u64,
-    /// And after it.
+    /// Inner steps of the phase after this part.
     pub last: u64,
-    /// Inner steps of the phase; they take as much of the learning rate's schedule as a whole phase, however few.
+    /// Inner steps of the phase. However few, they take as much of the learning rate's schedule as a whole phase.
     pub of: u64,
-    /// The modules whose outer gradients are taken after it, bottom first.
+    /// The modules whose outer gradients are taken after this part, bottom first.
     pub due: Vec<ModuleId>,
 }
 
 impl Part {
-    /// A phase of so many steps, after which all these are due.
+    /// A whole phase of so many steps, after which the outer gradients of all these modules are due.
     pub fn whole(steps: u64, due: Vec<ModuleId>) -> Self {
         Self { first: 0, last: steps, of: steps, due }
     }
 }
 
-/// The middle of a phase.
+/// A point in the middle of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Resume {
     /// Inner steps made.
     pub steps: u64,
-    /// The trainer after them.
+    /// The state of the trainer after them.
     pub blob: BlobRef,
 }
 
-/// The outer arithmetic of the modules, done in this order by a worker that keeps nothing but the open sums.
+/// The outer optimization of the modules. A worker does it in this order and keeps no state but the open sums.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Outer {
-    /// Begin an empty exact sum for this version of the module, in place of any other.
+    /// Open an empty exact sum for this version of the module, in place of any other.
     OpenSum {
         /// The module.
         module: ModuleId,
-        /// The version to be made.
+        /// The version to make.
         target: Version,
-        /// The module's running norm, by which what is added is capped. With 0 there is none yet: contributions are
-        /// measured as they come, and added when all are known, as they are where they may be clipped.
+        /// The module's running norm, which caps what is added. 0 means that there is none yet: contributions are
+        /// measured as they arrive and added when all are known. The same holds where they may be clipped.
         running: u32,
     },
     /// Add a contribution that is in the store to the sum.
     Accumulate {
         /// The module.
         module: ModuleId,
-        /// The version to be made.
+        /// The version to make.
         target: Version,
         /// The contribution.
         blob: BlobHash,
         /// Its weight, before it is capped.
         weight: u32,
     },
-    /// Average the sum, compress the average, and say which state it makes of this one.
+    /// Average the sum, compress the average, and apply it to the state before.
     Combine {
         /// The module.
         module: ModuleId,
-        /// The version to be made.
+        /// The version to make.
         target: Version,
         /// The state before it.
         from: BlobRef,
-        /// What the sum must hold, exactly.
+        /// The exact contents of the sum.
         contributions: Vec<Counted>,
-        /// What the update will be to its module.
+        /// What share of a round the update is.
         portion: Portion,
     },
-    /// Count contributions that are in the store again: whether an update is what they make.
+    /// Aggregate contributions that are in the store again, and compare the result with an update.
     Audit {
         /// The module.
         module: ModuleId,
-        /// The update's place: comes back with the answer.
+        /// The hash of the update. It comes back with the answer.
         id: BlobHash,
-        /// As it names them.
+        /// As the update lists them.
         contributions: Vec<Counted>,
-        /// What it says that they make.
+        /// The average that the update claims.
         average: BlobRef,
-        /// What the update is to its module.
+        /// What share of a round the update is.
         portion: Portion,
-        /// The state before it, where contributions may be clipped.
+        /// The state before it, needed where contributions may be clipped.
         from: Option<BlobRef>,
     },
-    /// Whether a blob that is in the store is a contribution at all.
+    /// Check whether a blob in the store is a valid contribution.
     Inspect {
         /// The module.
         module: ModuleId,
         /// Comes back with the answer.
         id: BlobHash,
-        /// Which.
+        /// The blob.
         blob: BlobRef,
     },
     /// Apply an average that is in the store.
     Apply {
         /// The module.
         module: ModuleId,
-        /// The version to be made.
+        /// The version to make.
         version: Version,
         /// The state before it.
         from: BlobRef,
         /// The compressed average.
         average: BlobRef,
-        /// What the update is to its module.
+        /// What share of a round the update is.
         portion: Portion,
     },
 }
 
-/// What an update is to its module.
+/// How large an update is in comparison with a round of its module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Portion {
-    /// The paths for which its average is rescaled: the P of √P.
+    /// Number of paths for which the average is rescaled: the P of √P.
     pub paths: usize,
-    /// The weight that it counts.
+    /// The weight that the update counts.
     pub weight: u64,
-    /// And what that would be if no contribution were capped.
+    /// The same weight if no contribution were capped.
     pub uncapped: u64,
-    /// The weight of a round; the same, where every update is a round.
+    /// The weight of a round. It equals `weight` where every update is a round.
     pub full_weight: u64,
 }
 
 impl Outer {
-    /// Whose arithmetic it is.
+    /// The module that the operation belongs to.
     pub fn module(&self) -> ModuleId {
         match self {
             Self::OpenSum { module, .. }
@@ -234,7 +237,7 @@ impl Outer {
     }
 }
 
-/// A thing worth telling.
+/// An observation for users and monitoring.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Report {
     /// The peer took a path.
@@ -243,45 +246,45 @@ pub enum Report {
     PathYielded(PathId),
     /// All phases of a path are done.
     PathDone(PathId),
-    /// A path that was taken from another comes with its trainer.
+    /// The trainer of a path that was taken from another peer was handed off with it.
     HandedOff {
         /// The path.
         path: PathId,
-        /// From whom.
+        /// The previous holder.
         from: PeerKey,
     },
-    /// What its trainer had come to could not be had from that peer: AdamW begins anew, without the residual.
+    /// The state of the trainer could not be had from the previous holder: AdamW starts anew, without the residual.
     BeganAfresh {
         /// The path.
         path: PathId,
-        /// From whom.
+        /// The previous holder.
         from: PeerKey,
     },
-    /// The trainer has given no sign of life for so long that it is started anew.
+    /// The trainer has been silent for so long that it is restarted.
     TrainerStuck {
         /// The path that it trains or scores.
         path: PathId,
-        /// The steps of its phase that it had made; nothing where it scores.
+        /// The steps of its phase that it had made; nothing if it scores.
         steps: Option<u64>,
-        /// How long it had given no sign of life.
+        /// How long it was silent.
         silent_ms: u64,
     },
-    /// The trainer's thread has died, and is started anew.
+    /// The trainer's thread has died and is restarted.
     TrainerDied,
     /// A module has a new owner.
     Owner {
         /// The module.
         module: ModuleId,
-        /// Who.
+        /// The new owner.
         owner: PeerKey,
     },
-    /// A module's owner did not do its work, and is not believed to be the owner any more.
+    /// A module's owner did not do its work. This node no longer accepts it as the owner.
     SteppedDown {
         /// The module.
         module: ModuleId,
-        /// Who.
+        /// The former owner.
         owner: PeerKey,
-        /// For people.
+        /// For users.
         #[serde(skip)]
         reason: String,
     },
@@ -291,51 +294,51 @@ pub enum Report {
         module: ModuleId,
         /// Its version.
         version: Version,
-        /// How many contributions are in it.
+        /// Number of contributions in its update.
         contributions: usize,
     },
-    /// An update was refused; the reason is for people.
+    /// An update was refused. The reason is for users.
     Refused {
         /// The module.
         module: ModuleId,
-        /// Who signed it, or sent the chain that it stands in.
+        /// The peer that signed it, or sent the chain that contains it.
         by: PeerKey,
-        /// Why.
+        /// The reason.
         #[serde(skip)]
         reason: String,
     },
     /// Two machines run with the key of one peer.
     CopiedIdentity {
-        /// Whose; it may be this peer's own.
+        /// The peer; it may be this one.
         peer: PeerKey,
-        /// Where either can be reached, as far as known.
+        /// Known addresses of both machines.
         addresses: Vec<String>,
-        /// It is this peer's, the other is the one that goes on, and this one has fallen silent: it must stop.
+        /// The key is this peer's and the other machine continues. This one has gone silent and must stop.
         gives_way: bool,
     },
-    /// An update was proven wrong, by counting it again here: its owner is believed nothing any more.
+    /// An audit here proved an update wrong. Its owner is no longer trusted.
     Caught {
         /// The module.
         module: ModuleId,
-        /// Who signed it.
+        /// The signer.
         owner: PeerKey,
-        /// The version that it made.
+        /// The version that the update made.
         version: Version,
     },
-    /// The chain ends before an update that was proven wrong.
+    /// A rollback: the chain now ends before an update that was proven wrong.
     WentBack {
         /// The module.
         module: ModuleId,
-        /// The version of its head before.
+        /// The version of the head before.
         from: Version,
-        /// And now.
+        /// The version of the head now.
         to: Version,
     },
-    /// A peer was wrong so often, or in such a way, that its offers are not taken for a while.
+    /// A peer failed so often, or in such a way, that its offers are not taken for a while.
     Quarantined {
-        /// Who.
+        /// The peer.
         peer: PeerKey,
-        /// In what, the last time.
+        /// Its last fault.
         fault: Fault,
     },
     /// A lighter chain was given up for a heavier one.
@@ -347,16 +350,16 @@ pub enum Report {
         /// The version of the chain taken.
         to: Version,
     },
-    /// A contribution of this peer's is in no update known here, and can be in none any more: it is too old, or its
-    /// module is done and left.
+    /// A contribution of this peer is in no update known here and can enter none any more. It is too old, or its module
+    /// is done and left.
     Lost {
         /// The module.
         module: ModuleId,
         /// The path.
         path: PathId,
-        /// The version that it started from.
+        /// Its base version.
         parent: Version,
-        /// What it would have weighed.
+        /// The weight that it would have had.
         weight: u32,
     },
 }

@@ -1,4 +1,4 @@
-//! What happens to a node.
+//! The events that a node handles.
 
 use std::sync::Arc;
 
@@ -8,86 +8,87 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version}
 use crate::protocol::journal::record::Finished;
 use crate::protocol::wire::message::{Message, Request, Response, SignedUpdate};
 
-/// Names a request that a node made, so that a late answer finds nobody.
+/// Identifies a request that this node made. A response with an unknown identifier is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct RequestId(pub u64);
 
-/// Names a request that a peer made of this node.
+/// Identifies a request that a peer made of this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct ReplyToken(pub u64);
 
 /// A peer that a newcomer was told of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Contact {
-    /// Who.
+    /// Its key.
     pub peer: PeerKey,
-    /// Where.
+    /// Its addresses.
     pub addresses: Vec<String>,
 }
 
-/// Something that happened, in the order in which the driver saw it.
+/// Something that happened. Events come in the order in which the driver saw them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Event {
-    /// The run's founder begins: it holds all genesis states and takes all paths.
+    /// The creator of the run starts: it holds all genesis states and takes all paths.
     Create,
-    /// A peer begins, or begins again, and knows these others.
+    /// A peer starts, or restarts, and knows these others.
     Join(Vec<Contact>),
     /// The peer can be reached at these addresses.
     Listening(Vec<String>),
-    /// Gossip on a module's topic; the author is authenticated, an update's signature verified, and so is that of every
-    /// start that a heartbeat names of this node's own key.
+    /// Gossip on a module's topic. The driver has authenticated the author and verified the signature of an update, and
+    /// the signature of every start of this node's own key that a heartbeat names.
     Heard {
         /// The topic.
         module: ModuleId,
-        /// Who said it.
+        /// The author.
         author: PeerKey,
-        /// What.
+        /// The message.
         #[serde(serialize_with = "shared")]
         message: Arc<Message>,
     },
-    /// A peer asks. (A request for the manifest is answered by the driver.)
+    /// A request of a peer. (The driver answers a request for the manifest.)
     Asked {
-        /// Who.
+        /// The peer.
         from: PeerKey,
-        /// To answer with.
+        /// Goes into the reply.
         token: ReplyToken,
-        /// What.
+        /// The request.
         request: Request,
     },
-    /// An answer, its updates' signatures verified; nothing if there was none.
+    /// The response to a request, with the signatures of its updates verified.
     Answered {
-        /// To which request.
+        /// The request.
         id: RequestId,
-        /// What.
+        /// The response; nothing if none came.
         response: Option<Response>,
     },
-    /// A blob that was asked for is in the store, or could not be had from that peer.
+    /// A fetched blob is in the store, or could not be had from that peer.
     Fetched {
-        /// Which.
+        /// The blob.
         blob: BlobHash,
-        /// Whether it is there.
+        /// Whether it is in the store.
         found: bool,
     },
-    /// A phase of a path was trained; its blobs are in the store.
+    /// A phase of a path was trained. Its blobs are in the store.
     Trained(Finished),
-    /// A checkpoint was scored, or could not be: one that the node asked for, or at the end of the run one of its own.
+    /// A checkpoint was scored, or could not be. The node asked for it or, at the end of the run, the trainer scored
+    /// one of its own.
     Evaluated {
-        /// Of which path.
+        /// The path.
         path: PathId,
-        /// As asked.
+        /// As requested.
         phase: Phase,
-        /// Thousandths of a bit for each byte of text; nothing if it could not be scored.
+        /// Thousandths of a bit per byte of text; nothing if it could not be scored.
         millibits_per_byte: Option<u32>,
     },
-    /// The run is over, and this is what a path's trainer carries now that it is known with which parameters the path was
-    /// best.
+    /// The run is over, and the trainer has chosen the parameters with which the path was best. This is the state of
+    /// the trainer with that choice.
     Reviewed {
         /// The path.
         path: PathId,
-        /// Its trainer.
+        /// The state of its trainer.
         trainer: BlobRef,
     },
-    /// The trainer lives, and has made so many steps of this phase. Said when it begins with it, then often.
+    /// The trainer is alive and has made so many steps of this phase. Reported when it begins the phase, then often.
     Progress {
         /// The path.
         path: PathId,
@@ -96,7 +97,7 @@ pub enum Event {
         /// Inner steps made in it.
         steps: u64,
     },
-    /// The middle of a phase is in the store.
+    /// An inner checkpoint of a phase is in the store.
     Checkpointed {
         /// The path.
         path: PathId,
@@ -104,30 +105,30 @@ pub enum Event {
         phase: Phase,
         /// Inner steps made in it.
         steps: u64,
-        /// The trainer after them.
+        /// The state of the trainer after them.
         blob: BlobRef,
     },
-    /// The trainer has stopped in the middle of a phase, as it was asked to.
+    /// The trainer has stopped in the middle of a phase, as requested.
     Paused {
         /// The path.
         path: PathId,
         /// The phase.
         phase: Phase,
-        /// Inner steps made in it and the trainer after them; nothing if it had not begun.
+        /// Inner steps made in it and the state of the trainer after them; nothing if it had not begun.
         middle: Option<(u64, BlobRef)>,
     },
-    /// A phase cannot begin: the text of its path is not here yet.
+    /// A phase cannot begin because the text of its path is not here yet.
     TextMissing {
         /// The path.
         path: PathId,
         /// The phase.
         phase: Phase,
     },
-    /// The text of a path of the grid that was missing is here.
+    /// The missing text of a path of the grid is here.
     TextHere(PathId),
-    /// The trainer's thread is gone without a word.
+    /// The trainer's thread died without an error.
     TrainerDied,
-    /// A contribution was added to the module's sum, or is no valid one.
+    /// A contribution was added to the module's sum, or was found invalid.
     Accumulated {
         /// The module.
         module: ModuleId,
@@ -135,10 +136,10 @@ pub enum Event {
         target: Version,
         /// The contribution.
         blob: BlobHash,
-        /// How long it is, as an update tells it; nothing if it is none.
+        /// Its norm, as an update states it; nothing if the contribution is invalid.
         norm: Option<u16>,
     },
-    /// The sum was averaged, compressed and applied to a copy; both blobs are in the store.
+    /// The sum was averaged and compressed, and the average was applied to a copy. Both blobs are in the store.
     Combined {
         /// The module.
         module: ModuleId,
@@ -149,16 +150,16 @@ pub enum Event {
         /// The state that results.
         state: BlobRef,
     },
-    /// What was to be audited or inspected was.
+    /// An audit or an inspection has ended.
     Audited {
-        /// As asked.
+        /// As requested.
         id: BlobHash,
-        /// Whether it is so; nothing if its bytes are gone.
+        /// Whether the claim is true; nothing if the bytes are gone.
         so: Option<bool>,
     },
-    /// An update of this node's has its signature.
+    /// An update of this node is signed.
     Sealed(SignedUpdate),
-    /// An update's average was applied; the state that resulted is in the store.
+    /// The average of an update was applied. The resulting state is in the store.
     Applied {
         /// The module.
         module: ModuleId,
@@ -167,13 +168,13 @@ pub enum Event {
         /// The state; nothing if the average's frame is broken.
         state: Option<BlobRef>,
     },
-    /// A deadline that `Node::next_deadline` named has come.
+    /// A deadline that `Node::next_deadline` named has passed.
     Tick,
     /// The user asks the peer to leave in order.
     Leave,
 }
 
-/// What is shared is written as if it were not.
+/// Serializes the value behind the `Arc`.
 fn shared<T: Serialize, S: Serializer>(value: &Arc<T>, serializer: S) -> Result<S::Ok, S::Error> {
     value.as_ref().serialize(serializer)
 }

@@ -1,28 +1,29 @@
-//! Where a node is between its start and its end: how long it has been there, what it waits for before it acts, and whether it leaves.
+//! The stages of a node between start and end: when it began, which delays it observes before it acts, and whether it
+//! leaves.
 
 use super::limits::{STANDSTILL_MS, SWEEP_MS};
 use crate::clock::Millis;
 
-/// How far leaving has come.
+/// How far a departure has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
-    /// Since then others are given the time to take over.
+    /// Since this time the node waits for others to take over.
     Since(Millis),
     /// It has said goodbye; nothing follows.
     Gone,
 }
 
-/// A node's.
+/// The lifecycle of a node.
 #[derive(Debug, Default)]
 pub(super) struct Lifecycle {
     began: Millis,
     swept: Millis,
-    /// A peer that has come back trains nothing before.
+    /// A peer that returns does not train before this time.
     rests_until: Millis,
-    /// One that has just begun has heard nobody yet: it takes nobody for dead before.
+    /// A peer that has just started has heard nobody yet. It considers nobody dead before this time.
     listens_until: Millis,
     leaving: Option<Leaving>,
-    /// Whether a head has moved or a path was taken since this node looked where its paths are.
+    /// Whether a head has advanced or a path was taken since the worker slots were last moved.
     moved: bool,
 }
 
@@ -36,7 +37,7 @@ impl Lifecycle {
         self.began
     }
 
-    /// A sweep begins. If the whole process stood still before it: for how long.
+    /// Begins a sweep. If the whole process was suspended before it, returns for how long.
     pub(super) fn sweep(&mut self, now: Millis) -> Option<u64> {
         let since_ms = now.since(std::mem::replace(&mut self.swept, now));
         (since_ms > SWEEP_MS + STANDSTILL_MS).then(|| since_ms - SWEEP_MS)
@@ -55,7 +56,7 @@ impl Lifecycle {
         self.rests_until = at;
     }
 
-    /// Until when it trains nothing, if that is still to come.
+    /// Until when the node trains nothing, if that time is still to come.
     pub(super) fn rests_until(&self, now: Millis) -> Option<Millis> {
         (now < self.rests_until).then_some(self.rests_until)
     }
@@ -64,17 +65,17 @@ impl Lifecycle {
         self.leaving = Some(Leaving::Since(now));
     }
 
-    /// Nothing follows any more.
+    /// No action follows any more.
     pub(super) fn go(&mut self) {
         self.leaving = Some(Leaving::Gone);
     }
 
-    /// Whether it leaves, or has left.
+    /// Whether the node is leaving or has left.
     pub(super) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
     }
 
-    /// Since when others are given the time to take over; nothing once it is gone.
+    /// Since when the node waits for others to take over; nothing once it is gone.
     pub(super) fn leaving_since(&self) -> Option<Millis> {
         match self.leaving {
             Some(Leaving::Since(since)) => Some(since),
@@ -86,12 +87,12 @@ impl Lifecycle {
         self.leaving == Some(Leaving::Gone)
     }
 
-    /// A head has moved, or a path was taken: paths may go through other modules now.
+    /// Notes that a head has advanced or a path was taken, so that paths may go through other modules now.
     pub(super) fn note_move(&mut self) {
         self.moved = true;
     }
 
-    /// Whether that was so since the last call.
+    /// Whether [`Lifecycle::note_move`] was called since the last call.
     pub(super) fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }

@@ -1,15 +1,15 @@
 //! The protocol's core: what a peer does when something happens, and nothing else.
 //!
-//! `Node::handle(now, event)` returns what to do. It reads no clock, rolls no dice, touches no tensor, file or socket,
-//! and iterates only over ordered collections, so the same events at the same times give the same actions. The driver
-//! (`peer/`) and the simulator (`simulator/`) run this same code.
+//! `Node::handle(now, event)` returns the actions to carry out. It reads no clock, draws no random number and touches
+//! no tensor, file or socket. It iterates only over ordered collections. The same events at the same times therefore
+//! give the same actions. The driver (`peer/`) and the simulator (`simulator/`) run this same code.
 //!
-//! The tour: [`event`] comes in, [`action`] goes out. [`plan`] is what a run is; [`wire`] what peers say to each other. A node is made
-//! of parts with private state: `membership` (who is there), `reputation` (what is held against a peer), `module` (chains of updates
-//! and collections), `path` (paths held here and what was trained of them), `blobs` (fetched and released), `lifecycle` and `outbox`.
-//! `node` joins them: `node/module` elects an owner, aggregates contributions, applies updates, audits, rolls back and catches up;
-//! `node/path` places paths, trains phases and hands paths over. [`journal`] is what survives a kill, [`status`] what is shown, and
-//! [`limits`] bounds every table.
+//! A tour: an [`event`] comes in, an [`action`] goes out. [`plan`] describes the run, [`wire`] the messages. A node is
+//! made of parts with private state: `membership` (which peers are alive), `reputation` (peer scores and fraud proofs),
+//! `module` (chains of updates and collections), `path` (paths held here and their training), `blobs` (fetch and
+//! release), `lifecycle` and `outbox`. `node` joins them: `node/module` elects an owner, aggregates contributions,
+//! applies updates, audits, rolls back and catches up; `node/path` places paths, trains phases and hands paths off.
+//! [`journal`] survives a kill, [`status`] is shown to users, and [`limits`] bounds every table.
 
 pub mod action;
 mod blobs;

@@ -1,4 +1,5 @@
-//! What a node has decided and not handed out yet: actions in order, numbers that never repeat, and deadlines.
+//! The decisions of a node that are not yet handed out: actions in order, sequence numbers that never repeat, and
+//! deadlines.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::protocol::wire::message::Message;
 pub(super) struct Outbox {
     actions: Vec<Action>,
     timers: Timers,
-    /// Of the last heartbeat, offer or fraud proof: one count for all, so that no two messages are the same bytes.
+    /// Of the last heartbeat, offer or fraud proof. All share one counter, so that no two messages have the same bytes.
     sequence: u64,
     request: u64,
 }
@@ -27,8 +28,8 @@ impl Outbox {
         self.actions.extend(actions);
     }
 
-    /// All actions since the last call, in order. Of the heartbeats that one event has led to, only the last of each module is
-    /// left: it says what the others would.
+    /// All actions since the last call, in order. Of the heartbeats that one event caused, only the last of each module
+    /// remains, because it contains the others.
     pub(super) fn take(&mut self) -> Vec<Action> {
         let mut said = BTreeSet::new();
         let mut actions = std::mem::take(&mut self.actions);
@@ -63,7 +64,7 @@ impl Outbox {
         self.timers.clear(timer);
     }
 
-    /// Nothing is due any more.
+    /// Clears all deadlines.
     pub(super) fn stop_timers(&mut self) {
         self.timers = Timers::default();
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use crate::clock::Millis;
 use crate::names::ModuleId;
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Timer {
-    /// Say that one is alive.
+    /// Send heartbeats.
     Heartbeat,
-    /// Look at leases, gaps and stale requests.
+    /// Check leases, gaps and stale requests.
     Sweep,
-    /// Look whether a collection can close.
+    /// Check whether a collection can close.
     Close(ModuleId),
 }
 
@@ -20,7 +20,7 @@ pub enum Timer {
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
     slots: BTreeMap<Timer, Millis>,
-    /// The earliest of them: it is asked for after every event, and rarely another.
+    /// The earliest deadline. It is read after every event and seldom changes.
     next: Option<Millis>,
 }
 
@@ -47,7 +47,7 @@ impl Timers {
         self.next = self.slots.values().min().copied();
     }
 
-    /// Takes out what is due, in the order of the kinds.
+    /// Removes the deadlines that are due and returns them in the order of their kinds.
     pub fn take_due(&mut self, now: Millis) -> Vec<Timer> {
         let due: Vec<Timer> = self.slots.iter().filter(|(_, at)| **at <= now).map(|(timer, _)| *timer).collect();
         for timer in &due {

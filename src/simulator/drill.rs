@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_seed_that_fails_is_told_of_on_however_many_cores() {
+    fn the_lowest_seed_that_fails_is_reported_on_any_number_of_cores() {
         let fails = |seed| if [41, 70, 199].contains(&seed) { Err(seed) } else { Ok(seed) };
         for threads in [1, 2, 7] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

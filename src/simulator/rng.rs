@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_stay_within_and_reach_both_ends() {
+    fn draws_stay_in_the_range_and_reach_both_ends() {
         let mut rng = SeededRng::new(1, "test");
         let drawn: std::collections::BTreeSet<u64> = (0..200).map(|_| rng.draw([3, 6].into())).collect();
         assert_eq!(drawn, [3, 4, 5, 6].into());

@@ -1,4 +1,5 @@
-//! The asynchronous mode in the simulator: the same promises whatever goes wrong, and less time where peers differ.
+//! The asynchronous mode in the simulator: the same invariants under all faults, and less time where peers differ in
+//! speed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,32 +24,32 @@ fn drilled(scenario: Scenario, seeds: u64) -> Summary {
 }
 
 #[test]
-fn what_a_quiet_swarm_has_not_counted_was_in_training_when_its_module_was_done() {
+fn what_a_quiet_asynchronous_swarm_has_not_counted_was_in_training_when_its_module_was_done() {
     let quiet = drilled(asynchronous(scenario("quiet")), 40);
-    // Three other paths at most through each of four modules, once.
+    // At most three other paths through each of four modules, once.
     assert!(quiet.tally.uncounted <= 40 * 3 * 4 && quiet.tally.told + quiet.tally.given_up == 0, "{:?}", quiet.tally);
 }
 
 #[test]
-fn delay_crashes_departures_and_slow_peers_change_no_promise() {
+fn the_asynchronous_invariants_hold_under_delay_crashes_departures_and_slow_peers() {
     for name in ["rough", "churn", "departure", "slow", "storm"] {
         drilled(asynchronous(scenario(name)), 40);
     }
 }
 
 #[test]
-fn parts_that_meet_again_agree_and_count_what_all_have_done() {
+fn after_a_partition_asynchronous_chains_agree_and_all_contributions_count() {
     for name in ["split", "everything"] {
         let mut scenario = asynchronous(scenario(name));
-        // So few rounds that no part gets further than contributions are kept.
+        // Few enough rounds that no side gets further than contributions are kept.
         scenario.swarm.phases = 7;
         drilled(scenario, 40);
     }
 }
 
-/// Each mode with the momentum that suits it best, of a few.
+/// Each mode runs with the best momentum of a few.
 #[test]
-fn peers_of_unequal_speed_reach_the_same_loss_in_six_tenths_of_the_time() {
+fn asynchronous_peers_of_unequal_speed_reach_the_same_loss_in_six_tenths_of_the_time() {
     let not_waiting = scenario("unequal");
     let mut waiting = not_waiting.clone();
     (waiting.swarm.mode, waiting.swarm.phases) = (OuterMode::Synchronous, 16);
@@ -57,7 +58,7 @@ fn peers_of_unequal_speed_reach_the_same_loss_in_six_tenths_of_the_time() {
         scenario.swarm.momentum = momentum;
         let mut reached_ms = drilled(scenario, 5).reached_ms;
         reached_ms.sort_unstable();
-        // Of those that never reach it the time is infinite.
+        // A seed that never reaches the loss takes infinite time.
         reached_ms.get(2).copied().unwrap_or(u64::MAX)
     };
     let best_ms = |scenario| [0.6, 0.65, 0.7].map(|momentum| median_ms(scenario, momentum)).into_iter().min().unwrap();
@@ -67,7 +68,7 @@ fn peers_of_unequal_speed_reach_the_same_loss_in_six_tenths_of_the_time() {
 }
 
 #[test]
-fn no_contribution_comes_later_than_it_can_be_counted() {
+fn no_contribution_is_too_late_to_be_counted() {
     let mut brief = scenario("unequal");
     brief.swarm.phases = 3;
     drilled(brief, 200);

@@ -1,6 +1,6 @@
-//! The drills of configs/drills, by seed. Whatever the faults, every seed ends with the same state everywhere, nothing
-//! counted twice and no contribution lost silently: `drill` sees to that. Here is what else they promise, and that they
-//! do drill what they say.
+//! The drills of configs/drills. Whatever the faults, `drill` checks for every seed that all states agree at the end,
+//! no contribution is counted twice, and none is lost silently. These tests check what else the drills guarantee, and
+//! that the intended faults occur.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use pathswarm::simulator::scenario::byzantine::Byzantine;
 use pathswarm::simulator::scenario::faults::{FaultSchedule, Kind};
 use pathswarm::simulator::{Scenario, Trace, run, run_traced};
 
-/// Of each scenario but the fault schedule, which is long; thousands are for `pathswarm drill`.
+/// The number of seeds of each scenario but the fault schedule, which is long. `pathswarm drill` runs thousands.
 const SEEDS: u64 = 200;
 
 fn scenario(name: &str) -> Scenario {
@@ -27,7 +27,7 @@ fn drilled(scenario: Scenario, seeds: u64) -> Summary {
     drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Contributions that ended in no update, in percent of all.
+/// The percentage of contributions that are in no update.
 fn uncounted_percent(summary: &Summary) -> usize {
     let not = summary.tally.uncounted + summary.tally.told + summary.tally.given_up + summary.tally.gone;
     100 * not / (summary.tally.counted + not)
@@ -47,10 +47,11 @@ fn every_scenario_of_the_folder_is_drilled_here() {
 }
 
 #[test]
-fn a_quiet_swarm_counts_everything() {
+fn a_quiet_swarm_counts_every_contribution() {
     let quiet = drilled(scenario("quiet"), SEEDS);
     assert!(quiet.slowest_ms < 60_000, "took {} ms", quiet.slowest_ms);
-    // Four paths through two modules each, in four phases; what was trained twice as paths changed hands is counted once.
+    // Four paths through two modules each, in four phases. A contribution trained twice during a hand-off is counted
+    // once.
     assert_eq!(quiet.tally.counted, 4 * 2 * 4 * SEEDS as usize);
     assert_eq!((quiet.tally.uncounted, quiet.tally.told, quiet.tally.given_up, quiet.tally.gone), (0, 0, 0, 0));
     assert!(quiet.tally.twice < SEEDS as usize / 20, "{:?}", quiet.tally);
@@ -65,75 +66,75 @@ fn one_peer_trains_all_paths_in_turn() {
 }
 
 #[test]
-fn delay_loss_and_reordering_change_no_promise() {
+fn the_invariants_hold_under_delay_loss_and_reordering() {
     assert!(uncounted_percent(&drilled(scenario("rough"), SEEDS)) < 2);
 }
 
 #[test]
-fn peers_that_crash_and_come_back_lose_nothing() {
+fn peers_that_crash_and_restart_lose_nothing() {
     let churn = drilled(scenario("churn"), SEEDS);
     assert!(churn.counts.takeovers_ms.len() as u64 > SEEDS);
     assert_eq!(churn.counts.unheld, 0);
 }
 
 #[test]
-fn crashes_between_what_is_said_and_what_is_written_lose_nothing() {
+fn crashes_between_publishing_and_syncing_lose_nothing() {
     let crashes = drilled(scenario("crashes"), SEEDS);
     assert!(crashes.counts.faults["crash"] > 10 * SEEDS, "{:?}", crashes.counts.faults);
     assert_eq!(crashes.counts.unheld, 0);
 }
 
 #[test]
-fn newcomers_that_have_missed_much_leave_an_owner_the_time_that_a_phase_takes() {
+fn newcomers_that_catch_up_do_not_replace_an_owner_within_the_duration_of_a_phase() {
     let newcomers = drilled(scenario("newcomers"), SEEDS);
     assert_eq!(newcomers.counts.faults["join-storm"], 3 * SEEDS);
     assert_eq!((newcomers.counts.needless, newcomers.counts.unheld), (0, 0));
 }
 
 #[test]
-fn the_paths_of_those_that_go_are_trained_by_others() {
+fn the_paths_of_departed_peers_are_trained_by_others() {
     let departure = drilled(scenario("departure"), SEEDS);
     assert!(departure.counts.faults["gone"] > 0 && departure.counts.faults["leave"] > 0);
     assert_eq!(departure.counts.unheld, 0);
 }
 
 #[test]
-fn every_module_has_a_second_holder_so_the_creator_may_go_for_good() {
+fn every_module_has_a_second_holder_so_the_creator_may_leave_for_good() {
     let replica = drilled(scenario("replica"), SEEDS);
-    // One that alone had a module would not be let go.
+    // The only holder of a module would be spared.
     assert_eq!(replica.counts.faults["gone"], SEEDS);
     assert_eq!(replica.counts.unheld, 0);
 }
 
 #[test]
-fn parts_that_meet_again_agree_and_count_what_all_have_done() {
+fn after_a_partition_chains_agree_and_all_contributions_count() {
     let split = drilled(scenario("split"), SEEDS);
-    assert!(split.counts.switches > SEEDS, "chains have forked and met");
+    assert!(split.counts.switches > SEEDS, "chains have forked and merged");
     assert!(uncounted_percent(&split) < 10, "{:?}", split.tally);
 }
 
-/// What both sides still keep is counted or told of.
+/// Contributions that both sides still keep are counted or reported.
 #[test]
-fn parts_that_meet_again_too_late_lose_nothing_but_what_one_of_them_had_counted_too_long_ago() {
+fn after_a_long_partition_only_contributions_counted_too_long_ago_are_lost() {
     let deep = drilled(scenario("deep"), SEEDS);
     assert!(deep.counts.switches > SEEDS && deep.tally.given_up > 10 * SEEDS as usize, "{:?}", deep.tally);
 }
 
 #[test]
-fn slow_and_frozen_peers_hanging_trainers_and_drifting_clocks_change_no_promise() {
+fn the_invariants_hold_with_slow_and_frozen_peers_hanging_trainers_and_drifting_clocks() {
     let slow = drilled(scenario("slow"), SEEDS);
     assert!(slow.counts.faults["hang"] > 0 && slow.counts.faults["trainer-dies"] > 0);
 }
 
 #[test]
-fn a_phase_that_is_gone_on_with_after_a_crash_comes_to_the_very_same_and_soon() {
+fn a_phase_resumed_after_a_crash_has_the_same_result_with_little_delay() {
     let mut alone = scenario("quiet");
     (alone.swarm.peers, alone.swarm.phases, alone.swarm.noise) = (1, 16, 1.0);
     alone.swarm.levels = vec![Sharing::Shared];
     alone.swarm.phase_ms = [40_000, 40_000].into();
     alone.swarm.deadline_ms = 2_000_000;
     let mut crashes = alone.clone();
-    // One in each phase, somewhere in its second half.
+    // One crash in each phase, somewhere in its second half.
     crashes.fault_schedule = Some(FaultSchedule {
         kinds: vec![Kind::Crash],
         every_ms: 43_000,
@@ -146,25 +147,25 @@ fn a_phase_that_is_gone_on_with_after_a_crash_comes_to_the_very_same_and_soon() 
     assert_eq!(crashes.loss.to_bits(), undisturbed.loss.to_bits());
     let times = crashes.counts.faults["crash"];
     assert!(times >= 10);
-    // It was down, listened, fetched its text, and made again what it had made since it stored where it stood.
+    // The peer was down, listened, fetched its text, and repeated the steps since its last checkpoint.
     let lost_ms = (crashes.finished_ms - undisturbed.finished_ms) / times;
     assert!(lost_ms < 1_000 + 1_500 + 1_000 + 5_000, "{lost_ms} ms a crash");
 }
 
 #[test]
-fn newcomers_all_at_once_find_their_places() {
+fn newcomers_that_join_at_once_find_their_paths() {
     drilled(scenario("storm"), SEEDS);
 }
 
 #[test]
 fn a_swarm_far_smaller_than_its_grid_trains_other_paths_every_few_phases() {
     let sampled = drilled(scenario("sampled"), SEEDS);
-    // Twelve paths through three modules each, in ten phases; one that is late misses a phase of a module it has left.
+    // Twelve paths through three modules each, in ten phases. A late path misses a phase of a module that it has left.
     assert!(sampled.tally.counted as u64 > SEEDS * 12 * 3 * 10 * 9 / 10, "{:?}", sampled.tally);
     assert!(uncounted_percent(&sampled) < 2, "{:?}", sampled.tally);
 }
 
-/// The drill of many peers, with so many of them; as many share a module.
+/// The drill of many peers, with this number of experts per level and of peers.
 fn many_peers(experts: u32, peers: usize) -> Scenario {
     let mut scenario = scenario("crowd");
     scenario.swarm.levels = vec![Sharing::Experts(experts); 2];
@@ -174,7 +175,7 @@ fn many_peers(experts: u32, peers: usize) -> Scenario {
 }
 
 #[test]
-fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there_are() {
+fn control_bytes_and_phase_durations_do_not_depend_on_the_number_of_peers() {
     let drilled = |scenario| {
         let drill = drilled(scenario, 2);
         let tally = drill.tally;
@@ -187,12 +188,12 @@ fn neither_what_a_peer_says_nor_how_long_a_phase_takes_depends_on_how_many_there
 }
 
 #[test]
-fn honest_peers_go_on_among_byzantine_peers() {
+fn honest_peers_continue_among_byzantine_peers() {
     let byzantine = drilled(scenario("byzantine"), SEEDS);
     assert_eq!(byzantine.counts.faults["byzantine: wrong hashes"], SEEDS);
 }
 
-/// The loss of honest peers' paths where two of eight peers lie so, and how many of these Byzantine peers others have named.
+/// The loss of honest peers' paths with these Byzantine peers among eight, and how many of them were quarantined.
 fn among(behaviours: &[Byzantine], seeds: u64) -> (f64, u64) {
     let mut byzantine = scenario("false-gradients");
     byzantine.byzantine = behaviours.to_vec();
@@ -201,7 +202,7 @@ fn among(behaviours: &[Byzantine], seeds: u64) -> (f64, u64) {
 }
 
 #[test]
-fn two_of_eight_that_contribute_false_gradients_cost_the_others_little_and_are_named() {
+fn false_gradients_of_two_of_eight_peers_cost_the_others_little_and_quarantine_their_authors() {
     let (honest, _) = among(&[], SEEDS);
     for behaviour in [Byzantine::SignFlipped, Byzantine::NotFinite, Byzantine::Stale, Byzantine::Copied] {
         let (loss, named) = among(&[behaviour, behaviour], SEEDS);
@@ -213,11 +214,11 @@ fn two_of_eight_that_contribute_false_gradients_cost_the_others_little_and_are_n
 }
 
 #[test]
-fn what_is_clipped_is_little_worth_to_byzantine_peers_even_where_nobody_is_capped_or_named() {
+fn centred_clipping_limits_byzantine_peers_without_a_cap_or_quarantines() {
     let clipped = drilled(scenario("clipping"), SEEDS / 4);
     let loss = |clips: bool, byzantine_from_ms: u64| {
         let mut scenario = scenario("clipping");
-        // What only one path goes through is nobody else's.
+        // A module of a single path would belong to that path alone.
         scenario.swarm.levels = vec![Sharing::Shared, Sharing::Experts(8)];
         (scenario.swarm.centred_clipping, scenario.swarm.norm_cap) = (clips, Some(0.0));
         scenario.byzantine_from_ms = byzantine_from_ms;
@@ -229,16 +230,16 @@ fn what_is_clipped_is_little_worth_to_byzantine_peers_even_where_nobody_is_cappe
 }
 
 #[test]
-fn owners_that_lie_are_caught_and_replaced_and_the_chain_is_right_again() {
+fn owners_with_wrong_averages_are_quarantined_and_replaced_and_their_updates_rolled_back() {
     let lying = drilled(scenario("lying-owner"), SEEDS);
     let (made, left) = lying.counts.wrong_updates;
     assert!(made >= SEEDS && left * 100 <= made, "{made} wrong updates, {left} of them left");
-    assert!(lying.counts.went_back >= made, "{} members went back", lying.counts.went_back);
-    assert!(lying.counts.quarantined["byzantine: wrong average"] >= SEEDS / 2, "of those that own a module");
+    assert!(lying.counts.went_back >= made, "{} members rolled back", lying.counts.went_back);
+    assert!(lying.counts.quarantined["byzantine: wrong average"] >= SEEDS / 2, "of the peers that own a module");
 }
 
 #[test]
-fn no_way_of_averaging_changes_a_promise() {
+fn the_invariants_hold_with_every_way_of_averaging() {
     let mut few = scenario("byzantine");
     (few.swarm.codec, few.swarm.divide, few.swarm.momentum) = (Codec::TopK(4), Divide::Senders, 0.0);
     drilled(few, SEEDS / 4);
@@ -248,7 +249,7 @@ fn no_way_of_averaging_changes_a_promise() {
 }
 
 #[test]
-fn a_crashed_owner_is_replaced_within_two_heartbeats_and_one_that_leaves_as_soon_as_another_hears_of_it() {
+fn a_crashed_owner_is_replaced_within_two_heartbeats_and_one_that_leaves_at_the_first_message() {
     let ordinary = drilled(scenario("ordinary"), 60);
     let takeover_ms = median(&ordinary.counts.takeovers_ms).unwrap();
     assert!(takeover_ms < 2 * HEARTBEAT_MS * 9 / 10, "{takeover_ms} ms");
@@ -257,7 +258,7 @@ fn a_crashed_owner_is_replaced_within_two_heartbeats_and_one_that_leaves_as_soon
 }
 
 #[test]
-fn phases_close_as_soon_where_a_peer_leaves_as_where_none_does() {
+fn phases_close_as_soon_after_a_departure_as_without_one() {
     let mut leaves = scenario("ordinary");
     leaves.faults.retain(|fault| fault.kind == Kind::Leave);
     leaves.faults[0].times = 1;
@@ -271,13 +272,13 @@ fn phases_close_as_soon_where_a_peer_leaves_as_where_none_does() {
     });
     let [calm_median_ms, leaves_median_ms] = [&calm_ms, &leaves_ms].map(|took_ms| median(took_ms).unwrap());
     assert!(leaves_median_ms <= calm_median_ms + 1_000, "{leaves_median_ms} ms, not {calm_median_ms}");
-    // Messages that are lost cost a few seconds now and then; two paths trained in turn would cost a phase each time.
+    // Lost messages cost a few seconds now and then. Two paths trained in turn would cost a phase each time.
     let longest_ms = calm_ms.iter().max().unwrap() + phase_ms / 2;
     assert!(leaves_ms.iter().all(|took_ms| *took_ms <= longest_ms), "{leaves_ms:?} ms, not {calm_ms:?}");
 }
 
 #[test]
-fn levels_that_are_brought_in_step_in_turn_change_no_promise() {
+fn the_invariants_hold_in_streaming_mode() {
     drilled(scenario("streaming"), SEEDS);
     let mut quiet = scenario("quiet");
     quiet.swarm.streaming = Some(Streaming::default());
@@ -290,7 +291,7 @@ fn levels_that_are_brought_in_step_in_turn_change_no_promise() {
 }
 
 #[test]
-fn levels_that_are_brought_in_step_in_turn_keep_trainers_at_work_over_slow_links() {
+fn streaming_keeps_trainers_working_over_slow_links() {
     let streams = drilled(scenario("uplink"), 2);
     let mut waits = scenario("uplink");
     waits.swarm.streaming = None;
@@ -302,14 +303,14 @@ fn levels_that_are_brought_in_step_in_turn_keep_trainers_at_work_over_slow_links
 }
 
 #[test]
-fn everything_at_once_changes_no_promise() {
+fn the_invariants_hold_under_all_faults_at_once() {
     drilled(scenario("everything"), SEEDS);
 }
 
 #[test]
-fn a_trainer_that_hangs_over_a_checkpoint_trains_nothing_until_it_is_started_anew() {
+fn a_trainer_that_hangs_over_a_checkpoint_trains_nothing_until_it_is_restarted() {
     let everything = Arc::new(scenario("everything"));
-    // Signs of what it trained meanwhile were taken for signs of scoring, and it was waited for all the longer.
+    // Its progress in a later phase used to be taken for progress in scoring, which delayed the restart.
     drill(&everything, 3_314..3_315, |_| {}).unwrap_or_else(|failure| panic!("{failure}"));
 }
 

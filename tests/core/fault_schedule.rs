@@ -1,5 +1,5 @@
-//! A fault every 29 seconds, a kill, a freeze and a partition in turn, costs few of the inner steps. Whole runs of many
-//! seeds are in docs/results/fault schedule.md.
+//! A fault every 29 seconds, alternately a crash, a freeze and a partition, costs few of the inner steps. Whole runs of
+//! many seeds are in docs/results/fault schedule.md.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn drilled(scenario: Scenario, seeds: u64) -> Summary {
     drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
-/// Half a run: of the inner steps that are accepted in a second without any fault, so many are with them.
+/// The accepted inner steps per second with faults, as a share of those without, over half a run.
 fn share_of_inner_steps(mode: OuterMode, momentum: f32, seeds: u64) -> f64 {
     let mut fault_schedule = scenario("fault-schedule");
     (fault_schedule.swarm.mode, fault_schedule.swarm.momentum) = (mode, momentum);
@@ -30,13 +30,13 @@ fn share_of_inner_steps(mode: OuterMode, momentum: f32, seeds: u64) -> f64 {
 }
 
 #[test]
-fn a_fault_every_29_seconds_costs_few_inner_steps_where_all_wait_for_each_other() {
+fn a_fault_every_29_seconds_costs_few_inner_steps_in_the_synchronous_mode() {
     let share = share_of_inner_steps(OuterMode::Synchronous, 0.9, 6);
     assert!(share >= 0.977, "{share}");
 }
 
 #[test]
-fn a_fault_every_29_seconds_costs_few_inner_steps_where_nobody_waits() {
+fn a_fault_every_29_seconds_costs_few_inner_steps_in_the_asynchronous_mode() {
     let share = share_of_inner_steps(OuterMode::Asynchronous, 0.5, 2);
     assert!(share >= 0.977, "{share}");
 }

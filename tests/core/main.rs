@@ -1,4 +1,4 @@
-//! The core in the simulator: drills, planted bugs, and numbers that hold on every platform. It needs no feature:
+//! The core in the simulator: drills, planted bugs, and numbers that hold on every platform. No feature is needed:
 //! `cargo test --release --no-default-features --test core` builds in a minute.
 
 mod asynchronous;

@@ -1,18 +1,18 @@
-//! The drills are drilled: each of these bugs, planted in the core, breaks a promise within 200 seeds.
+//! Tests of the drills: each of these bugs, planted in the core, violates an invariant within 200 seeds.
 //!
-//! The sources are copied, every bug is planted beside the right code, and one program is built of it, in which an
-//! environment variable chooses the bug.
+//! The sources are copied, and every bug is planted beside the right code. One program is built from the copy, in which
+//! an environment variable selects the bug.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A bug: in this file, this expression, which stands there once, gives way to that one.
+/// A bug: in this file, the expression `right`, which occurs once, is replaced by `wrong`.
 struct Bug {
     name: &'static str,
     file: &'static str,
     right: &'static str,
     wrong: &'static str,
-    /// The drill that finds it, and the invariant that breaks.
+    /// The drill that finds the bug, and the invariants that it may violate.
     drill: &'static str,
     breaks: &'static [&'static str],
 }
@@ -48,7 +48,7 @@ const BUGS: [Bug; 15] = [
         right: "self.act(Action::Persist(chain.record(module)))",
         wrong: "()",
         drill: "everything",
-        // What its owner signed does not fit the older chain that it comes back with: it signs another.
+        // The restarted owner has an older chain that its signed update does not fit, and signs another update.
         breaks: &["disk", "progress", "none lost", "one writer"],
     },
     Bug {
@@ -158,7 +158,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The program with all bugs in it, none of them chosen.
+/// Builds the program with all bugs in it, none of them selected.
 fn planted() -> PathBuf {
     let tree = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     for folder in ["src", "benches"] {
@@ -171,7 +171,7 @@ fn planted() -> PathBuf {
     for Bug { name, file, right, wrong, .. } in &BUGS {
         let path = tree.join("src").join(file);
         let source = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(source.matches(right).count(), 1, "{name}: {right:?} does not stand once in {file}");
+        assert_eq!(source.matches(right).count(), 1, "{name}: {right:?} does not occur once in {file}");
         let both = format!("(if crate::planted({name:?}) {{ {wrong} }} else {{ {right} }})");
         std::fs::write(&path, source.replace(right, &both)).unwrap();
     }
@@ -191,7 +191,7 @@ fn planted() -> PathBuf {
     target.join("mutants/release/pathswarm")
 }
 
-/// The first failure of a drill with a bug in it; nothing if there is none.
+/// The first failure of a drill with a selected bug; nothing if there is none.
 fn drilled(program: &Path, drill: &str, bug: &str) -> Option<String> {
     let scenario = project().join("configs/drills").join(drill).with_extension("toml");
     let output = Command::new(program)
@@ -207,7 +207,7 @@ fn drilled(program: &Path, drill: &str, bug: &str) -> Option<String> {
 }
 
 #[test]
-fn every_planted_bug_is_found_and_without_one_nothing_is() {
+fn every_planted_bug_is_found_and_the_original_code_passes() {
     let program = planted();
     assert_eq!(drilled(&program, "quiet", "none"), None);
     let mut missed = Vec::new();

@@ -1,5 +1,5 @@
-//! The outer optimiser agrees with PyTorch's SGD with Nesterov's momentum. The values and the script that made them are in
-//! tests/reference.
+//! The outer optimizer agrees with PyTorch's SGD with Nesterov momentum. The values and the script that made them are
+//! in tests/reference.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn furthest(found: &[f32], expected: &[f32]) -> f32 {
 }
 
 #[test]
-fn fifty_outer_steps_agree() {
+fn fifty_outer_steps_agree_with_pytorch() {
     let reference: Nesterov = serde_json::from_str(include_str!("../reference/nesterov.json")).unwrap();
     let mut parameters = sines(reference.count, 0.7, 0.1, 0.3);
     let mut momentum = vec![0.0; reference.count];

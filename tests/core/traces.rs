@@ -1,4 +1,4 @@
-//! All that happens in a drill is as it was: the hash of a few seeds' traces is what configs/drills/traces.txt says.
+//! The behaviour in drills is unchanged: the hash of a few seeds' traces is that of configs/drills/traces.txt.
 //! `scripts/trace-hashes` compares many more seeds, and writes the list.
 
 use std::path::Path;
@@ -7,11 +7,11 @@ use std::sync::Arc;
 use pathswarm::simulator::Scenario;
 use pathswarm::simulator::drill::trace_hash;
 
-/// Lines of the list with these seeds are compared here.
+/// The lines of the list with these seeds are compared here.
 const SEEDS: std::ops::Range<u64> = 0..2;
 
 #[test]
-fn every_drill_leaves_the_trace_that_it_left() {
+fn every_drill_has_the_listed_trace_hash() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR"));
     let list = std::fs::read_to_string(project.join("configs/drills/traces.txt")).unwrap();
     let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split(' ').collect()).collect();
@@ -30,5 +30,9 @@ fn every_drill_leaves_the_trace_that_it_left() {
         hash.to_string() != line[0]
     };
     let differ: Vec<&str> = few.iter().filter(differs).map(|line| line[2]).collect();
-    assert!(differ.is_empty(), "if other behaviour is meant, run scripts/trace-hashes --update: {}", differ.join(", "));
+    assert!(
+        differ.is_empty(),
+        "if the change of behaviour is intended, run scripts/trace-hashes --update: {}",
+        differ.join(", ")
+    );
 }

@@ -1,4 +1,4 @@
-//! Getting blobs: one table for all purposes, so that a blob is fetched once, from all that may have it at the same time.
+//! Fetches of blobs. One table serves all purposes, so that a blob is fetched once, from all peers that may have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,37 +7,38 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::protocol::action::Action;
 use crate::protocol::limits::{FETCH_RETRY_MS, FETCH_ROUNDS, MAX_DONORS, MAX_MEMBERS};
 
-/// What a blob is wanted for.
+/// Why a blob is fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::protocol) enum Purpose {
     /// To add it to the module's sum.
     Contribution(ModuleId),
-    /// To count it again.
+    /// To audit an update or a contribution.
     Audit(ModuleId),
     /// To apply it.
     Average(ModuleId),
     /// To install it.
     State(ModuleId),
-    /// To go on with a path that was taken from another.
+    /// To resume a path that was taken from another peer.
     HandOff(PathId),
-    /// To go on with a path that is stood by, should its holder be gone.
+    /// To resume a path, as its standby, if its holder fails.
     Trainer(PathId),
 }
 
-/// A blob on its way.
+/// A blob that is being fetched.
 #[derive(Debug)]
 struct Fetching {
-    /// Each with the size that it was heard with: who lies about it holds up nobody else.
+    /// Each holder with the size that it announced. A holder that announces a false size does not delay the others.
     holders: Vec<(PeerKey, BlobRef)>,
     attempts: usize,
     purposes: BTreeSet<Purpose>,
     retry_at: Option<Millis>,
-    /// When the present attempt began.
+    /// When the current attempt began.
     began: Millis,
 }
 
 impl Fetching {
-    /// What is asked for now, and of whom: all who named the blob with the same size. Each attempt begins with another.
+    /// The blob to request now and the peers to request it from: all that announced the same size. Each attempt begins
+    /// with another peer.
     fn ask(&self) -> (BlobRef, Vec<PeerKey>) {
         let sizes = self.sizes();
         let blob = sizes[self.attempts % sizes.len()];
@@ -49,7 +50,7 @@ impl Fetching {
         (blob, from)
     }
 
-    /// One for each size, in the order in which they were heard; at least one.
+    /// The announced sizes, in the order in which they were heard; at least one.
     fn sizes(&self) -> Vec<BlobRef> {
         let mut sizes = Vec::new();
         for (_, blob) in &self.holders {
@@ -72,23 +73,24 @@ impl Fetching {
     }
 }
 
-/// What follows from a fetch that has ended.
+/// The result of a fetch that has ended.
 #[derive(Debug)]
 pub(in crate::protocol) struct Fetched {
-    /// What the blob was wanted for.
+    /// Why the blob was fetched.
     pub(in crate::protocol) purposes: BTreeSet<Purpose>,
-    /// How many bytes were asked for.
+    /// The number of bytes requested.
     pub(in crate::protocol) bytes: u64,
-    /// Since when.
+    /// When the last attempt began.
     pub(in crate::protocol) began: Millis,
 }
 
-/// All blobs on their way.
+/// All blobs that are being fetched.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Fetches(BTreeMap<BlobHash, Fetching>);
 
 impl Fetches {
-    /// A blob is wanted for this purpose; these may have it, the surest first. What to do, unless it is on its way already.
+    /// Fetches a blob for this purpose from these holders, the most certain first. Returns an action unless the blob is
+    /// already being fetched.
     pub(in crate::protocol) fn fetch(
         &mut self,
         now: Millis,
@@ -109,14 +111,14 @@ impl Fetches {
         begins.then(|| fetching.action())
     }
 
-    /// Another peer has a blob that may be on its way.
+    /// Adds a holder of a blob that may be being fetched.
     pub(in crate::protocol) fn another_holder(&mut self, blob: BlobRef, holder: PeerKey) {
         if let Some(fetching) = self.0.get_mut(&blob.hash) {
             fetching.another_holder(blob, holder);
         }
     }
 
-    /// An attempt has ended. Nothing while there are further ones.
+    /// An attempt has ended. Returns nothing while another attempt follows.
     pub(in crate::protocol) fn ended(&mut self, now: Millis, blob: BlobHash, found: bool) -> Option<Fetched> {
         let fetching = self.0.get_mut(&blob)?;
         if !found {
@@ -127,7 +129,7 @@ impl Fetches {
             }
         }
         let fetching = self.0.remove(&blob)?;
-        // After the last attempt has failed there is no next one to ask for.
+        // After the last failed attempt there is no next one to ask for.
         let bytes = if found { fetching.ask().0.bytes } else { 0 };
         Some(Fetched { bytes, began: fetching.began, purposes: fetching.purposes })
     }
@@ -142,7 +144,7 @@ impl Fetches {
         .collect()
     }
 
-    /// The blobs on their way.
+    /// The blobs that are being fetched.
     pub(in crate::protocol) fn blobs(&self) -> impl ExactSizeIterator<Item = BlobHash> {
         self.0.keys().copied()
     }

@@ -1,4 +1,4 @@
-//! Blobs: which are fetched, and which can go.
+//! The blobs of a node: those that are fetched, and those that can be released.
 
 mod fetch;
 mod release;
@@ -11,7 +11,7 @@ use super::action::Action;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, PeerKey};
 
-/// A node's blobs, as far as they come or go.
+/// A node's fetches and releases.
 #[derive(Debug, Default)]
 pub(super) struct Blobs {
     fetches: Fetches,
@@ -19,7 +19,8 @@ pub(super) struct Blobs {
 }
 
 impl Blobs {
-    /// A blob is wanted for this purpose; these may have it, the surest first. What to do, unless it is on its way already.
+    /// Fetches a blob for this purpose from these holders, the most certain first. Returns an action unless the blob is
+    /// already being fetched.
     pub(super) fn fetch(
         &mut self,
         now: Millis,
@@ -30,12 +31,12 @@ impl Blobs {
         self.fetches.fetch(now, blob, holders, purpose)
     }
 
-    /// Another peer has a blob that may be on its way.
+    /// Adds a holder of a blob that may be being fetched.
     pub(super) fn another_holder(&mut self, blob: BlobRef, holder: PeerKey) {
         self.fetches.another_holder(blob, holder);
     }
 
-    /// An attempt has ended. Nothing while there are further ones.
+    /// An attempt has ended. Returns nothing while another attempt follows.
     pub(super) fn fetch_ended(&mut self, now: Millis, blob: BlobHash, found: bool) -> Option<Fetched> {
         self.fetches.ended(now, blob, found)
     }
@@ -50,22 +51,22 @@ impl Blobs {
         self.fetches.blobs()
     }
 
-    /// Nothing here needs this blob for what it was: it can go once nothing refers to it.
+    /// One use of this blob has ended. It can go once nothing refers to it.
     pub(super) fn release(&mut self, blob: BlobHash) {
         self.releases.add(blob);
     }
 
-    /// A reference has gone, of a blob that may have been released already.
+    /// A reference to a blob has gone, which may already be released.
     pub(super) fn look_again(&mut self) {
         self.releases.look_again();
     }
 
-    /// Nothing is to be released.
+    /// Cancels all releases.
     pub(super) fn release_nothing(&mut self) {
         self.releases.clear();
     }
 
-    /// The released blobs, taken out to see which can go; give them back with [`Self::put_back`].
+    /// Takes the released blobs out, to check which can go. Give them back with [`Self::put_back`].
     pub(super) fn take_releases(&mut self) -> Releases {
         std::mem::take(&mut self.releases)
     }

@@ -1,28 +1,28 @@
-//! Blobs that can go once nothing refers to them.
+//! The release of blobs to which nothing refers any more.
 //!
-//! Bytes are named by their hash, so two things may well be one blob, and workers may still read what the protocol has done
-//! with. So a blob that is let go is only a candidate until no part of the node refers to it.
+//! Blobs are named by their hash, so two uses may share one blob, and workers may still read what the protocol no
+//! longer needs. A released blob is therefore only a candidate until no part of the node refers to it.
 
 use std::collections::BTreeSet;
 
 use crate::names::BlobHash;
 
-/// The candidates.
+/// The candidates for release.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Releases {
     candidates: BTreeSet<BlobHash>,
-    /// Whether a reference may have gone since the last look.
+    /// Whether a reference may have gone since the last check.
     changed: bool,
 }
 
 impl Releases {
-    /// Nothing here needs this blob for what it was.
+    /// One use of this blob has ended.
     pub(in crate::protocol) fn add(&mut self, blob: BlobHash) {
         self.candidates.insert(blob);
         self.changed = true;
     }
 
-    /// A reference has gone, of a blob that is a candidate perhaps.
+    /// A reference has gone, perhaps to a candidate.
     pub(in crate::protocol) fn look_again(&mut self) {
         self.changed = true;
     }
@@ -31,7 +31,8 @@ impl Releases {
         self.candidates.clear();
     }
 
-    /// Takes out the candidates to which nothing refers, if anything has changed; `references` visits all that is referred to.
+    /// Removes and returns the candidates to which nothing refers, if anything has changed. `references` visits
+    /// everything that is referred to.
     pub(in crate::protocol) fn take_unreferenced(
         &mut self,
         references: impl FnOnce(&mut dyn FnMut(BlobHash)),
@@ -40,7 +41,7 @@ impl Releases {
             return Vec::new();
         }
         let candidates: Vec<BlobHash> = std::mem::take(&mut self.candidates).into_iter().collect();
-        // They are in order: those that begin with a byte are next to each other, mostly one or none.
+        // The candidates are in order, so those with the same first byte are adjacent. There is mostly one or none.
         let mut starts = [0; 257];
         candidates.iter().for_each(|blob| starts[usize::from(blob.0[0]) + 1] += 1);
         (0..256).for_each(|byte| starts[byte + 1] += starts[byte]);

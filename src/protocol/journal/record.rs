@@ -1,4 +1,4 @@
-//! What must survive a kill, as it stands in the journal. Written and synced before it is acted upon.
+//! The records of the journal: what must survive a kill. A record is written and synced before it is acted upon.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,27 +8,27 @@ use crate::protocol::wire::encoding::framed;
 use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use crate::protocol::wire::message::{Counted, SignedUpdate, UpdateHash};
 
-/// A finished phase of a path, or a part of one: what it offered and where its trainer stands.
+/// A finished phase of a path, or a part of one: its offers and the state of its trainer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finished {
     /// The path.
     pub path: PathId,
     /// The phase.
     pub phase: Phase,
-    /// What it started from, and its outer gradient for each.
+    /// Its base versions, each with the outer gradient for it.
     pub offers: Vec<(BaseVersion, BlobRef)>,
-    /// The trainer after it: AdamW's moments, the data cursor, the residuals.
+    /// The state of the trainer after it: AdamW's moments, the data cursor, the residuals.
     pub trainer: BlobRef,
-    /// Where levels are brought in step one after the other: what the trainer stands on, bottom first.
+    /// In streaming mode: the base states of the trainer, bottom first.
     pub base_states: Vec<(BaseVersion, BlobRef)>,
 }
 
 /// One entry of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// The peer started for the n-th time.
+    /// The peer has started this many times.
     Started(u64),
-    /// It takes this peer for the owner of the module.
+    /// The peer accepts this owner of the module.
     Term {
         /// The module.
         module: ModuleId,
@@ -37,67 +37,68 @@ pub enum Record {
         /// The owner.
         owner: PeerKey,
     },
-    /// As owner it has signed this update, which may be out already.
+    /// The peer, as owner, has signed this update. It may already be published.
     Sealed(SignedUpdate),
-    /// It holds the module at genesis.
+    /// The peer holds the module at genesis.
     Genesis {
         /// The module.
         module: ModuleId,
         /// Its state.
         state: BlobRef,
     },
-    /// It has applied this update: the new head.
+    /// The peer has applied this update: the new head.
     Head(SignedUpdate),
-    /// It has left the module.
+    /// The peer has left the module.
     Left(ModuleId),
-    /// It holds, or no longer holds, this path.
+    /// The peer holds this path, or no longer holds it.
     Lease {
         /// The path.
         path: PathId,
-        /// Whether it does.
+        /// Whether the peer holds it.
         held: bool,
-        /// Whether it only stands by.
+        /// Whether the peer is only a standby.
         standby: bool,
     },
-    /// It has finished a phase.
+    /// The peer has finished a phase.
     Finished(Finished),
-    /// It has taken over the chain that these updates end, whose last state is in the store. One record: half a chain
-    /// would have a head without a state.
+    /// The peer has switched to the chain that ends with these updates. The last state is in the store. It is one
+    /// record because half a chain would have a head without a state.
     Installed {
-        /// With one update at least.
+        /// At least one update.
         updates: Vec<SignedUpdate>,
-        /// After this version, the averages are here as well.
+        /// After this version, the averages are in the store too.
         replays_from: Version,
     },
-    /// Where the trainer of a held path stands. A finished phase says so too; this is for a journal that is rewritten.
+    /// The state of the trainer of a held path. A finished phase contains it too; this record is for a compacted
+    /// journal.
     Trainer {
         /// The path.
         path: PathId,
-        /// Its trainer.
+        /// The state of its trainer.
         trainer: BlobRef,
     },
-    /// It keeps a contribution from a chain that was given up, to offer it to the other.
+    /// The peer keeps a contribution from an abandoned chain, to re-propose it to the other chain.
     Reproposed {
         /// The module.
         module: ModuleId,
         /// The update that it was trained from.
         parent_update: UpdateHash,
-        /// As the other chain counted it.
+        /// As the abandoned chain counted it.
         counted: Counted,
     },
-    /// It holds the module for others' sake, until it leaves it or takes a path through it.
+    /// The peer holds the module as a replica, until it leaves it or takes a path through it.
     Replica(ModuleId),
-    /// It has made these steps of a phase, in place of what it said before of this path.
+    /// The peer has made these steps of a phase. Replaces the earlier checkpoint of this path.
     Checkpoint(InnerCheckpoint),
-    /// It does not go on with the phase of this path that was left in the middle.
+    /// The peer does not resume the interrupted phase of this path.
     Abandoned(PathId),
-    /// This update is not what its contributions make: it counts for nothing, and its owner is believed nothing any more.
+    /// This update is not the result of its contributions. It is invalidated, and its owner is no longer trusted.
     Invalidated {
         /// The module.
         module: ModuleId,
-        /// Its place.
+        /// The hash of the update.
         update: UpdateHash,
-        /// Who signed it.
+        /// The signer.
         owner: PeerKey,
     },
 }

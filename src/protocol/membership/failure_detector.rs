@@ -1,30 +1,30 @@
-//! Who is alive, as measured: each peer's heartbeats have a arrivals of their own, and one is taken for dead when it has been
-//! silent for clearly longer than it ever was lately.
+//! The failure detector. It measures the arrival window of each peer's heartbeats, and considers a peer dead when it
+//! has been silent for clearly longer than its recent silences.
 
 use crate::clock::Millis;
 use crate::protocol::limits::{
     ARRIVAL_WINDOW_MS, HEARTBEATS_MEASURED, LEASE_LEAST_MS, LEASE_MOST_MS, MEMBER_LEASE_MS, PROBE_AFTER_LEAST_MS,
 };
 
-/// How regularly a peer is heard.
+/// The arrival window: how regularly a peer's heartbeats arrive.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ArrivalWindow {
-    /// Since when, in this start of the peer's.
+    /// When the first heartbeat of the peer's current start arrived.
     began: Millis,
     heard: Millis,
     heartbeats: u64,
-    /// The longest silence of the present and of the last stretch of time.
+    /// The longest silence in the current and in the previous stretch of time.
     longest_ms: [u64; 2],
     stretch_began: Millis,
 }
 
 impl ArrivalWindow {
-    /// Begins with a heartbeat.
+    /// Begins with the first heartbeat.
     pub fn new(now: Millis) -> Self {
         Self { began: now, heard: now, heartbeats: 1, longest_ms: [0; 2], stretch_began: now }
     }
 
-    /// A heartbeat. What was not heard before `awake`, when this node stood still itself, is no silence of the peer's.
+    /// Notes a heartbeat. Before `awake` this node was suspended itself, so that time is not a silence of the peer.
     pub fn hear(&mut self, now: Millis, awake: Millis) {
         let silence_ms = now.since(self.heard.max(awake));
         if now.since(self.stretch_began) >= ARRIVAL_WINDOW_MS {
@@ -36,7 +36,8 @@ impl ArrivalWindow {
         self.heartbeats += 1;
     }
 
-    /// Silent for longer, it is taken for dead: one and a half times its longest silence lately.
+    /// The adaptive time-out: one and a half times the longest recent silence. A peer that is silent for longer is
+    /// considered dead.
     pub fn lease_ms(&self) -> u64 {
         if self.heartbeats < HEARTBEATS_MEASURED {
             return MEMBER_LEASE_MS;
@@ -45,7 +46,7 @@ impl ArrivalWindow {
         (longest_ms * 3 / 2).clamp(LEASE_LEAST_MS, LEASE_MOST_MS)
     }
 
-    /// When it was last heard, if it has been silent for so long that it had better be asked.
+    /// When the peer was last heard, if it has been silent for so long that it should be probed.
     pub fn silent_since(&self, now: Millis, awake: Millis) -> Option<Millis> {
         let longest_ms = self.longest_ms[0].max(self.longest_ms[1]);
         let timeout_ms = (longest_ms * 9 / 8).max(PROBE_AFTER_LEAST_MS);
@@ -53,12 +54,12 @@ impl ArrivalWindow {
         (measured && now.since(self.heard.max(awake)) >= timeout_ms).then_some(self.heard)
     }
 
-    /// Whether it is alive, as far as a node can tell that has been awake since then.
+    /// Whether the peer is alive, as judged by a node that has been awake since then.
     pub fn lives(&self, now: Millis, awake: Millis) -> bool {
         now.since(self.heard.max(awake)) < self.lease_ms()
     }
 
-    /// For how long it has been heard without a new start.
+    /// How long the peer has been heard without a restart.
     pub fn steady_ms(&self, now: Millis) -> u64 {
         now.since(self.began)
     }
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_peer_is_missed_after_two_beats_and_one_that_is_often_late_after_more() {
+    fn a_regular_peer_times_out_after_two_heartbeats_and_an_irregular_one_later() {
         assert_eq!(sending(HEARTBEAT_MS, 3).lease_ms(), MEMBER_LEASE_MS);
         assert_eq!(sending(HEARTBEAT_MS, 40).lease_ms(), LEASE_LEAST_MS);
         assert_eq!(sending(3 * HEARTBEAT_MS, 40).lease_ms(), 4_500);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stood_still_takes_nobody_for_dead() {
+    fn a_node_that_was_suspended_considers_nobody_dead() {
         let mut arrivals = sending(HEARTBEAT_MS, 40);
         assert!(!arrivals.lives(Millis(60_000), Millis(0)));
         assert!(arrivals.lives(Millis(60_000), Millis(59_000)));

@@ -1,19 +1,20 @@
-//! The starts of a peer, by which a copied identity shows: a key speaks for one start at a time, and one that has
-//! started again has fallen silent before.
+//! The starts of a peer, which reveal a copied identity. A key is used by one start at a time, and a peer that restarts
+//! was silent before.
 //!
-//! Gossip carries nobody's words back to their author, and two endpoints with one key cannot connect to each other. So
-//! it is the others who notice. They name the highest start that they hear in their heartbeats, with its signature: a copy
-//! that hears of a higher one than its own stops. Nobody else could have signed that, so no liar stops anybody.
+//! Gossip does not return a message to its author, and two endpoints with one key cannot connect to each other, so
+//! other peers must notice the copy. Their heartbeats name the highest start that they hear, with its signature. A copy
+//! that hears of a higher start than its own stops. Nobody else could have signed that start, so a Byzantine peer
+//! cannot stop anyone.
 
 use crate::clock::Millis;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_STARTS, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::small_list::SmallList;
 use crate::protocol::wire::message::Start;
 
-/// The starts of one peer that were heard of late.
+/// The recent starts of one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
-    /// By their order.
+    /// In order of incarnation and nonce.
     lives: SmallList<Life>,
 }
 
@@ -26,21 +27,21 @@ struct Life {
     addresses: Vec<String>,
 }
 
-/// Two starts of one key that live at once.
+/// Two starts of one key that are alive at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copy {
-    /// The higher one.
+    /// The higher start.
     pub start: Start,
-    /// The other.
+    /// The lower start.
     pub lower: (u64, u64),
-    /// Where either says that it can be reached.
+    /// The addresses that either of them announces.
     pub addresses: Vec<String>,
 }
 
 impl Starts {
-    /// A start speaks: by its newest heartbeat, or (without a number) on a connection of its own. Says whether another
-    /// is alive beside it: each has spoken a lease after the other's first word, which is when all that gossip had held
-    /// back has come.
+    /// Notes a start: its newest heartbeat or, without a sequence number, a request on its own connection. Returns a
+    /// copy if another start is alive at the same time. Both must have been heard a lease after the other one's first
+    /// message, because by then all messages that gossip had delayed have arrived.
     pub fn hear(
         &mut self,
         now: Millis,
@@ -79,7 +80,7 @@ impl Starts {
         Some(Copy { start: higher.start.clone(), lower: lower.start.order(), addresses })
     }
 
-    /// Where a start is among the others. One too many takes the place of the one that has been silent for longest.
+    /// The index of a start. When the list is full, a new start replaces the one that has been silent longest.
     fn place(&mut self, now: Millis, start: &Start) -> usize {
         let by_order = |life: &Life| life.start.order();
         if let Ok(place) = self.lives.binary_search_by_key(&start.order(), by_order) {
@@ -95,8 +96,8 @@ impl Starts {
         place
     }
 
-    /// Whether a start, which speaks now, has come after one that was believed: that has not spoken for a lease. So comes
-    /// a peer whose store was emptied, which counts its starts from 1 again.
+    /// Whether a start that is heard now has replaced another that was accepted and has been silent for a lease. This
+    /// happens to a peer whose store was emptied, because it counts its starts from 1 again.
     pub fn has_outlived(&self, now: Millis, start: (u64, u64), other: (u64, u64)) -> bool {
         let life = |order| self.lives.iter().find(|life| life.start.order() == order);
         let silent = life(other).is_none_or(|other| now.since(other.last) >= MEMBER_LEASE_MS);
@@ -106,13 +107,13 @@ impl Starts {
 }
 
 impl Copy {
-    /// Which two starts these are.
+    /// The two starts.
     pub(super) fn pair(&self) -> ((u64, u64), (u64, u64)) {
         (self.start.order(), self.lower)
     }
 }
 
-/// A copy that has been noticed.
+/// A copy that was noticed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Noticed {
     pub(super) copy: Copy,
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn two_starts_that_speak_in_turn_are_two_peers_whatever_their_counts() {
+    fn two_starts_heard_in_turn_are_a_copy_whatever_their_incarnations() {
         for (low, high) in [(start(3, 7), start(3, 9)), (start(2, 9), start(6, 1))] {
             let mut starts = Starts::default();
             let noticed: Vec<u64> = (1..=10)
@@ -144,12 +145,12 @@ mod tests {
                     by_high || by_low
                 })
                 .collect();
-            assert_eq!(noticed, [7, 8, 9, 10], "when each has spoken a lease after the other's first word");
+            assert_eq!(noticed, [7, 8, 9, 10], "once each is heard a lease after the other's first message");
         }
     }
 
     #[test]
-    fn a_restart_is_no_copy_nor_is_what_was_held_back_of_the_life_before() {
+    fn a_restart_is_no_copy_even_if_delayed_messages_of_the_earlier_start_arrive() {
         let mut starts = Starts::default();
         for sequence in 1..100 {
             assert!(!speaks(&mut starts, sequence * 1_000, &start(1, 9), sequence));
@@ -157,27 +158,27 @@ mod tests {
         assert!(!speaks(&mut starts, 101_000, &start(2, 1), 1));
         assert!(!speaks(&mut starts, 101_000 + LEASE - 1, &start(1, 9), 100));
         assert!(!speaks(&mut starts, 110_000, &start(2, 1), 2));
-        assert!(!speaks(&mut starts, 111_000, &start(1, 9), 99), "a repetition");
+        assert!(!speaks(&mut starts, 111_000, &start(1, 9), 99), "a repeated message");
     }
 
     #[test]
-    fn a_start_that_is_not_heard_any_more_is_no_copy_of_the_next() {
+    fn a_start_that_is_silent_is_no_copy_of_the_next() {
         let mut starts = Starts::default();
         assert!(!speaks(&mut starts, 0, &start(5, 1), 1));
-        // Its folder was emptied: it counts from 1 again.
+        // Its folder was emptied, so it counts from 1 again.
         assert!(!speaks(&mut starts, 2 * LEASE, &start(1, 2), 1));
     }
 
     #[test]
-    fn a_peer_whose_store_was_emptied_is_no_copy_of_the_life_before_however_soon_it_comes() {
+    fn a_peer_whose_store_was_emptied_is_no_copy_of_its_earlier_start() {
         let mut starts = Starts::default();
         for sequence in 1..100 {
             speaks(&mut starts, sequence * 1_000, &start(6, 9), sequence);
         }
-        // Its folder was emptied: it counts from 1 again, below the life that was heard a moment ago.
+        // Its folder was emptied, so it counts from 1 again, below the start that was just heard.
         let noticed = (1..60).any(|second| {
             if second == 9 {
-                assert!(!speaks(&mut starts, 100_000 + LEASE - 1, &start(6, 9), 100), "held back");
+                assert!(!speaks(&mut starts, 100_000 + LEASE - 1, &start(6, 9), 100), "a delayed message");
             }
             speaks(&mut starts, 100_000 + 500 * second, &start(1, 2), second)
         });
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_starts_are_remembered() {
+    fn the_number_of_remembered_starts_is_bounded() {
         let mut starts = Starts::default();
         for number in 0..1_000 {
             speaks(&mut starts, number, &start(number, 0), 1);

@@ -1,8 +1,8 @@
-//! Who is there: this peer's own start, what its heartbeats say of it, and everybody that it hears.
+//! Membership: this peer's own start, the content of its heartbeats, and the peers that it hears.
 //!
-//! [`roster`] holds the members of this node's modules; [`failure_detector`] measures from each one's heartbeats when it is to be
-//! taken for dead, [`probe`] remembers which silent owners were asked whether they live, [`response_times`] sets the time-outs of
-//! requests and transfers, and [`incarnation`] tells two machines with one identity apart.
+//! [`roster`] holds the members of this node's modules. [`failure_detector`] decides from heartbeats when a member is
+//! dead, and [`probe`] remembers which silent owners were probed. [`response_times`] sets the time-outs of requests and
+//! transfers. [`incarnation`] distinguishes two machines with one identity.
 
 pub mod failure_detector;
 pub mod incarnation;
@@ -22,7 +22,7 @@ use super::wire::message::{Copied, Heartbeat, Start};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
 
-/// A node's view of the peers around it, and of itself as one of them.
+/// A node's view of the peers around it and of itself.
 #[derive(Debug, Default)]
 pub(super) struct Membership {
     start: Start,
@@ -30,22 +30,22 @@ pub(super) struct Membership {
     roster: Roster,
     probes: Probes,
     response_times: ResponseTimes,
-    /// Peers of which two machines were heard.
+    /// Peers that were heard from two machines.
     copies: BTreeMap<PeerKey, Noticed>,
 }
 
 impl Membership {
-    /// Which start of this peer speaks.
+    /// This peer's current start.
     pub(super) fn start(&self) -> &Start {
         &self.start
     }
 
-    /// The journal tells of this many starts, or more.
+    /// The journal records at least this many starts.
     pub(super) fn has_started(&mut self, times: u64) {
         self.start.incarnation = self.start.incarnation.max(times);
     }
 
-    /// One start more; says which.
+    /// Counts one more start. Returns its incarnation.
     pub(super) fn start_again(&mut self) -> u64 {
         self.start.incarnation += 1;
         self.start.incarnation
@@ -55,7 +55,7 @@ impl Membership {
         self.start = start;
     }
 
-    /// Where this peer can be reached.
+    /// The addresses of this peer.
     pub(super) fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -69,7 +69,7 @@ impl Membership {
         &self.roster
     }
 
-    /// Takes in a heartbeat. If two starts of its author live at once, says so.
+    /// Handles a heartbeat. Returns a copy if two starts of its author are alive at once.
     pub(super) fn hear(
         &mut self,
         now: Millis,
@@ -80,17 +80,17 @@ impl Membership {
         self.roster.hear(now, module, author, heartbeat)
     }
 
-    /// A peer that is known speaks on a connection of its own.
+    /// A known peer sends a request on its own connection.
     pub(super) fn hear_start(&mut self, now: Millis, peer: PeerKey, start: &Start) -> Option<Copy> {
         self.roster.hear_start(now, peer, start)
     }
 
-    /// This node stood still until now: a peer that it has not heard may have spoken.
+    /// This node was suspended until now, so peers may have sent heartbeats that it did not hear.
     pub(super) fn wake(&mut self, now: Millis) {
         self.roster.wake(now);
     }
 
-    /// Peers that were on no module since then are forgotten.
+    /// Forgets peers that were not heard on any module since then.
     pub(super) fn prune_before(&mut self, time: Millis) {
         self.roster.prune_before(time);
     }
@@ -99,17 +99,17 @@ impl Membership {
         &self.response_times
     }
 
-    /// A request leaves.
+    /// A request is sent.
     pub(super) fn requested(&mut self, now: Millis, id: RequestId) {
         self.response_times.requested(now, id);
     }
 
-    /// It has a response, or word that there will be none.
+    /// A request has a response, or has failed.
     pub(super) fn responded(&mut self, now: Millis, id: RequestId, answers: bool) {
         self.response_times.responded(now, id, answers);
     }
 
-    /// A blob has come.
+    /// A blob has arrived.
     pub(super) fn transferred(&mut self, bytes: u64, took_ms: u64) {
         self.response_times.transferred(bytes, took_ms);
     }
@@ -122,7 +122,7 @@ impl Membership {
         &mut self.probes
     }
 
-    /// Two starts of one key live at once. Whether that is to be reported: nothing of it was before.
+    /// Notes two starts of one key that are alive at once. Returns whether to report them, because this pair is new.
     pub(super) fn note_copy(&mut self, now: Millis, peer: PeerKey, copy: Copy) -> bool {
         if self.copies.len() >= MAX_COPIED && !self.copies.contains_key(&peer) {
             return false;
@@ -131,18 +131,18 @@ impl Membership {
         before.is_none_or(|noticed| noticed.copy.pair() != copy.pair())
     }
 
-    /// Copies that were not noticed again for a while are forgotten.
+    /// Forgets copies that were not noticed again for a while.
     pub(super) fn prune_copies(&mut self, now: Millis) {
         self.copies.retain(|_, noticed| now.since(noticed.at) < COPY_NAMED_MS);
     }
 
-    /// What heartbeats say of copies of others.
+    /// The copies of other peers, for heartbeats.
     pub(super) fn copied(&self, me: PeerKey) -> Vec<Copied> {
         let named = |(peer, noticed): (&PeerKey, &Noticed)| Copied { peer: *peer, start: noticed.copy.start.clone() };
         self.copies.iter().filter(|(peer, _)| **peer != me).map(named).collect()
     }
 
-    /// Peers of which two machines were heard, and where either can be reached.
+    /// Peers that were heard from two machines, with the addresses of both.
     pub(super) fn copies(&self) -> impl ExactSizeIterator<Item = (PeerKey, &[String])> {
         self.copies.iter().map(|(peer, noticed)| (*peer, noticed.copy.addresses.as_slice()))
     }

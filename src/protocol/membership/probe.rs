@@ -1,8 +1,9 @@
-//! Owners that are silent for a little longer than usual are asked whether they live, by the one who would come next.
+//! Probes of silent owners. The member that would be the next owner asks an owner that is silent for a little longer
+//! than usual whether it is alive.
 //!
-//! One heartbeat that is lost must not cost an owner its module, so a lease outlasts it. But a request and its response take
-//! less time than the rest of the lease: an owner that does not respond either is taken for dead at once. One that
-//! responds has its lease, and no longer: an owner that responds and sends no heartbeat is not at work.
+//! One lost heartbeat must not cost an owner its module, so a lease is longer. A request and its response take less
+//! time than the rest of the lease: an owner that does not respond either is dead at once. An owner that responds keeps
+//! its lease, but no longer. An owner that responds and sends no heartbeats is not working.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use super::super::event::RequestId;
 use crate::clock::Millis;
 use crate::names::PeerKey;
 
-/// Owners that were asked, since they were last heard.
+/// The owners that were probed since they were last heard.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Probes(BTreeMap<PeerKey, Probe>);
 
@@ -19,24 +20,24 @@ struct Probe {
     /// When the owner was last heard.
     heard: Millis,
     asked_at: Millis,
-    /// Requests under way; no response but to the last ones counts.
+    /// Pending requests of this probe. Only responses to these count.
     asked: Vec<RequestId>,
     answered: bool,
 }
 
-/// What is known of a silent owner.
+/// The result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum Verdict {
-    /// It has responded.
+    /// The owner has responded.
     Alive,
-    /// It has not, in time.
+    /// The owner has not responded in time.
     Dead,
-    /// It is to be asked.
+    /// The owner is to be probed, perhaps again.
     Ask,
 }
 
 impl Probes {
-    /// What is known of an owner that was last heard then, and has this long to respond.
+    /// The result for an owner that was last heard at this time and has this long to respond.
     pub(in crate::protocol) fn verdict(&self, now: Millis, owner: PeerKey, heard: Millis, timeout_ms: u64) -> Verdict {
         let probe = self.0.get(&owner).filter(|probe| probe.heard == heard);
         match probe {
@@ -46,7 +47,7 @@ impl Probes {
         }
     }
 
-    /// The owner was asked. One that was heard since it was asked before is probed anew.
+    /// A probe was sent. If the owner was heard since the earlier probe, a new one begins.
     pub(in crate::protocol) fn asked(&mut self, now: Millis, owner: PeerKey, heard: Millis, id: RequestId) {
         let fresh = || Probe { heard, asked_at: now, asked: Vec::new(), answered: false };
         let probe = self.0.entry(owner).or_insert_with(fresh);
@@ -56,7 +57,7 @@ impl Probes {
         probe.asked.push(id);
     }
 
-    /// Whether this was the response of an owner that was probed.
+    /// Notes the response to a request. Returns whether the request was a probe.
     pub(in crate::protocol) fn responded(&mut self, id: RequestId, answers: bool) -> bool {
         let Some(probe) = self.0.values_mut().find(|probe| probe.asked.contains(&id)) else { return false };
         probe.answered |= answers;

@@ -1,4 +1,4 @@
-//! How long to wait for an answer, or for bytes: from how long they took lately.
+//! Adaptive time-outs for requests and transfers, from recent response times.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use crate::protocol::limits::{
     TRANSFER_LEAST_MS, UNMEASURED_BYTES_PER_S,
 };
 
-/// What was measured lately.
+/// Recent measurements.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct ResponseTimes {
-    /// Questions under way, oldest first.
+    /// Pending requests, oldest first.
     asking: VecDeque<(RequestId, Millis)>,
-    /// How long answers took.
+    /// Response times.
     answers_ms: VecDeque<u64>,
-    /// How fast bytes came.
+    /// Bandwidths.
     bytes_per_s: VecDeque<u64>,
 }
 
@@ -29,7 +29,7 @@ fn keep(measures: &mut VecDeque<u64>, measure: u64) {
 }
 
 impl ResponseTimes {
-    /// How many questions are under way.
+    /// Number of pending requests.
     pub(in crate::protocol) fn requests_under_way(&self) -> usize {
         self.asking.len()
     }
@@ -41,7 +41,7 @@ impl ResponseTimes {
         }
     }
 
-    /// A question has an answer; or word that there will be none, which says nothing of how long one takes.
+    /// A request has a response, or has failed. A failure does not measure a response time.
     pub(in crate::protocol) fn responded(&mut self, now: Millis, id: RequestId, answers: bool) {
         let Some(at) = self.asking.iter().position(|(asked, _)| *asked == id) else { return };
         let Some((_, asked_at)) = self.asking.remove(at) else { return };
@@ -50,21 +50,21 @@ impl ResponseTimes {
         }
     }
 
-    /// A blob has come. Small ones say more of the way than of its width.
+    /// A blob has arrived. Small blobs measure latency rather than bandwidth.
     pub(in crate::protocol) fn transferred(&mut self, bytes: u64, took_ms: u64) {
         if bytes >= TRANSFER_LEAST_BYTES {
             keep(&mut self.bytes_per_s, bytes.saturating_mul(1_000) / took_ms.max(1));
         }
     }
 
-    /// What an answer takes; nothing before a few were measured.
+    /// The median response time; nothing before a few were measured.
     fn answer_ms(&self) -> Option<u64> {
         let mut sorted: Vec<u64> = self.answers_ms.iter().copied().collect();
         sorted.sort_unstable();
         sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= RESPONSE_TIMES_MEASURED)
     }
 
-    /// A request is given up after this.
+    /// The time-out of a request.
     pub(in crate::protocol) fn request_ms(&self) -> u64 {
         let longest_ms = self.answers_ms.iter().max().filter(|_| self.answers_ms.len() >= RESPONSE_TIMES_MEASURED);
         longest_ms.map_or(REQUEST_TIMEOUT_MS, |longest_ms| {
@@ -72,34 +72,34 @@ impl ResponseTimes {
         })
     }
 
-    /// An owner that is asked whether it lives has to answer within.
+    /// The time-out of a probe.
     pub(in crate::protocol) fn probe_ms(&self) -> u64 {
         (TIMEOUT_FACTOR * self.answer_ms().unwrap_or(0)).clamp(ANSWER_MS, 2 * ANSWER_MS)
     }
 
-    /// Whoever is new, or comes back, listens so long: for a heartbeat of everybody, there and back.
+    /// How long a new or returning peer listens: one heartbeat of every member and a round trip.
     pub(in crate::protocol) fn settle_ms(&self) -> u64 {
         (SETTLE_MS + self.answer_ms().unwrap_or(0)).min(SETTLE_MOST_MS)
     }
 
-    /// An update that others have is on its way for so long.
+    /// How long a member waits for an update that others already have.
     pub(in crate::protocol) fn gap_ms(&self) -> u64 {
         (2 * self.answer_ms().unwrap_or(0)).clamp(GAP_TIMEOUT_MS, 4 * GAP_TIMEOUT_MS)
     }
 
-    /// An offer that no update counts is said again after this: an update for it may be on its way.
+    /// The interval at which an offer that no update counts is repeated. An update that counts it may be on its way.
     pub(in crate::protocol) fn repeat_ms(&self) -> u64 {
         (TIMEOUT_FACTOR * self.answer_ms().unwrap_or(0)).clamp(OFFER_REPEAT_MS, 4 * OFFER_REPEAT_MS)
     }
 
-    /// So many bytes take this, at the most.
+    /// The longest time that so many bytes should take.
     pub(in crate::protocol) fn bytes_ms(&self, bytes: u64) -> u64 {
         let slowest = self.bytes_per_s.iter().min().copied();
         let bytes_per_s = slowest.map_or(UNMEASURED_BYTES_PER_S, |slowest| (slowest / TIMEOUT_FACTOR).max(1));
         bytes.saturating_mul(1_000) / bytes_per_s
     }
 
-    /// And are given up after this.
+    /// The time-out of a transfer.
     pub(in crate::protocol) fn transfer_ms(&self, bytes: u64) -> u64 {
         TRANSFER_LEAST_MS.saturating_add(self.bytes_ms(bytes))
     }
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_given_up_sooner_where_answers_are_quick_and_later_where_they_are_slow() {
-        assert_eq!(answered(&[5, 5]).request_ms(), REQUEST_TIMEOUT_MS, "too few to tell");
+    fn the_request_time_out_adapts_to_the_longest_response_time() {
+        assert_eq!(answered(&[5, 5]).request_ms(), REQUEST_TIMEOUT_MS, "too few measurements");
         assert_eq!(answered(&[20; 8]).request_ms(), REQUEST_LEAST_MS);
         assert_eq!(answered(&[20, 20, 20, 1_500]).request_ms(), 6_000, "by the longest");
         assert_eq!(answered(&[60_000; 8]).request_ms(), REQUEST_MOST_MS);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_long_as_a_way_there_and_back_is_measured_by_the_usual_one() {
+    fn round_trips_are_estimated_by_the_median_response_time() {
         let (quick, slow) = (answered(&[20, 20, 20, 9_000]), answered(&[300; 8]));
         assert_eq!((quick.probe_ms(), slow.probe_ms()), (ANSWER_MS, 1_200));
         assert_eq!((quick.settle_ms(), slow.settle_ms()), (SETTLE_MS + 20, SETTLE_MS + 300));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_have_as_long_as_they_take_at_a_quarter_of_the_slowest_pace_lately() {
+    fn a_transfer_may_take_four_times_as_long_as_at_the_slowest_recent_bandwidth() {
         let mut times = ResponseTimes::default();
         assert_eq!(times.transfer_ms(10 * UNMEASURED_BYTES_PER_S), TRANSFER_LEAST_MS + 10_000);
         times.transferred(10, 5_000);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_answered_is_forgotten() {
+    fn requests_without_a_response_are_forgotten() {
         let mut times = ResponseTimes::default();
         (0..2 * MAX_ASKING as u64).for_each(|number| times.requested(Millis(number), RequestId(number)));
         assert_eq!(times.requests_under_way(), MAX_ASKING);

@@ -1,4 +1,4 @@
-//! What an owner has in hand for the next update: the open collection, and the average that is being made.
+//! An owner's work on the next update: the open collection, and the average that is being computed.
 
 use super::collection::Collection;
 use super::durations::Durations;
@@ -8,11 +8,12 @@ use crate::names::BlobHash;
 /// An owner's aggregation for one module.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Aggregation {
-    /// While this node is the owner.
+    /// The open collection, while this node is the owner.
     collection: Option<Collection>,
-    /// How long collections took.
+    /// How long earlier collections took.
     durations: Durations,
-    /// What is read while an average is made and tried on the state, wanted or not; no other is begun meanwhile.
+    /// The blobs that are read while an average is computed and applied to the state. No other average is begun
+    /// meanwhile, even if this one is no longer wanted.
     combining: Option<Vec<BlobHash>>,
 }
 
@@ -25,7 +26,7 @@ impl Aggregation {
         self.collection.as_mut()
     }
 
-    /// How long to collect at the most, by how long it took before.
+    /// The longest time to collect, derived from earlier collections.
     pub(in crate::protocol) fn deadline_ms(&self) -> Option<u64> {
         self.durations.deadline_ms()
     }
@@ -34,7 +35,7 @@ impl Aggregation {
         self.collection = Some(collection);
     }
 
-    /// Collects no longer. Returns the collection's blobs.
+    /// Drops the collection and returns its blobs.
     pub(in crate::protocol) fn drop_collection(&mut self, now: Millis) -> Vec<BlobHash> {
         let Some(dropped) = self.collection.take() else { return Vec::new() };
         if let Some(took_ms) = dropped.took_ms(now) {
@@ -48,12 +49,12 @@ impl Aggregation {
         self.collection.as_ref().is_some_and(Collection::is_closing)
     }
 
-    /// Whether the collection has closed and no average is made of it.
+    /// Whether the collection has closed but no average is being computed from it.
     pub(in crate::protocol) fn led_to_nothing(&self) -> bool {
         self.combining.is_none() && self.is_closing()
     }
 
-    /// The collection closes, and these blobs are read.
+    /// Closes the collection and computes an average from these blobs.
     pub(in crate::protocol) fn combine(&mut self, reads: Vec<BlobHash>) {
         self.collection.iter_mut().for_each(Collection::close);
         self.combining = Some(reads);
@@ -63,17 +64,17 @@ impl Aggregation {
         self.combining.is_some()
     }
 
-    /// An average was made. Whether one was being made.
+    /// The average is computed. Returns whether one was being computed.
     pub(in crate::protocol) fn combined(&mut self) -> bool {
         self.combining.take().is_some()
     }
 
-    /// Blobs that were offered for the next update and are in hand.
+    /// Blobs of the collection.
     pub(in crate::protocol) fn collected(&self) -> impl Iterator<Item = BlobHash> {
         self.collection.iter().flat_map(Collection::blobs)
     }
 
-    /// Blobs that are needed for it, some more than once.
+    /// All blobs that the aggregation needs, some more than once.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         self.collected().chain(self.combining.iter().flatten().copied())
     }
@@ -85,7 +86,7 @@ mod tests {
     use crate::names::Version;
 
     #[test]
-    fn only_a_collection_that_closed_says_how_long_one_takes() {
+    fn only_a_closed_collection_measures_a_duration() {
         let mut aggregation = Aggregation::default();
         let collection = || {
             let collection = Collection::new(Version(1), Millis(2_000), Millis(2_000), None);

@@ -1,4 +1,4 @@
-//! Updates on their way to become the head: the next one, those to replay after it, and those that workers apply.
+//! Updates that are not yet the head: the next one, those to replay after it, and those that a worker is applying.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -7,11 +7,11 @@ use crate::names::{BlobHash, Version};
 use crate::protocol::limits::MAX_REFUSED;
 use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
 
-/// The update that comes next.
+/// The next update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct Next {
     pub(in crate::protocol) signed: SignedUpdate,
-    /// It was published while this node did not listen, nobody knows when.
+    /// Whether the update was published while this node was not listening, at an unknown time.
     pub(in crate::protocol) missed: bool,
     /// Whether it is being applied.
     applying: bool,
@@ -19,24 +19,24 @@ pub(in crate::protocol) struct Next {
     here_since: Option<Millis>,
 }
 
-/// An average that is being applied. They come back in the order in which they were given out.
+/// An average that is being applied. Results come back in the order of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Apply {
     from: BlobHash,
     average: BlobHash,
-    /// Not if the chain has been given up meanwhile.
+    /// False if the chain was abandoned meanwhile.
     wanted: bool,
 }
 
-/// A module's updates that are not its head yet.
+/// A module's updates that are not yet its head.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct ApplyQueue {
     next: Option<Next>,
-    /// Updates to apply after it.
+    /// Updates to replay after the next one.
     replay: VecDeque<SignedUpdate>,
     /// Averages being applied, in order.
     applies: VecDeque<Apply>,
-    /// Updates whose state came out differently here.
+    /// Updates whose computed state differed from the claimed one.
     refused: BTreeSet<UpdateHash>,
 }
 
@@ -49,29 +49,29 @@ impl ApplyQueue {
         self.next.as_ref().is_some_and(|next| next.applying)
     }
 
-    /// Whether nothing is being applied, wanted or not, nor is to be.
+    /// Whether no update is next and no average is being applied, wanted or not.
     pub(in crate::protocol) fn is_empty(&self) -> bool {
         self.next.is_none() && self.applies.is_empty()
     }
 
-    /// This update comes next. Returns what was to come next before.
+    /// Sets the next update and returns the previous one.
     pub(in crate::protocol) fn set_next(&mut self, signed: SignedUpdate, missed: bool) -> Option<Next> {
         self.next.replace(Next { signed, missed, applying: false, here_since: None })
     }
 
-    /// Neither what comes next nor what was to follow it comes. Returns what was to come next.
+    /// Abandons the next update and those to replay after it. Returns the next update.
     pub(in crate::protocol) fn abandon(&mut self) -> Option<Next> {
         self.replay.clear();
         self.applies.iter_mut().for_each(|apply| apply.wanted = false);
         self.next.take()
     }
 
-    /// Whether the update that comes next has this average, and waits for it.
+    /// Whether the next update has this average and waits for it.
     pub(in crate::protocol) fn waits_for(&self, average: BlobHash) -> bool {
         self.next.as_ref().is_some_and(|next| !next.applying && next.signed.update.average.hash == average)
     }
 
-    /// The average of the update that comes next is here.
+    /// The average of the next update is here.
     pub(in crate::protocol) fn average_is_here(&mut self, now: Millis) {
         self.next.iter_mut().for_each(|next| next.here_since = Some(now));
     }
@@ -82,14 +82,14 @@ impl ApplyQueue {
         Some((&next.signed, next.here_since?))
     }
 
-    /// The update that comes next is being applied to this state.
+    /// Begins to apply the next update to this state.
     pub(in crate::protocol) fn begin(&mut self, from: BlobHash) {
         let Some(next) = &mut self.next else { return };
         next.applying = true;
         self.applies.push_back(Apply { from, average: next.signed.update.average.hash, wanted: true });
     }
 
-    /// The oldest average was applied. Whether that is still wanted.
+    /// The oldest average was applied. Returns whether it is still wanted.
     pub(in crate::protocol) fn applied(&mut self) -> bool {
         self.applies.pop_front().is_some_and(|apply| apply.wanted)
     }
@@ -99,7 +99,7 @@ impl ApplyQueue {
         self.next.take_if(|next| next.applying && next.signed.update.version == version)
     }
 
-    /// An update's state came out differently here.
+    /// Remembers an update whose computed state differed from the claimed one.
     pub(in crate::protocol) fn refuse(&mut self, update: UpdateHash) {
         if self.refused.len() >= MAX_REFUSED {
             self.refused.pop_first();
@@ -111,7 +111,7 @@ impl ApplyQueue {
         self.refused.contains(&update)
     }
 
-    /// These updates were missed.
+    /// Sets the missed updates to replay.
     pub(in crate::protocol) fn replay(&mut self, updates: Vec<SignedUpdate>) {
         self.replay = updates.into();
     }
@@ -126,13 +126,13 @@ impl ApplyQueue {
         self.replay.pop_front()
     }
 
-    /// Blobs that are needed for it, some more than once.
+    /// All blobs that the queue needs, some more than once.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         let next = self.next().into_iter().flat_map(|signed| [signed.update.average.hash, signed.update.state.hash]);
         next.chain(self.applies.iter().flat_map(|apply| [apply.from, apply.average]))
     }
 
-    /// How many updates are refused, to be replayed, and being applied.
+    /// How many updates are refused, wait for replay, and are being applied.
     pub(in crate::protocol) fn counts(&self) -> [usize; 3] {
         [self.refused.len(), self.replay.len(), self.applies.len()]
     }
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_before_a_chain_was_given_up_is_not_wanted() {
+    fn an_application_begun_on_an_abandoned_chain_is_not_wanted() {
         let mut queue = ApplyQueue::default();
         queue.set_next(signed(), false);
         queue.begin(BlobHash([1; 32]));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_refused_updates_are_remembered() {
+    fn the_number_of_refused_updates_is_bounded() {
         let mut queue = ApplyQueue::default();
         (0..=MAX_REFUSED as u8).for_each(|update| queue.refuse(BlobHash([update; 32])));
         assert_eq!(queue.counts(), [MAX_REFUSED, 0, 0]);

@@ -1,4 +1,4 @@
-//! How far catching up has come for one module: whom it has asked, and which chain's state is being fetched.
+//! The progress of catch-up for one module: the pending request, and the chain whose state is being fetched.
 
 use super::chain::Chain;
 use crate::clock::Millis;
@@ -6,28 +6,28 @@ use crate::names::{BlobHash, PeerKey};
 use crate::protocol::event::RequestId;
 use crate::protocol::wire::message::UpdateHash;
 
-/// Catching up with members that are ahead.
+/// The catch-up with members that are ahead.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct CatchUp {
-    /// Since when a better head than ours is known.
+    /// Since when a better head than the local one is known.
     behind_since: Option<Millis>,
-    /// A request under way.
+    /// The pending request.
     asked: Option<(RequestId, PeerKey, Millis)>,
-    /// How many donors have failed: the next one is asked.
+    /// Number of failed donors. The next donor in turn is asked.
     failures: usize,
-    /// What was to be replayed could not be had: a whole state is asked for.
+    /// The replay failed, so a whole state is requested.
     whole: bool,
     /// A chain whose state is being fetched.
     installing: Option<Chain>,
 }
 
 impl CatchUp {
-    /// Nobody is ahead.
+    /// No member is ahead.
     pub(in crate::protocol) fn is_level(&mut self) {
         self.behind_since = None;
     }
 
-    /// Somebody is ahead. Since when.
+    /// A member is ahead. Returns since when.
     pub(in crate::protocol) fn is_behind(&mut self, now: Millis) -> Millis {
         *self.behind_since.get_or_insert(now)
     }
@@ -36,7 +36,7 @@ impl CatchUp {
         self.behind_since
     }
 
-    /// Gives up on a request that takes too long.
+    /// Times out the pending request.
     pub(in crate::protocol) fn time_out(&mut self, now: Millis, timeout_ms: u64) {
         if self.asked.take_if(|(_, _, at)| now.since(*at) >= timeout_ms).is_some() {
             self.failures += 1;
@@ -51,23 +51,23 @@ impl CatchUp {
         self.asked = Some((id, donor, now));
     }
 
-    /// Whom this request went to, if it is the one under way, which it is no longer.
+    /// The peer to which this request went, if it is the pending one. Clears it.
     pub(in crate::protocol) fn take_asked(&mut self, id: RequestId) -> Option<PeerKey> {
         self.asked.take_if(|(expected, ..)| *expected == id).map(|(_, donor, _)| donor)
     }
 
-    /// Of several donors, the one whose turn it is.
+    /// The donor whose turn it is.
     pub(in crate::protocol) fn donor(&self, donors: &[PeerKey]) -> Option<PeerKey> {
         let turn = self.failures.checked_rem(donors.len())?;
         donors.get(turn).copied()
     }
 
-    /// Something failed: another donor is asked.
+    /// Something failed. The next donor is asked.
     pub(in crate::protocol) fn failed(&mut self) {
         self.failures += 1;
     }
 
-    /// Updates alone do not do: a whole state is asked for.
+    /// A replay is not enough: a whole state is requested.
     pub(in crate::protocol) fn need_whole(&mut self) {
         self.whole = true;
     }
@@ -76,12 +76,12 @@ impl CatchUp {
         self.whole
     }
 
-    /// There is a new head.
+    /// The head has advanced.
     pub(in crate::protocol) fn advanced(&mut self) {
         self.whole = false;
     }
 
-    /// Another chain is followed.
+    /// Another chain is now followed.
     pub(in crate::protocol) fn switched(&mut self) {
         (self.failures, self.whole) = (0, false);
     }
@@ -94,12 +94,12 @@ impl CatchUp {
         self.installing.as_ref()
     }
 
-    /// The chain whose state these bytes are.
+    /// Takes the chain whose state has this hash.
     pub(in crate::protocol) fn take_installing(&mut self, state: BlobHash) -> Option<Chain> {
         self.installing.take_if(|chain| chain.head().state.hash == state)
     }
 
-    /// A chain with this update is not to be installed. Which.
+    /// Refuses to install a chain that contains this update. Returns that chain.
     pub(in crate::protocol) fn refuse(&mut self, update: UpdateHash) -> Option<Chain> {
         self.installing.take_if(|chain| chain.contains(update))
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_failure_is_another_donors_turn() {
+    fn a_failure_moves_on_to_the_next_donor() {
         let (a, b) = (PeerKey([1; 32]), PeerKey([2; 32]));
         let mut catch_up = CatchUp::default();
         assert_eq!(catch_up.donor(&[]), None);
@@ -121,6 +121,6 @@ mod tests {
         catch_up.time_out(Millis(100), 100);
         assert!(!catch_up.is_asking());
         assert_eq!(catch_up.donor(&[a, b]), Some(b));
-        assert_eq!(catch_up.take_asked(RequestId(1)), None, "nobody waits for it any more");
+        assert_eq!(catch_up.take_asked(RequestId(1)), None, "the request timed out");
     }
 }

@@ -8,36 +8,36 @@ use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::wire::encoding::update_hash;
 use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS, Head, SignedUpdate, Update, UpdateHash};
 
-/// The head, and the updates that led there, as far as they are kept.
+/// The head and the kept updates that led to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     head: Head,
-    /// Newest last, without gaps, the last being the head (unless at genesis).
+    /// Oldest first, without gaps. The last one is the head, unless the chain is at genesis.
     recent: VecDeque<(UpdateHash, SignedUpdate)>,
-    /// The version, and the update that made it, that the oldest kept update follows.
+    /// The version that precedes the oldest kept update, and the update that made it.
     base: (Version, UpdateHash),
-    /// From here on the averages are here, too: what came before was taken over as a whole state.
+    /// The averages after this version are here too. Everything before came as a whole state.
     replays_from: Version,
 }
 
-/// How two places in a chain lie to each other.
+/// The updates after a chain index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// These follow.
+    /// The updates that follow it.
     Updates(Vec<SignedUpdate>),
-    /// The place is not in this chain, or lies too far back.
+    /// The index is not in this chain, or too far back.
     Unknown,
 }
 
 impl Chain {
-    /// Before the first update.
+    /// The chain before the first update.
     pub fn genesis(state: BlobRef) -> Self {
         let head = Head { version: Version(0), update: GENESIS, state, weight: 0 };
         Self { head, recent: VecDeque::new(), base: (Version(0), GENESIS), replays_from: Version(0) }
     }
 
-    /// Ends with the last of these updates, whose state is here but not how it came to be; nothing if they are none or do
-    /// not follow each other.
+    /// A chain that ends with the last of these updates. Its state is here, but the averages that led to it are not.
+    /// Nothing if there are no updates or they do not follow each other.
     pub fn of(updates: Vec<SignedUpdate>) -> Option<Self> {
         let mut updates = updates.into_iter();
         let first = updates.next()?;
@@ -64,7 +64,7 @@ impl Chain {
         self.recent().cloned().collect()
     }
 
-    /// The same chain, of which the averages after a version are here.
+    /// The same chain, with the averages after this version available.
     pub fn replaying_from(mut self, version: Version) -> Self {
         self.replays_from = version;
         self
@@ -75,17 +75,17 @@ impl Chain {
         self.replays_from
     }
 
-    /// The averages before the newest are not here any more.
+    /// Notes that only the newest average is still here.
     pub fn replay_only_the_newest(&mut self) {
         self.replays_from = self.replays_from.max(Version(self.head.version.0.saturating_sub(1)));
     }
 
-    /// The kept updates whose averages are here as well, oldest first.
+    /// The kept updates whose averages are here too, oldest first.
     pub fn replayed(&self) -> impl Iterator<Item = &SignedUpdate> {
         self.recent().filter(|signed| signed.update.version > self.replays_from)
     }
 
-    /// What the journal says of a module whose chain this is.
+    /// The journal record of a module with this chain.
     pub fn record(&self, module: ModuleId) -> Record {
         match self.recent.is_empty() {
             true => Record::Genesis { module, state: self.head.state },
@@ -93,7 +93,7 @@ impl Chain {
         }
     }
 
-    /// The newest place.
+    /// The newest chain index.
     pub fn head(&self) -> Head {
         self.head
     }
@@ -108,7 +108,7 @@ impl Chain {
         update.version.0.checked_sub(1) == Some(self.head.version.0) && update.parent == self.head.update
     }
 
-    /// Makes an update, which fits, the head. Returns the oldest kept update, if there are now too many.
+    /// Appends an update that fits, as the head. Returns the oldest kept update if there are now too many.
     pub fn push(&mut self, signed: SignedUpdate) -> Option<SignedUpdate> {
         self.head = head_of(&signed.update)?;
         self.recent.push_back((self.head.update, signed));
@@ -125,17 +125,17 @@ impl Chain {
         self.recent.iter().map(|(_, signed)| signed)
     }
 
-    /// Who signed the head, and in which term; nobody at genesis.
+    /// The signer of the head and its term; nothing at genesis.
     pub fn signer(&self) -> Option<(Term, PeerKey)> {
         self.recent.back().map(|(_, signed)| (signed.update.term, signed.update.owner))
     }
 
-    /// The kept updates and their places, oldest first.
+    /// The kept updates with their hashes, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = (UpdateHash, &SignedUpdate)> {
         self.recent.iter().map(|(hash, signed)| (*hash, signed))
     }
 
-    /// What follows a place, if it can be replayed.
+    /// The updates after a chain index, if they can be replayed.
     pub fn since(&self, version: Version, update: UpdateHash) -> Since {
         if version < self.replays_from {
             return Since::Unknown;
@@ -150,18 +150,18 @@ impl Chain {
         }
     }
 
-    /// Whether every update after this version is known here: only then is it certain what has been counted.
+    /// Whether every update after this version is kept. Only then is it certain which contributions were counted.
     pub fn knows_all_since(&self, version: Version) -> bool {
         self.base() <= version && version <= self.head.version
     }
 
-    /// Whether this very contribution is counted in a kept update.
+    /// Whether a kept update counts exactly this contribution.
     pub fn has_counted(&self, contribution: ContributionKey) -> bool {
         let (_, parent, _) = contribution;
         self.counted_after(parent).any(|counted| counted.key() == contribution)
     }
 
-    /// How many contributions of a path to one version are counted in kept updates.
+    /// How many contributions of a path to one version the kept updates count.
     pub fn times_counted(&self, path: PathId, parent: Version) -> usize {
         self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
     }
@@ -174,7 +174,7 @@ impl Chain {
         self.recent.get(usize::try_from(after).ok()?).map(|(hash, _)| *hash)
     }
 
-    /// The chain as it was before an update that is in it; nothing if what came before is not known any more.
+    /// The chain as it was before one of its updates; nothing if what precedes the update is no longer known.
     pub fn before(&self, update: UpdateHash, genesis: BlobRef) -> Option<Self> {
         let place = self.recent.iter().position(|(hash, _)| *hash == update)?;
         let recent: VecDeque<_> = self.recent.iter().take(place).cloned().collect();
@@ -187,29 +187,29 @@ impl Chain {
         Some(Self { head, recent, base: self.base, replays_from })
     }
 
-    /// The state after an update, as far as updates are kept.
+    /// The state after an update, if that update is kept.
     pub fn state_at(&self, place: UpdateHash, genesis: BlobRef) -> Option<BlobRef> {
         let mut kept = self.recent.iter().filter(|(hash, _)| *hash == place);
         if place == GENESIS { Some(genesis) } else { kept.next().map(|(_, signed)| signed.update.state) }
     }
 
-    /// Whether the chain has had this state, as far as updates are kept.
+    /// Whether the chain had this state, as far as updates are kept.
     pub fn has_had(&self, state: BlobRef, genesis: BlobRef) -> bool {
         let from_genesis = self.base() == Version(0) && state == genesis;
         from_genesis || self.recent().any(|signed| signed.update.state == state)
     }
 
-    /// Whether this update is in the chain, as far as it is kept.
+    /// Whether this update is among the kept ones.
     pub fn contains(&self, update: UpdateHash) -> bool {
         self.recent.iter().any(|(hash, _)| *hash == update)
     }
 
-    /// The version that the oldest kept update starts from.
+    /// The version before the oldest kept update.
     pub fn base(&self) -> Version {
         self.base.0
     }
 
-    /// How many versions late the contributions in the kept updates were: on average, and at the most.
+    /// How many versions late the contributions in the kept updates were: the mean and the maximum.
     pub fn staleness(&self) -> (f64, u64) {
         let late = |signed: &SignedUpdate| {
             let before = signed.update.version.0.saturating_sub(1);
@@ -220,14 +220,14 @@ impl Chain {
         (late.iter().sum::<u64>() as f64 / late.len().max(1) as f64, most)
     }
 
-    /// What the kept updates after a version count: contributions to it can be nowhere else.
+    /// The contributions counted in the kept updates after a version. No earlier update can count a contribution to it.
     fn counted_after(&self, version: Version) -> impl Iterator<Item = &Counted> {
         let before = usize::try_from(version.0.saturating_sub(self.base().0)).unwrap_or(usize::MAX);
         self.recent.iter().skip(before).flat_map(|(_, signed)| &signed.update.contributions)
     }
 }
 
-/// The head that an update makes; nothing if it cannot be encoded.
+/// The head that an update makes; nothing if the update cannot be encoded.
 pub fn head_of(update: &Update) -> Option<Head> {
     let hash = update_hash(update)?;
     Some(Head { version: update.version, update: hash, state: update.state, weight: update.weight })
@@ -235,7 +235,7 @@ pub fn head_of(update: &Update) -> Option<Head> {
 
 #[cfg(test)]
 pub mod made_up {
-    //! Updates for tests.
+    //! Made-up updates for tests.
     use super::*;
     use crate::names::{BlobHash, ModuleId, PeerKey, Term};
 
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_in_the_chain_gets_what_follows_it() {
+    fn the_updates_after_a_chain_index_are_returned() {
         let chain = chain_of(3);
         let all: Vec<SignedUpdate> = chain.recent().cloned().collect();
         assert_eq!(chain.since(Version(0), GENESIS), Since::Updates(all.clone()));
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn only_so_many_updates_are_kept_and_it_knows_what_it_forgot() {
+    fn a_chain_is_pruned_and_knows_where_it_begins() {
         let chain = chain_of(VERSIONS_KEPT + 3);
         assert_eq!(chain.recent().count() as u64, VERSIONS_KEPT);
         assert!(!chain.knows_all_since(Version(2)));
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_what_it_was_before_an_update() {
+    fn a_chain_can_be_cut_before_an_update() {
         let genesis = BlobRef::of(b"genesis");
         let chain = chain_of(5);
         let places: Vec<UpdateHash> = chain.entries().map(|(hash, _)| hash).collect();
@@ -311,7 +311,7 @@ mod tests {
             [chain_of(2).head().state, genesis, BlobRef::of(b"another")].map(|state| chain.has_had(state, genesis));
         assert_eq!(had, [true, true, false]);
         let taken_over = Chain::of(chain.updates().split_off(2)).unwrap();
-        assert_eq!(taken_over.before(places[2], genesis), None, "nobody knows what it followed");
+        assert_eq!(taken_over.before(places[2], genesis), None, "the update before is unknown");
         assert_eq!(taken_over.before(places[3], genesis).unwrap().head(), chain_of(3).head());
     }
 
@@ -320,7 +320,7 @@ mod tests {
         let updates: Vec<SignedUpdate> = chain_of(3).recent().cloned().collect();
         let taken_over = Chain::of(updates.clone()).unwrap();
         assert_eq!(taken_over.clone().replaying_from(Version(0)), chain_of(3));
-        // Its averages were never here, so nobody can be told to replay them.
+        // Its averages were never here, so they cannot be replayed.
         assert_eq!(taken_over.since(Version(0), GENESIS), Since::Unknown);
         let head = taken_over.head();
         assert_eq!(taken_over.since(head.version, head.update), Since::Updates(vec![]));

@@ -1,4 +1,4 @@
-//! What an owner gathers for the next update, and when it closes.
+//! The contributions that an owner collects for the next update, and when the collection closes.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTI
 use crate::protocol::reputation::norm_cap;
 use crate::protocol::wire::message::{ContributionKey, Counted, Offer};
 
-/// How far a contribution has come.
+/// The progress of a contribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Its blob is being fetched.
     Fetching,
     /// It is being added to the sum.
     Adding,
-    /// It is in.
+    /// It is in the sum.
     Counted,
 }
 
@@ -24,31 +24,26 @@ pub enum Progress {
 pub struct Entry {
     /// As offered.
     pub offer: Offer,
-    /// Who has it.
+    /// The peer that has it.
     pub from: PeerKey,
-    /// Its integer weight, discounts included, before it is capped.
+    /// Its integer weight with discounts, before the norm cap.
     pub weight: u32,
     /// Whether the collection waits for it: its author holds the path, and could be fetched from lately.
     pub awaited: bool,
-    /// How long it is, once that is known.
+    /// Its norm, once known.
     pub norm: u16,
-    /// How far it has come.
     pub progress: Progress,
 }
 
-/// The gathering for one version.
+/// The collection for one version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// The version to be made.
     target: Version,
     opened: Millis,
-    /// Since when its phase lasts: since the head came, unless that is not known, as after a restart.
+    /// When its phase began. This is when the head arrived, unless that time is unknown, as after a restart.
     began: Option<Millis>,
-    /// It does not close before: a new owner listens first.
     settled: Millis,
-    /// When it closes without those who are missing; nothing before there is a measure.
     deadline: Option<Millis>,
-    /// Whether it has closed and the average is being made.
     closing: bool,
     first_counted: Option<Millis>,
     last_counted: Option<Millis>,
@@ -58,16 +53,15 @@ pub struct Collection {
 /// Why a collection is still open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Open {
-    /// These paths' contributions are missing.
+    /// The contributions of these paths are missing.
     Missing(Vec<PathId>),
-    /// Contributions are on their way.
+    /// Contributions are being fetched or added.
     Arriving,
-    /// A new owner still listens.
+    /// A new owner is still listening.
     Settling,
 }
 
 impl Collection {
-    /// Begins to gather.
     pub fn new(target: Version, opened: Millis, settled: Millis, deadline: Option<Millis>) -> Self {
         Self {
             target,
@@ -82,67 +76,67 @@ impl Collection {
         }
     }
 
-    /// The same, of a phase that lasts since then, if that is known.
+    /// The same collection with the time when its phase began, if known.
     pub fn of_phase_since(mut self, began: Option<Millis>) -> Self {
         self.began = began;
         self
     }
 
-    /// The version to be made.
+    /// The version to make.
     pub fn target(&self) -> Version {
         self.target
     }
 
-    /// It does not close before: a new owner listens first.
+    /// It does not close before this time, because a new owner listens first.
     pub fn settled(&self) -> Millis {
         self.settled
     }
 
-    /// When it closes without those who are missing; nothing before there is a measure.
+    /// When it closes without the missing contributions; nothing until durations were measured.
     pub fn deadline(&self) -> Option<Millis> {
         self.deadline
     }
 
-    /// Whether it has closed and the average is being made.
+    /// Whether it has closed and the average is being computed.
     pub fn is_closing(&self) -> bool {
         self.closing
     }
 
-    /// Nothing is taken in any more.
+    /// Closes the collection. It accepts no more contributions.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// How long its phase took, if it closed and that is known: up to the last contribution that came.
+    /// The duration of its phase up to the last contribution, if it closed and the beginning is known.
     pub fn took_ms(&self, now: Millis) -> Option<u64> {
         let began = self.began.filter(|_| self.closing)?;
         Some(self.last_counted.unwrap_or(now).since(began))
     }
 
-    /// Whether this contribution may be added: there is room, and it is not here yet.
+    /// Whether this contribution may be added: the collection is open, not full, and does not have it yet.
     pub fn wants(&self, contribution: ContributionKey) -> bool {
         !self.closing && !self.is_full() && !self.entries.contains_key(&contribution)
     }
 
-    /// Whether nothing more fits in one update. What is left over goes into the next.
+    /// Whether the update is full. Further contributions go into the next one.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= MAX_CONTRIBUTIONS
     }
 
-    /// Takes a contribution in hand.
+    /// Begins to fetch or add a contribution.
     pub fn begin(&mut self, entry: Entry) {
         self.entries.insert(entry.offer.key(), entry);
     }
 
-    /// Moves a contribution on; nothing if none of these bytes is at that point. Two paths may offer the same bytes:
-    /// each call moves one.
+    /// Moves a contribution with these bytes from one state to the next; nothing if there is none in that state. Two
+    /// paths may offer the same bytes, so each call moves one.
     pub fn advance(&mut self, blob: BlobHash, from: Progress, to: Progress) -> Option<&mut Entry> {
         let entry = self.entries.values_mut().find(|entry| entry.offer.blob.hash == blob && entry.progress == from)?;
         entry.progress = to;
         Some(entry)
     }
 
-    /// A contribution with these bytes is in the sum, and has this norm.
+    /// A contribution with these bytes is in the sum and has this norm.
     pub fn count(&mut self, now: Millis, blob: BlobHash, norm: u16) {
         self.last_counted = Some(now);
         if let Some(entry) = self.advance(blob, Progress::Adding, Progress::Counted) {
@@ -150,27 +144,26 @@ impl Collection {
         }
     }
 
-    /// What has these bytes and has come so far.
+    /// The contributions with these bytes in this state.
     pub fn in_hand(&self, blob: BlobHash, progress: Progress) -> impl Iterator<Item = &Entry> {
         self.entries.values().filter(move |entry| entry.offer.blob.hash == blob && entry.progress == progress)
     }
 
-    /// Drops what has these bytes and has come so far: it cannot be had or is not valid.
+    /// Drops the contributions with these bytes in this state: they cannot be had or are invalid.
     pub fn drop_blob(&mut self, blob: BlobHash, progress: Progress) {
         self.entries.retain(|_, entry| entry.offer.blob.hash != blob || entry.progress != progress);
     }
 
-    /// The bytes of everything in hand.
     pub fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         self.entries.values().map(|entry| entry.offer.blob.hash)
     }
 
-    /// How many contributions are in.
+    /// How many contributions are in the sum.
     pub fn counted(&self) -> usize {
         self.entries.values().filter(|entry| entry.progress == Progress::Counted).count()
     }
 
-    /// What the update will name, in order; capped, given the module's running norm.
+    /// The contributions that the update will list, in order, with weights capped by the module's running norm.
     pub fn contributions(&self, running: u32, cap: f32) -> Vec<Counted> {
         let counted = || self.entries.values().filter(|entry| entry.progress == Progress::Counted);
         let reference = norm_cap::reference(running, counted().map(|entry| entry.norm));
@@ -187,7 +180,7 @@ impl Collection {
         counted
     }
 
-    /// How many of a path's contributions to one version are in hand.
+    /// How many contributions of a path to one version the collection has.
     pub fn times(&self, path: PathId, parent: Version) -> usize {
         self.of(path, parent).count()
     }
@@ -202,7 +195,8 @@ impl Collection {
         })
     }
 
-    /// What has come and has these bytes is dropped if the sum has [another](Self::has_summed_another). Whether anything is.
+    /// Drops the fetched contributions with these bytes for which the sum has [another](Self::has_summed_another).
+    /// Returns whether there were any.
     pub fn drop_made_twice(&mut self, blob: BlobHash) -> bool {
         let twice = |entry: &&Entry| self.has_summed_another(&entry.offer);
         let twice: Vec<_> =
@@ -223,14 +217,14 @@ impl Collection {
         self.entries.range(first..=last).map(|(_, entry)| entry)
     }
 
-    /// Whether so much of the expected weight is in that it can close after so many deadlines.
+    /// Whether so much of the expected weight is in that the collection can close after so many deadlines.
     fn has_quorum(&self, expected: &BTreeMap<PathId, u32>, deadlines: u64) -> bool {
         let is_there = |path| self.fresh(path).any(|progress| progress == Progress::Counted);
         quorum(expected, is_there, self.unexpected_weight(expected), deadlines)
     }
 
-    /// What paths have contributed to the version before the target that are not expected to, as their holders are gone or
-    /// have gone on: it counts like that of others.
+    /// The weight contributed to the version before the target by paths that were not expected, because their holders
+    /// have left or moved on. It counts like any other.
     fn unexpected_weight(&self, expected: &BTreeMap<PathId, u32>) -> u64 {
         let unexpected = self.entries.values().filter(|entry| {
             let is_fresh = entry.offer.parent.next() == self.target && entry.progress == Progress::Counted;
@@ -239,9 +233,9 @@ impl Collection {
         unexpected.map(|entry| u64::from(entry.weight)).sum()
     }
 
-    /// Before anything was measured, the deadline follows from how long half of the weight took, or from three times as
-    /// long as the first contribution, if half does not come; `turns` is the number of paths that one peer trains one
-    /// after the other.
+    /// Sets the first deadline, before any durations were measured. It follows from how long half of the weight took
+    /// or, if half does not arrive, from three times as long as the first contribution took. `turns` is the number of
+    /// paths that one peer trains in turn.
     pub fn measure(&mut self, now: Millis, expected: &BTreeMap<PathId, u32>, turns: u64) {
         if self.deadline.is_some() || self.counted() == 0 {
             return;
@@ -255,16 +249,17 @@ impl Collection {
         }
     }
 
-    /// How many deadlines have gone by.
+    /// How many deadlines have passed.
     fn deadlines(&self, now: Millis) -> u64 {
         let each_ms = self.deadline.map(|deadline| deadline.since(self.opened).max(1));
         each_ms.map_or(0, |each_ms| now.since(self.opened) / each_ms)
     }
 
-    /// Whether it can close now, given the paths that are expected to contribute and their weights.
+    /// Whether it can close now, given the expected paths and their weights.
     ///
-    /// It closes when every expected path has contributed to the version before the target or nothing more fits in, or
-    /// at the deadline when there is a [`quorum`]. What has begun to be added is waited for, since it is in the sum.
+    /// It closes when every expected path has contributed to the version before the target, when it is full, or at the
+    /// deadline when there is a [`quorum`]. It always waits for a contribution that is being added, because the sum
+    /// already contains it.
     pub fn state(&self, now: Millis, expected: &BTreeMap<PathId, u32>) -> Result<(), Open> {
         if now < self.settled {
             return Err(Open::Settling);
@@ -287,14 +282,14 @@ impl Collection {
     }
 }
 
-/// Whether a collection can do without the rest: at its deadline if half of the expected weight is there, a quarter at
-/// twice the deadline, and so on, since whoever never contributes must not stop the others for good. `more` is the weight
-/// of what is there and was not expected.
+/// Whether a collection can close without the rest: at its deadline if half of the expected weight is in, at twice the
+/// deadline with a quarter, and so on. A path that never contributes must not stop the others for good. `more` is
+/// unexpected weight that is in.
 pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> bool, more: u64, deadlines: u64) -> bool {
     let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
     let there = more + expected.iter().filter(|(path, _)| is_there(**path)).map(weight).sum::<u64>();
     let all: u64 = expected.iter().map(weight).sum();
-    // So many halvings leave nothing of any weight.
+    // This many halvings reduce any weight to nothing.
     let halvings = deadlines.min(30);
     deadlines > 0 && there << halvings >= all
 }
@@ -330,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn it_closes_on_everything_expected() {
+    fn it_closes_when_all_expected_contributions_are_in() {
         let both = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Counted)]);
         assert_eq!(both.state(Millis(50), &expecting(&[1, 2])), Err(Open::Settling));
         assert_eq!(both.state(Millis(100), &expecting(&[1, 2])), Ok(()));
@@ -344,11 +339,11 @@ mod tests {
         assert_eq!(one.state(Millis(1_000), &expecting(&[1, 2])), Ok(()));
         let three = expecting(&[1, 2, 3]);
         assert_eq!(one.state(Millis(1_000), &three), Err(Open::Missing(vec![PathId(2), PathId(3)])));
-        assert_eq!(one.state(Millis(2_000), &three), Ok(()), "a quarter is, at twice the deadline");
+        assert_eq!(one.state(Millis(2_000), &three), Ok(()), "a quarter is enough at twice the deadline");
     }
 
     #[test]
-    fn what_is_in_the_sum_is_waited_for_even_after_the_deadline() {
+    fn a_contribution_in_the_sum_is_waited_for_even_after_the_deadline() {
         let adding = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Adding)]);
         assert_eq!(adding.state(Millis(2_000), &expecting(&[1, 2])), Err(Open::Arriving));
         let fetching = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Fetching)]);
@@ -357,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contribution_that_nobody_vouches_for_is_not_waited_for_and_stands_for_none() {
+    fn an_offer_of_a_peer_without_the_path_is_not_awaited_and_does_not_stand_for_the_holders() {
         let mut phantom = entry(2, 3, Progress::Fetching);
         phantom.awaited = false;
         let both = collection(vec![entry(1, 3, Progress::Counted), phantom.clone()]);
@@ -369,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_trained_the_same_path_both_count_and_so_do_equal_bytes_of_two_paths() {
+    fn two_contributions_of_one_path_both_count_and_so_do_equal_bytes_of_two_paths() {
         let mut rival = entry(1, 3, Progress::Adding);
         rival.offer.blob = BlobRef::of(b"another holder's");
         let mut same_bytes = entry(2, 3, Progress::Fetching);
@@ -409,12 +404,12 @@ mod tests {
     }
 
     #[test]
-    fn whoever_never_contributes_does_not_stop_the_others_for_good() {
+    fn a_path_that_never_contributes_does_not_stop_the_others_for_good() {
         let mut little = collection(vec![entry(1, 3, Progress::Counted)]);
         little.deadline = None;
         let four = expecting(&[1, 2, 3, 4]);
         little.measure(Millis(9_000), &four, 1);
-        assert_eq!(little.deadline, None, "half may still come");
+        assert_eq!(little.deadline, None, "half may still arrive");
         little.measure(Millis(27_000), &four, 1);
         assert_eq!(little.deadline, Some(Millis(81_000)));
         assert!(little.state(Millis(161_000), &four).is_err());
@@ -422,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_contribution_does_not_stand_for_a_fresh_one() {
+    fn a_late_contribution_does_not_replace_a_fresh_one() {
         let late = collection(vec![entry(1, 3, Progress::Counted), entry(2, 2, Progress::Counted)]);
         assert_eq!(late.state(Millis(200), &expecting(&[1, 2])), Err(Open::Missing(vec![PathId(2)])));
     }

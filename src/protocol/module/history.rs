@@ -1,4 +1,4 @@
-//! The chain of updates that a replica follows, the states kept of it, and how long its phases took.
+//! The chain of updates that a replica follows, the states kept of it, and the durations of its phases.
 
 use std::collections::VecDeque;
 
@@ -14,15 +14,15 @@ use crate::protocol::wire::message::{Head, SignedUpdate, UpdateHash};
 pub(in crate::protocol) struct History {
     /// Nothing while the first state is being fetched.
     chain: Option<Chain>,
-    /// States kept, oldest first; the last is the head's.
+    /// The kept states, oldest first. The last is the head's.
     states: VecDeque<BlobRef>,
-    /// Since when the chain is known to have an invalidated update, and cannot be without.
+    /// Since when the chain is known to contain an invalidated update that cannot be rolled back.
     invalidated_since: Option<Millis>,
-    /// When the head came here.
+    /// When this node adopted the head.
     advanced: Millis,
-    /// Since when the head's phase lasts: nothing where that is not known, as the head was there before it was here.
+    /// When the phase of the head began; nothing if unknown, because the head is older than its arrival here.
     phase_began: Option<Millis>,
-    /// How long phases took.
+    /// Durations of phases.
     phases: Durations,
 }
 
@@ -40,12 +40,12 @@ impl History {
         self.chain.as_ref().map(Chain::head)
     }
 
-    /// Running norm of the head; 0 without one.
+    /// The running norm at the head; 0 without a chain.
     pub(in crate::protocol) fn running_norm(&self) -> u32 {
         self.chain.as_ref().map_or(0, Chain::running_norm)
     }
 
-    /// States kept, oldest first.
+    /// The kept states, oldest first.
     pub(in crate::protocol) fn states(&self) -> impl ExactSizeIterator<Item = BlobRef> {
         self.states.iter().copied()
     }
@@ -62,13 +62,13 @@ impl History {
         &self.phases
     }
 
-    /// For tests: a phase took so long.
+    /// For tests: adds a phase of this duration.
     #[cfg(test)]
     pub(in crate::protocol) fn note_phase(&mut self, took_ms: u64) {
         self.phases.add(took_ms);
     }
 
-    /// The head is another. How far apart updates come that were missed says nothing of how long phases take.
+    /// Notes a new head. The time between missed updates does not measure a phase.
     pub(in crate::protocol) fn head_moved(&mut self, now: Millis, missed: bool) {
         let before = std::mem::replace(&mut self.phase_began, (!missed).then_some(now));
         if let Some(began) = before.filter(|_| !missed) {
@@ -77,7 +77,7 @@ impl History {
         self.advanced = now;
     }
 
-    /// Makes an update, which fits, the head. Returns the blobs that are not kept any more.
+    /// Appends an update that fits, as the head. Returns the blobs that are no longer kept.
     pub(in crate::protocol) fn push(&mut self, signed: SignedUpdate) -> Vec<BlobHash> {
         let mut released = Vec::new();
         self.states.push_back(signed.update.state);
@@ -89,8 +89,8 @@ impl History {
         released
     }
 
-    /// Another chain takes the place of this one. Of the states kept, those stay that the other chain has had. Returns the
-    /// others and the chain that was given up.
+    /// Replaces the chain. Keeps the states that the new chain has had. Returns the other states and the abandoned
+    /// chain.
     pub(in crate::protocol) fn switch(
         &mut self,
         chain: Chain,
@@ -111,13 +111,14 @@ impl History {
         self.states.drain(..surplus)
     }
 
-    /// The chain as it was before an update, if that chain's state is kept.
+    /// The chain as it was before an update, if the state there is kept.
     pub(in crate::protocol) fn before(&self, update: UpdateHash, genesis: BlobRef) -> Option<Chain> {
         let before = self.chain.as_ref()?.before(update, genesis)?;
         self.states.contains(&before.head().state).then_some(before)
     }
 
-    /// From the journal: an update of the chain was invalidated, and the chain ends before it where its state is kept.
+    /// From the journal: an update of the chain was invalidated. The chain is cut before it where the state there is
+    /// kept.
     pub(in crate::protocol) fn restore_before(&mut self, now: Millis, update: UpdateHash, genesis: BlobRef) {
         if !self.contains(update) {
             return;
@@ -136,12 +137,12 @@ impl History {
         self.chain.as_ref().is_some_and(|chain| chain.contains(update))
     }
 
-    /// The chain has an invalidated update, and what was before it is not kept.
+    /// The chain contains an invalidated update, and the state before it is not kept.
     pub(in crate::protocol) fn invalidate(&mut self, now: Millis) {
         self.invalidated_since = Some(now);
     }
 
-    /// Nobody has another chain: this one stays as it is.
+    /// No peer has another chain, so this one stays as it is.
     pub(in crate::protocol) fn accept_as_it_is(&mut self) {
         self.invalidated_since = None;
     }
@@ -150,7 +151,7 @@ impl History {
         self.invalidated_since
     }
 
-    /// The head, unless the chain is invalidated: what others' heads are compared with.
+    /// The head to compare with others' heads; nothing if the chain is invalidated.
     pub(in crate::protocol) fn valid_head(&self) -> Option<Head> {
         self.head().filter(|_| self.invalidated_since.is_none())
     }
@@ -160,7 +161,7 @@ impl History {
         self.valid_head().is_none_or(|mine| other.outweighs(&mine))
     }
 
-    /// Averages before the newest are not kept any more.
+    /// Notes that only the newest average is still here.
     pub(in crate::protocol) fn replay_only_the_newest(&mut self) {
         self.chain.iter_mut().for_each(Chain::replay_only_the_newest);
     }
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_states_are_kept_and_the_last_is_the_heads() {
+    fn the_newest_states_are_kept_and_the_last_is_the_heads() {
         let (history, made) = grown(STATES_KEPT + 2);
         let newest = made[2..].iter().map(|signed| signed.update.state);
         assert!(history.states().eq(newest));
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_ends_before_an_invalidated_update_only_where_the_state_is_kept() {
+    fn a_rollback_needs_the_state_before_the_invalidated_update() {
         let genesis = BlobRef::of(b"genesis");
         let (mut history, _) = grown(STATES_KEPT + 2);
         let updates: Vec<UpdateHash> = history.chain().unwrap().entries().map(|(hash, _)| hash).collect();
@@ -200,15 +201,15 @@ mod tests {
         assert_eq!((history.states().len(), history.invalidated_since()), (STATES_KEPT - 1, None));
         history.restore_before(Millis(7), updates[0], genesis);
         assert_eq!((history.invalidated_since(), history.valid_head()), (Some(Millis(7)), None));
-        assert!(history.gives_way_to(&Chain::genesis(genesis).head()), "any other is better");
+        assert!(history.gives_way_to(&Chain::genesis(genesis).head()), "any other chain is better");
     }
 
     #[test]
-    fn only_phases_that_were_seen_whole_are_measured() {
+    fn only_whole_phases_are_measured() {
         let (mut history, _) = grown(1);
         history.head_moved(Millis(1_000), true);
         history.head_moved(Millis(5_000), false);
-        assert_eq!(history.phases().quicker_ms(), None, "nobody knows when the first began");
+        assert_eq!(history.phases().quicker_ms(), None, "the beginning of the first is unknown");
         history.head_moved(Millis(9_000), false);
         assert_eq!(history.phases().quicker_ms(), Some(4_000));
     }

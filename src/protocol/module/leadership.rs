@@ -1,4 +1,4 @@
-//! Who owns a module, as one member knows it: the owner, its term, and what is known of the owner's work.
+//! The owner of a module, as one member knows it: its term, and how well it does its work.
 
 use crate::clock::Millis;
 use crate::names::{PeerKey, Term};
@@ -11,16 +11,16 @@ pub(in crate::protocol) struct Leadership {
     owner: Option<PeerKey>,
     /// The owner's signature over its claim of the term; empty if it was not heard.
     claim: Vec<u8>,
-    /// Since when the owner is this peer, in whatever terms.
+    /// Since when this peer is the owner, over all its terms.
     owner_since: Millis,
-    /// The last term that the owner has claimed itself, and how many in a row since the head or the owner came.
+    /// The last term that the owner claimed itself, and how many it has claimed in a row without a new head.
     claimed: Term,
     terms_in_vain: u32,
-    /// The term whose owner has left, was proven wrong, or is this node without a record of it.
+    /// The term whose owner has left, was proven wrong, or is this node without a journal record of it.
     stepped_down: Option<Term>,
-    /// Since when there is no living owner, as far as this node can see.
+    /// Since when this node sees no living owner.
     vacant_since: Option<Millis>,
-    /// Since when something has been offered for the next update.
+    /// Since when there is an offer for the next update.
     offered_since: Option<Millis>,
     /// Whether another member has been heard since this node started.
     has_heard_members: bool,
@@ -31,7 +31,7 @@ impl Leadership {
         self.term
     }
 
-    /// The term after this one, unless this is the last that there is.
+    /// The next term, unless this is the last possible one.
     pub(in crate::protocol) fn next_term(&self) -> Option<Term> {
         self.term.0.checked_add(1).map(Term)
     }
@@ -48,7 +48,7 @@ impl Leadership {
         self.owner_since
     }
 
-    /// Another term begins, or the same one with another owner.
+    /// Adopts a new term, or another owner of the same term.
     pub(in crate::protocol) fn adopt(&mut self, now: Millis, term: Term, owner: PeerKey) {
         self.term = term;
         self.claim.clear();
@@ -59,13 +59,13 @@ impl Leadership {
         self.vacant_since = None;
     }
 
-    /// What the journal says: a term, and its owner if that is another peer.
+    /// Restores a term from the journal, and its owner if that is another peer.
     pub(in crate::protocol) fn restore(&mut self, term: Term, owner: Option<PeerKey>) {
         (self.term, self.owner) = (term, owner);
         self.claim.clear();
     }
 
-    /// The owner, which is this node, goes, and names nobody.
+    /// This node, the owner, leaves and names no successor.
     pub(in crate::protocol) fn vacate(&mut self) {
         self.owner = None;
     }
@@ -82,12 +82,12 @@ impl Leadership {
         }
     }
 
-    /// The owner of the present term is none any more.
+    /// The owner of the current term steps down.
     pub(in crate::protocol) fn step_down(&mut self) {
         self.stepped_down = Some(self.term);
     }
 
-    /// Whether the owner of the present term has stepped down.
+    /// Whether the owner of the current term has stepped down.
     pub(in crate::protocol) fn has_stepped_down(&self) -> bool {
         self.stepped_down == Some(self.term)
     }
@@ -97,20 +97,20 @@ impl Leadership {
         self.stepped_down.is_some()
     }
 
-    /// The owner has claimed a term itself. Whether it has claimed too many without an update. A first term, and one that
-    /// it claims again, do not count.
+    /// Counts a term that the owner has claimed itself. Returns whether it has claimed too many consecutive terms
+    /// without an update. A term that only others have reported breaks the sequence.
     pub(in crate::protocol) fn count_term(&mut self, term: Term) -> bool {
         let before = std::mem::replace(&mut self.claimed, term);
         self.terms_in_vain += u32::from(before > Term(0) && term > before);
         self.terms_in_vain >= MAX_TERMS_IN_VAIN
     }
 
-    /// There is a new head: the owner has done its work, and nothing is offered for the next one yet.
+    /// There is a new head. The owner has done its work, and nothing is offered for the next update yet.
     pub(in crate::protocol) fn head_moved(&mut self) {
         (self.offered_since, self.terms_in_vain) = (None, 0);
     }
 
-    /// There is no living owner. Since when.
+    /// There is no living owner. Returns since when.
     pub(in crate::protocol) fn note_vacant(&mut self, now: Millis) -> Millis {
         *self.vacant_since.get_or_insert(now)
     }
@@ -145,7 +145,7 @@ mod tests {
     const PEER: PeerKey = PeerKey([1; 32]);
 
     #[test]
-    fn a_step_down_counts_for_the_term_in_which_it_was() {
+    fn a_step_down_applies_to_its_own_term() {
         let mut leadership = Leadership::default();
         leadership.adopt(Millis(5), Term(2), PEER);
         leadership.step_down();

@@ -1,5 +1,5 @@
-//! One module's replica in parts: its history, its owner, the offers for the next update, their aggregation, and updates
-//! that are to be applied.
+//! The parts of one module's replica: its history, its owner, the offers for the next update, their aggregation, and
+//! the updates to apply.
 
 pub(super) mod aggregation;
 pub(super) mod apply_queue;

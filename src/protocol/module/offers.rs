@@ -1,4 +1,4 @@
-//! Offers of contributions that a member has heard and its chain has not counted.
+//! The offers that a member has heard and its chain has not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,17 @@ use crate::names::{BlobHash, BlobRef, PathId, PeerKey, Version};
 use crate::protocol::limits::{MAX_OFFERS, VERSIONS_KEPT};
 use crate::protocol::wire::message::{ContributionKey, Offer, Update, UpdateHash};
 
-/// Whether a contribution to one version can be counted at a head, now or once the head has caught up with it.
+/// Whether a contribution to one version can be counted at a head, now or once the head has caught up with that
+/// version.
 pub(in crate::protocol) fn countable(head: Version, parent: Version) -> bool {
     head.0.saturating_sub(parent.0) < VERSIONS_KEPT && parent.0.saturating_sub(head.0) <= VERSIONS_KEPT
 }
 
-/// Offers heard for one module, and who has made each of them first.
+/// The offers heard for one module, each with the peer that made it first.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Offers {
     heard: BTreeMap<ContributionKey, (Offer, PeerKey)>,
-    /// From which updates what is counted was trained, as far as that was heard since the chain is followed.
+    /// The base updates of counted contributions, as far as they were heard since this chain is followed.
     counted_from: BTreeSet<(PathId, Version, UpdateHash)>,
 }
 
@@ -29,7 +30,7 @@ impl Offers {
         self.heard.contains_key(key)
     }
 
-    /// An offer and who has made it first.
+    /// An offer and the peer that made it first.
     pub(in crate::protocol) fn get(&self, key: &ContributionKey) -> Option<&(Offer, PeerKey)> {
         self.heard.get(key)
     }
@@ -38,12 +39,12 @@ impl Offers {
         self.heard.keys().copied()
     }
 
-    /// All of them, by path, version and bytes.
+    /// All offers, in the order of path, version and bytes.
     pub(in crate::protocol) fn all(&self) -> impl Iterator<Item = &(Offer, PeerKey)> {
         self.heard.values()
     }
 
-    /// Who offers these bytes.
+    /// The peers that offer these bytes.
     pub(in crate::protocol) fn authors(&self, blob: BlobRef) -> impl Iterator<Item = PeerKey> {
         self.all().filter(move |(offer, _)| offer.blob == blob).map(|(_, author)| *author)
     }
@@ -53,17 +54,17 @@ impl Offers {
         self.heard.range(first..=last).map(|(_, offer)| offer)
     }
 
-    /// Whether a path has offered something for a version.
+    /// Whether a path has offered a contribution to a version.
     pub(in crate::protocol) fn has_offered(&self, path: PathId, parent: Version) -> bool {
         self.of(path, parent).next().is_some()
     }
 
-    /// How often a path has offered something for a version.
+    /// How many contributions to a version a path has offered.
     pub(in crate::protocol) fn times(&self, path: PathId, parent: Version) -> usize {
         self.of(path, parent).count()
     }
 
-    /// Takes in an offer. Where there are too many, the one furthest from the head goes, unless that is this one.
+    /// Adds an offer. When the table is full, the offer furthest from the head is dropped, which may be this one.
     pub(in crate::protocol) fn add(&mut self, head: Version, offer: Offer, author: PeerKey) {
         if self.heard.len() >= MAX_OFFERS {
             let distance = |parent: Version| parent.0.abs_diff(head.0);
@@ -78,22 +79,23 @@ impl Offers {
         self.heard.insert(offer.key(), (offer, author));
     }
 
-    /// These bytes are no contribution, or cannot be had.
+    /// Drops the offers of these bytes: they are no valid contribution or cannot be had.
     pub(in crate::protocol) fn drop_blob(&mut self, blob: BlobHash) {
         self.heard.retain(|_, (offer, _)| offer.blob.hash != blob);
     }
 
-    /// What a peer offers is not counted any more.
+    /// Drops all offers of a peer.
     pub(in crate::protocol) fn drop_author(&mut self, author: PeerKey) {
         self.heard.retain(|_, (_, by)| *by != author);
     }
 
-    /// Whether a contribution was counted that was trained of this path from this update.
+    /// Whether a contribution of this path that was trained from this update is counted.
     pub(in crate::protocol) fn is_counted_from(&self, start: (PathId, Version, UpdateHash)) -> bool {
         self.counted_from.contains(&start)
     }
 
-    /// What the next update counts began where its offer says; of who was not heard, where those do that are in time.
+    /// Notes the base updates of the contributions in the next update. A contribution whose offer was not heard is
+    /// assumed to have the update's parent as its base, if it is not late.
     pub(in crate::protocol) fn note_counted_from(&mut self, next: &Update) {
         for counted in &next.contributions {
             let heard = self.heard.get(&counted.key()).map(|(offer, _)| offer.parent_update);
@@ -102,12 +104,13 @@ impl Offers {
         }
     }
 
-    /// Another chain is followed from now on.
+    /// The node now follows another chain.
     pub(in crate::protocol) fn clear_counted_from(&mut self) {
         self.counted_from.clear();
     }
 
-    /// Drops what the chain has counted by now, itself or another's in its place, or cannot count any more.
+    /// Drops the offers that the chain has counted, or of which it has counted a rival, or that it cannot count any
+    /// more.
     pub(in crate::protocol) fn prune(&mut self, chain: &Chain) {
         let head = chain.head().version;
         let open = |parent: Version| countable(head, parent);
@@ -134,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_offers_the_one_furthest_from_the_head_goes() {
+    fn a_full_table_drops_the_offer_furthest_from_the_head() {
         let (author, head) = (PeerKey([1; 32]), Version(9));
         let mut offers = Offers::default();
         (0..MAX_OFFERS as u32 - 1).for_each(|path| offers.add(head, offer(path, 9), author));
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_or_too_old_is_dropped() {
+    fn counted_and_outdated_offers_are_dropped() {
         let chain = Chain::genesis(BlobRef::of(b"genesis"));
         let mut offers = Offers::default();
         offers.add(Version(0), offer(0, 0), PeerKey([1; 32]));

@@ -1,4 +1,4 @@
-//! Whether an update is what an honest owner could have made, as far as a member can tell without the bytes.
+//! Checks whether an honest owner could have made an update, as far as a member can tell without the bytes.
 
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS, MAX_RIVALS, VERSIONS_KEPT};
@@ -7,7 +7,7 @@ use crate::protocol::reputation::norm_cap;
 use crate::protocol::reputation::norm_cap::NO_NORM;
 use crate::protocol::wire::message::{Counted, GENESIS, Head, SignedUpdate, Update};
 
-/// The update comes right after the chain's head; then this says what is wrong with it.
+/// Checks an update that should come directly after the chain's head, and says what is wrong with it.
 pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
     let head = chain.head();
     let contributions = &update.contributions;
@@ -15,7 +15,7 @@ pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &
         return Err("it does not follow the head".to_owned());
     }
     if chain.signer().is_some_and(|(term, _)| update.term < term) {
-        return Err("its term is before that of the update that it follows".to_owned());
+        return Err("its term is lower than that of its parent".to_owned());
     }
     if plan.is_done(update.module, head) {
         return Err(format!("the module is done with version {}", head.version));
@@ -27,7 +27,7 @@ pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &
         return Err("its contributions are not in order, each once".to_owned());
     }
     if contributions.iter().any(|counted| counted.norm >= NO_NORM) {
-        return Err("the length of a contribution is no number".to_owned());
+        return Err("the norm of a contribution is invalid".to_owned());
     }
     let reference = norm_cap::reference(chain.running_norm(), contributions.iter().map(|counted| counted.norm));
     let mut weight = head.weight;
@@ -84,11 +84,12 @@ fn check_counted(
     Ok(())
 }
 
-/// Whether a chain that another sent can be one of this run: its bounds first, so that no sum below overflows, then
-/// each update as seen from the one before it. How the oldest came to be is taken on trust, unless it is the first.
+/// Checks whether a chain from another peer can belong to this run. The bounds come first, so that no sum below
+/// overflows, then each update against the one before it. The oldest update is trusted, unless it is the first of the
+/// module.
 ///
 /// # Errors
-/// What cannot be, in words.
+/// The reason why the chain is impossible.
 pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), String> {
     let Some(oldest) = chain.recent().next() else { return Ok(()) };
     let most_in_update = MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT);
@@ -105,7 +106,7 @@ pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), S
     let mut updates = chain.recent();
     if chain.base().0 > 0 {
         let first: Vec<SignedUpdate> = updates.next().cloned().into_iter().collect();
-        seen = Chain::of(first).ok_or("its chain does not hold together")?;
+        seen = Chain::of(first).ok_or("its chain is inconsistent")?;
     } else if oldest.update.parent != GENESIS {
         return Err("its chain does not begin at genesis".to_owned());
     }

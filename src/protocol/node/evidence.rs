@@ -1,5 +1,5 @@
-//! What a member sees for itself of how others contribute: holders that do not train, bytes that were offered before, and
-//! lengths far beyond others'.
+//! Faults that a member observes itself in the contributions of others: holders that do not train, bytes that were
+//! offered before, and norms far above those of others.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,25 @@ use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{ContributionKey, Counted, Lease, Offer, SignedUpdate, Update, UpdateHash};
 use crate::protocol::{Node, Replica};
 
-/// A doubling, in a norm's bits.
+/// A doubling, in the bits of a norm.
 const OCTAVE: u16 = 1 << 7;
 
 impl Node {
-    /// Whether a peer is believed as an owner.
+    /// Whether a peer is accepted as an owner.
     pub(in crate::protocol) fn is_believed(&self, peer: PeerKey) -> bool {
         self.reputation.is_believed(self.now, peer)
     }
 
-    /// Whether a peer that has this lease of a path is not believed to train it.
+    /// Whether a peer with a lease of this path is not contributing.
     pub(in crate::protocol) fn is_not_contributing(&self, path: PathId, peer: PeerKey) -> bool {
         let phase = self.phase_about();
         let through = |module| self.plan.slots.goes_through(path, phase, module);
         self.reputation.is_not_contributing(self.now, path, peer, through)
     }
 
-    /// A new head: a holder whose path no update has counted for many versions, and that has offered nothing that could be,
-    /// does not train it, whatever its lease says. An owner that spoils its own contributions offers them to itself alone.
+    /// There is a new head. A holder whose path no update has counted for many versions, and that has offered nothing
+    /// countable, does not train it, whatever its lease says. An owner with invalid contributions of its own offers
+    /// them only to itself.
     pub(in crate::protocol) fn note_counted(&mut self, module: ModuleId, update: &Update) {
         if self.plan.mode != OuterMode::Synchronous || self.plan.slots.are_drawn_anew() {
             return;
@@ -45,7 +46,7 @@ impl Node {
         self.reputation.note_counted(module, update.version, holders);
     }
 
-    /// Looks for holders whose contributions are long overdue.
+    /// Checks for holders whose contributions are long overdue.
     pub(in crate::protocol) fn watch_holders(&mut self) {
         let mut overdue: Vec<(PathId, PeerKey)> = Vec::new();
         for (module, state) in self.modules.iter().filter(|(module, state)| self.is_held_up(**module, state)) {
@@ -59,7 +60,7 @@ impl Node {
         self.reputation.note_overdue(now, overdue, alive);
     }
 
-    /// The next update has taken several times as long as it should have.
+    /// Whether the next update has taken several times its deadline.
     fn is_held_up(&self, module: ModuleId, state: &Replica) -> bool {
         let (Some(head), Some(deadline_ms)) = (state.head(), state.history.phases().deadline_ms()) else {
             return false;
@@ -68,13 +69,12 @@ impl Node {
         !self.plan.is_done(module, head) && waited_ms > NOT_CONTRIBUTING_DEADLINES * deadline_ms + OVERDUE_MS
     }
 
-    /// The path waits for nothing but itself, as far as this module tells: it stands where the module does, and has not
-    /// contributed to it.
+    /// Whether a path holds up this module: it is at the module's phase and has not contributed to it.
     fn stalls(&self, module: ModuleId, state: &Replica, lease: &Lease) -> bool {
         let Some(head) = state.head() else { return false };
         let here = self.plan.phase_of(module, head);
         let stands_here = match self.plan.streaming {
-            // The module may be the one of its path that is ahead. What a lease says may be any number.
+            // This module may be the one of its path that is ahead. The phase in a lease may be any number.
             Some(_) => lease.phase == here || here.0.checked_sub(1) == Some(lease.phase.0),
             None => lease.phase == here,
         };
@@ -84,8 +84,9 @@ impl Node {
             && !state.offers.has_offered(lease.path, head.version)
     }
 
-    /// Whether the bytes of an offer were offered before, for another path or another version: what is trained from other
-    /// parameters or on other text comes to other bytes. The first that offers has it; who that was, if that is known.
+    /// Whether the bytes of an offer were offered before, for another path or another version. Training from other
+    /// parameters or on other text yields other bytes, so the first offer is genuine. Returns the fault and, if known,
+    /// the author of the first offer.
     pub(in crate::protocol) fn seen_before(
         &self,
         module: ModuleId,
@@ -96,7 +97,7 @@ impl Node {
         if offer.blob.bytes < TELLING_BYTES.max(self.plan.offer_bytes(module) / 64) {
             return None;
         }
-        // Updates are forgotten after a while, and what was wrong then is wrong now.
+        // Old updates are forgotten, but a fault that was found then is still one.
         if self.reputation.scores().has_told(author, offer.blob.hash) {
             return Some((Fault::Stale, None));
         }
@@ -108,8 +109,9 @@ impl Node {
         Some((if key.0 == offer.path { Fault::Stale } else { Fault::Copied }, first))
     }
 
-    /// An update is about to be the new head: whose contributions were as they should be, and whose were overlong. Offers
-    /// that were not heard here are nobody's; and what began elsewhere, or long ago, may have further to go.
+    /// An update is about to become the head. Scores the authors of its contributions: valid, or overlong.
+    /// Contributions whose offers were not heard here have no author. A contribution with another base update, or an
+    /// old one, may have a larger norm by right.
     pub(in crate::protocol) fn score_contributions(&mut self, module: ModuleId, signed: &SignedUpdate) {
         let Some(state) = self.modules.get(&module) else { return };
         let Some(chain) = state.history.chain() else { return };
@@ -123,7 +125,7 @@ impl Node {
         let classify = |counted: &Counted| {
             let heard = state.offers.get(&counted.key()).map(|(offer, author)| (offer.parent_update, *author));
             let (began, author) = heard.or_else(|| self.of_owner(module, signed, counted))?;
-            // Without a cap any length is right: where fast paths make more steps than slow ones, lengths differ.
+            // Without a cap any norm is valid: where fast paths make more steps than slow ones, norms differ.
             let fresh = began == signed.update.parent && self.plan.norm_cap > 0.0;
             let in_full = counted.weight == full(counted);
             Some((author, counted.key(), (fresh && is_overlong(counted, &longest), in_full)))
@@ -134,7 +136,7 @@ impl Node {
             match decided {
                 (true, _) => self.penalize(author, Fault::Overlong, Some(key)),
                 (false, true) => self.reputation.counted(author),
-                // What was capped speaks neither for it nor against it.
+                // A capped contribution counts neither for nor against its author.
                 (false, false) => {}
             }
         }
@@ -142,7 +144,8 @@ impl Node {
 }
 
 impl Node {
-    /// An owner says nothing of what it offers to itself: what nobody else has offered, for a path that it holds, is its own.
+    /// An owner does not publish its own offers. A contribution that nobody else has offered, for a path that the owner
+    /// holds, is its own.
     fn of_owner(&self, module: ModuleId, signed: &SignedUpdate, counted: &Counted) -> Option<(UpdateHash, PeerKey)> {
         let update = &signed.update;
         let mut living = self.membership.roster().living(self.now, module).filter(|(peer, _)| *peer == update.owner);
@@ -152,9 +155,10 @@ impl Node {
     }
 }
 
-/// Whether a contribution is many times as long as the longest of late of most other paths; of an even number, the greater
-/// middle one counts: one of three that has come to rest must not make the two others overlong. A phase that was ended early
-/// comes to little, so the longest. Of two paths nobody knows which is as it should be.
+/// Whether the norm of a contribution is many times the recent maximum of most other paths. The reference is the median
+/// of these maxima, the upper one of an even number, so that one converged path of three does not make the other two
+/// overlong. It uses maxima because a phase that was ended early has a small norm. With only two paths it is unknown
+/// which one is right.
 fn is_overlong(counted: &Counted, longest: &BTreeMap<PathId, u16>) -> bool {
     let others = longest.iter().filter(|(path, norm)| **path != counted.path && **norm > 0);
     let mut others: Vec<u16> = others.map(|(_, norm)| *norm).collect();
@@ -169,7 +173,7 @@ mod tests {
     use crate::names::{BlobRef, Version};
 
     #[test]
-    fn a_contribution_is_measured_by_what_most_others_come_to_at_their_longest() {
+    fn a_norm_is_overlong_relative_to_the_maxima_of_most_other_paths() {
         let of = |lengths: &[f32], path: u32| {
             let norm = |length: f32| (length.to_bits() >> 16) as u16;
             let longest =
@@ -179,10 +183,10 @@ mod tests {
             is_overlong(&counted, &longest)
         };
         assert!(of(&[1.0, 1.0, 10.0], 2) && !of(&[1.0, 1.0, 10.0], 0));
-        assert!(!of(&[1.0, 10.0], 0) && !of(&[1.0, 10.0], 1), "of two nobody knows");
-        assert!(of(&[10.0, 1.0, 1.2, 0.9, 10.0], 0), "two of five");
+        assert!(!of(&[1.0, 10.0], 0) && !of(&[1.0, 10.0], 1), "unknown with two paths");
+        assert!(of(&[10.0, 1.0, 1.2, 0.9, 10.0], 0), "two outliers of five");
         assert!(!of(&[3.9, 1.0, 1.0], 0) && of(&[4.0, 1.0, 1.0], 0));
-        assert!(!of(&[1.6, 0.3, 1.8], 0) && !of(&[1.6, 0.3, 1.8], 2), "one of three has come to rest");
-        assert!(!of(&[5.0], 0) && !of(&[5.0, 1.0, 0.0], 0), "nobody to be measured by");
+        assert!(!of(&[1.6, 0.3, 1.8], 0) && !of(&[1.6, 0.3, 1.8], 2), "one path of three has converged");
+        assert!(!of(&[5.0], 0) && !of(&[5.0, 1.0, 0.0], 0), "no reference");
     }
 }

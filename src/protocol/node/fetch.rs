@@ -1,4 +1,4 @@
-//! Blobs that the node fetches, and what follows when one is here or cannot be had.
+//! Blobs that the node fetches, and what follows when one has arrived or cannot be had.
 
 use crate::names::{BlobHash, BlobRef, PeerKey};
 use crate::protocol::Node;
@@ -9,14 +9,15 @@ impl Node {
         self.fetch_from(blob, &[holder], purpose);
     }
 
-    /// The same where several have the blob, or soon will: the surest first.
+    /// Fetches a blob that several peers have or will soon have, the most certain first.
     pub(in crate::protocol) fn fetch_from(&mut self, blob: BlobRef, holders: &[PeerKey], purpose: Purpose) {
         if let Some(action) = self.blobs.fetch(self.now, blob, holders, purpose) {
             self.act(action);
         }
     }
 
-    /// Members of a module in the order of their keys, those after this node first: so not all ask the same ones.
+    /// Members of a module in the order of their keys, beginning after this node, so that nodes do not all ask the same
+    /// ones.
     pub(in crate::protocol) fn after_me(&self, mut members: Vec<PeerKey>) -> Vec<PeerKey> {
         members.sort_unstable();
         let after = members.partition_point(|member| *member < self.me);
@@ -26,7 +27,7 @@ impl Node {
 
     pub(in crate::protocol) fn fetched(&mut self, blob: BlobHash, found: bool) {
         let Some(fetched) = self.blobs.fetch_ended(self.now, blob, found) else { return };
-        // What a module begins with is made here, and says nothing of how fast bytes come.
+        // A genesis state is made here, and does not measure bandwidth.
         let first = |purpose: &Purpose| match purpose {
             Purpose::State(module) => self.plan.genesis.get(module).is_some_and(|state| state.hash == blob),
             _ => false,
@@ -44,7 +45,7 @@ impl Node {
                 Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
             }
         }
-        // Nothing may need it any more.
+        // Nothing may need the blob any more.
         if !self.modules.values().any(|state| state.has_in_hand(blob)) {
             self.release(blob);
         }

@@ -1,4 +1,4 @@
-//! Heartbeats: said, and heard.
+//! Heartbeats, sent and received.
 
 use crate::names::{ModuleId, PeerKey, Phase};
 use crate::protocol::Held;
@@ -13,7 +13,7 @@ impl Node {
         self.membership.set_addresses(addresses);
     }
 
-    /// This node's paths, as its heartbeats carry them.
+    /// The leases of this node's paths, for heartbeats.
     pub fn leases(&self) -> Vec<Lease> {
         let lease = |(path, held): (&crate::names::PathId, &Held)| Lease {
             path: *path,
@@ -24,7 +24,7 @@ impl Node {
         self.paths.held().iter().map(lease).take(MAX_LEASES).collect()
     }
 
-    /// How many of them it trains, or is about to.
+    /// How many paths this node trains, or is about to.
     pub(in crate::protocol) fn active_paths(&self) -> usize {
         self.paths.active()
     }
@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// As if this node had gone, for whoever waits for that.
+    /// Says goodbye but stays subscribed, for members that wait for this node to leave.
     pub(in crate::protocol) fn send_goodbye(&mut self, module: ModuleId) {
         self.heartbeat(module, true);
     }
@@ -70,7 +70,7 @@ impl Node {
         self.act(Action::Unsubscribe(module));
     }
 
-    /// Whether it was more than a sign of life.
+    /// Handles a message. Returns whether it was more than a sign of life.
     pub(in crate::protocol) fn heard(&mut self, module: ModuleId, author: PeerKey, message: &Message) -> bool {
         if author == self.me || !self.modules.contains_key(&module) {
             return false;
@@ -103,12 +103,12 @@ impl Node {
         if heard == Heard::New {
             self.act(Action::Learn { peer: author, addresses: heartbeat.addresses.clone() });
         }
-        // One that goes claims nothing any more.
+        // A peer that leaves claims nothing any more.
         if heartbeat.leaving {
             self.owner_left(module, author, heartbeat.owner);
             return true;
         }
-        // One that leaves does not take up again what it has handed over.
+        // A node that leaves does not take back what it has handed off.
         let owner = heartbeat.owner.filter(|(_, owner)| !self.lifecycle.is_leaving() || *owner != self.me);
         if let Some((term, owner)) = owner {
             self.hear_owner(module, author, (term, owner), &heartbeat.claim);
@@ -121,8 +121,8 @@ impl Node {
         heard != Heard::Same
     }
 
-    /// A module that no path of ours goes through, that need not be replicated here, and for which nothing of ours is
-    /// outstanding, is left.
+    /// Leaves the modules that no path here goes through, that need no replica here, and for which no contribution of
+    /// this node is outstanding.
     pub(in crate::protocol) fn leave_unused_modules(&mut self) {
         let needed = self.needed_modules();
         let idle: Vec<ModuleId> = self.modules.keys().filter(|module| !needed.contains(module)).copied().collect();
@@ -151,19 +151,19 @@ impl Node {
             return false;
         }
         let Some(head) = state.head() else { return true };
-        // Whoever has the module at all is where this node is: what was counted here is not on one disk alone.
+        // All other holders have the same head, so what was counted here is not on one disk alone.
         let mut others = self.membership.roster().heads(self.now, module).peekable();
         let copied = others.peek().is_some() && others.all(|(_, other)| other == head);
         let offering = self.outstanding_offers().any(|(of, ..)| of == module);
         copied && !offering
     }
 
-    /// Whether a peer was a member of one of this node's modules, when it was last heard.
+    /// Whether a peer was a member of one of this node's modules when it was last heard.
     pub fn knows(&self, peer: PeerKey) -> bool {
         self.membership.roster().member(peer).is_some_and(|member| member.is_anywhere())
     }
 
-    /// Who is alive on a module, this node included.
+    /// The living members of a module, including this node.
     pub(in crate::protocol) fn living_members(&self, module: ModuleId) -> Vec<PeerKey> {
         let mut members: Vec<PeerKey> =
             self.membership.roster().living(self.now, module).map(|(peer, _)| peer).collect();
@@ -172,18 +172,18 @@ impl Node {
         members
     }
 
-    /// Whether a lease means that its holder trains the path.
+    /// Whether the stage of a lease means that its holder trains the path.
     pub(in crate::protocol) fn trains(stage: Stage) -> bool {
         Self::is_waited_for(stage) || stage == Stage::Skipping
     }
 
-    /// Whether it means that the path's modules are to wait for what its holder makes.
+    /// Whether the stage of a lease means that the path's modules wait for the holder's contribution.
     pub(in crate::protocol) fn is_waited_for(stage: Stage) -> bool {
         matches!(stage, Stage::Waiting | Stage::Training)
     }
 
     pub(in crate::protocol) fn prune_members(&mut self) {
-        // Ten leases: long enough that a restart finds its addresses still known.
+        // Ten leases: long enough that after a restart a peer's addresses are still known.
         self.membership.prune_before(self.now - 10 * MEMBER_LEASE_MS);
     }
 }

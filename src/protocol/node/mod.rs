@@ -1,4 +1,4 @@
-//! One peer: its parts, and what passes between them.
+//! The node: its parts, and the translation between them.
 
 mod evidence;
 mod fetch;
@@ -41,12 +41,13 @@ use crate::protocol::reputation::Reputation;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::Head;
 
-/// The phase that trains from a version. Only synchronous runs draw paths anew; in others it makes no difference.
+/// The phase that trains from a version. Only synchronous runs sample paths anew; in asynchronous runs the phase makes
+/// no difference.
 pub(in crate::protocol) fn phase_from(parent: Version) -> Phase {
     Phase(parent.0)
 }
 
-/// One module as this node knows it.
+/// One module, as this node knows it.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Replica {
     history: History,
@@ -55,7 +56,7 @@ pub(in crate::protocol) struct Replica {
     aggregation: Aggregation,
     applying: ApplyQueue,
     catch_up: CatchUp,
-    /// Weight that is known to be lost since this node started.
+    /// Weight known to be lost since this node started.
     weight_lost: u64,
 }
 
@@ -69,18 +70,18 @@ impl Replica {
     }
 }
 
-/// For what something may become possible by an event.
+/// The part of the node that an event may unblock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Concerns {
-    /// It was no more than a sign of life.
+    /// None: the event was only a sign of life.
     Nothing,
-    /// It was heard on this module's topic.
+    /// One module: the message came on its topic.
     Module(ModuleId),
-    /// It may be about anything.
+    /// Any.
     Everything,
 }
 
-/// One peer's part in the protocol.
+/// One peer's state machine.
 #[derive(Debug)]
 pub struct Node {
     me: PeerKey,
@@ -122,17 +123,17 @@ impl Node {
         }
     }
 
-    /// Whose node this is.
+    /// The key of this node's peer.
     pub fn me(&self) -> PeerKey {
         self.me
     }
 
-    /// When `handle` must be called with a tick, at the latest.
+    /// When `handle` must be called with [`Event::Tick`], at the latest.
     pub fn next_deadline(&self) -> Option<Millis> {
         self.out.next_deadline()
     }
 
-    /// What follows from something that happened.
+    /// Handles an event and returns the actions that follow from it.
     pub fn handle(&mut self, now: Millis, event: Event) -> Vec<Action> {
         self.now = self.now.max(now);
         let mut concerns = Concerns::Everything;
@@ -176,7 +177,8 @@ impl Node {
         self.out.take()
     }
 
-    /// After every event: whatever has become possible is begun; elsewhere than where it was heard, in the next sweep.
+    /// Runs after every event and begins whatever has become possible. Other modules than that of a message wait for
+    /// the next sweep.
     fn go_on(&mut self, concerns: Concerns) {
         let modules: Vec<ModuleId> = match concerns {
             Concerns::Nothing => return,
@@ -200,7 +202,7 @@ impl Node {
         self.out.act(action);
     }
 
-    /// Begins to heartbeat; called once the node has something to heartbeat about.
+    /// Starts the heartbeat. Called once the node has something to announce.
     pub(in crate::protocol) fn start_timers(&mut self) {
         self.lifecycle.begin(self.now);
         self.out.set_timer(Timer::Heartbeat, self.now);
@@ -219,7 +221,7 @@ impl Node {
                     self.out.set_timer(Timer::Sweep, self.now + SWEEP_MS);
                     self.sweep();
                 }
-                // What can close is closed by `go_on`.
+                // `go_on` closes a collection that is due.
                 Timer::Close(_) => {}
             }
         }

@@ -1,7 +1,7 @@
-//! From the journal back to a node: what a peer is after a kill, without asking anybody.
+//! Restores a node from its journal: the state of a peer after a kill, without any request.
 //!
-//! A journal may be rewritten while a record of the same moment is still to be appended, so every record may come twice
-//! and changes nothing the second time.
+//! A journal may be compacted while a record of the same moment is still to be appended. Every record may therefore
+//! come twice, and must change nothing the second time.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::protocol::wire::message::{Message, SignedUpdate, Stage};
 use crate::protocol::{Held, Node, Replica, RunPlan};
 
 impl Node {
-    /// A node as its journal's records left it. Follow with `Event::Join`; or, for a founder whose node
-    /// [is blank](Self::is_blank), with `Event::Create`.
+    /// Restores a node from the records of its journal. Follow with `Event::Join` or, for the creator of a run whose
+    /// node [is blank](Self::is_blank), with `Event::Create`.
     pub fn restore(me: PeerKey, plan: impl Into<Arc<RunPlan>>, records: Vec<Record>) -> Self {
         let mut node = Self::new(me, plan);
         for record in records {
@@ -32,7 +32,7 @@ impl Node {
         });
         node.release_contributions();
         node.restore_worker_slots();
-        // Whatever had to be done then was done, and what nothing refers to is found by whoever opens the store.
+        // The actions of that time were carried out. When the store is opened, unreferenced blobs are found there.
         node.out.clear();
         node.blobs.release_nothing();
         let started = Record::Started(node.membership.start_again());
@@ -40,7 +40,7 @@ impl Node {
         node
     }
 
-    /// Whether nothing has begun here yet: a founder that was killed while it founded begins again.
+    /// Whether nothing has begun here yet. A creator of a run that was killed while it created the run starts again.
     pub fn is_blank(&self) -> bool {
         let at_genesis = |state: &Replica| state.head().is_none_or(|head| head.version.0 == 0);
         self.paths.held().is_empty() && self.contributions.is_empty() && self.modules.values().all(at_genesis)
@@ -145,7 +145,7 @@ impl Node {
             return;
         }
         self.release_base_states(finished.path);
-        // Its trainer is kept only with the path.
+        // The trainer's state is kept only with the path.
         if self.paths.holds(finished.path) {
             self.paths.set_trainer(finished.path, finished.trainer);
         } else {
@@ -154,7 +154,7 @@ impl Node {
         self.contributions.add(finished);
     }
 
-    /// The others still take this node for the owner: it goes on as one.
+    /// The others still accept this node as the owner, so it continues as one.
     pub(in crate::protocol) fn resume_ownership(&mut self, module: ModuleId, term: Term) {
         let me = self.me;
         self.adopt_owner(module, term, me);
@@ -163,7 +163,8 @@ impl Node {
         self.say_sealed_again(module);
     }
 
-    /// An update that this owner has signed before a restart may be out: it is said again, never another in its place.
+    /// Publishes an update again that this owner signed before a restart. It may already be published, so no other may
+    /// take its place.
     fn say_sealed_again(&mut self, module: ModuleId) {
         let sealed = self.contributions.take_sealed(|signed| signed.update.module == module);
         let Some(state) = self.modules.get(&module) else { return };
@@ -184,13 +185,13 @@ impl Node {
         self.take_next(module, signed.clone(), true);
         let next = self.modules.get(&module).and_then(|state| state.applying.next());
         if next != Some(&signed) {
-            // It is out, so no other is signed in its term.
+            // It may be published, so no other is signed in its term.
             self.release(signed.update.average.hash);
             self.take_ownership(module);
         }
     }
 
-    /// What this node signed in a term that it does not own any more is not said again.
+    /// Releases updates that this node signed in a term that it no longer owns.
     pub(in crate::protocol) fn release_sealed(&mut self, module: ModuleId) {
         let owned = self
             .modules
@@ -204,7 +205,7 @@ impl Node {
         }
     }
 
-    /// The records that say what this node is now: what a journal can be rewritten to.
+    /// The records that describe the current node, for a compacted journal.
     pub fn records(&self) -> Vec<Record> {
         let mut records = vec![Record::Started(self.membership.start().incarnation)];
         for (module, state) in &self.modules {
@@ -220,7 +221,7 @@ impl Node {
         let sealed = next.filter(|signed| signed.update.owner == self.me);
         records.extend(sealed.cloned().map(Record::Sealed));
         records.extend(self.contributions.sealed().cloned().map(Record::Sealed));
-        // Before the leases: a path's trainer is not that of a phase from before the path was given away.
+        // Before the leases: the trainer of a path must not be that of a phase before the path was given up.
         records.extend(self.contributions.finished_records());
         records.extend(self.contributions.reproposed_records());
         records.extend(self.paths.held().iter().map(|(path, held)| Record::Lease {
@@ -237,7 +238,7 @@ impl Node {
 }
 
 impl Replica {
-    /// What this node owned may have another owner by now: the others say so, or confirm it.
+    /// A module that this node owned may have another owner by now. The others say so, or confirm it.
     fn restore_owner(&mut self, term: Term, owner: PeerKey, me: PeerKey) {
         self.leadership.restore(term, (owner != me).then_some(owner));
     }

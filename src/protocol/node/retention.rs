@@ -1,7 +1,7 @@
-//! Which blobs are kept, and which can go.
+//! Retention of blobs.
 //!
-//! Whatever lets go of a blob says so here; it is removed once nothing else refers to it. Bytes are named by their
-//! hash, so two things may well be one blob, and workers may still read what the protocol has done with.
+//! A part that no longer needs a blob releases it here. The blob is removed once nothing else refers to it. Blobs are
+//! named by their hash, so two uses may share one blob, and workers may still read what the protocol no longer needs.
 
 use std::collections::BTreeSet;
 
@@ -15,12 +15,12 @@ use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS};
 use crate::protocol::{Node, Replica};
 
 impl Node {
-    /// Nothing here needs this blob for what it was; it goes when nothing else refers to it.
+    /// One use of this blob has ended. It is removed when nothing else refers to it.
     pub(in crate::protocol) fn release(&mut self, blob: BlobHash) {
         self.blobs.release(blob);
     }
 
-    /// After every event in which something was let go.
+    /// Removes unreferenced blobs. Called after every event.
     pub(in crate::protocol) fn release_unreferenced(&mut self) {
         let mut releases = self.blobs.take_releases();
         let gone = releases.take_unreferenced(|visit| self.for_each_reference(&mut |blob| visit(blob)));
@@ -28,7 +28,7 @@ impl Node {
         gone.into_iter().for_each(|blob| self.out.act(Action::Release(blob)));
     }
 
-    /// The blobs that this node may still need or be asked for; all others can be removed.
+    /// The blobs that this node may still need or serve. All others can be removed.
     pub fn referenced_blobs(&self) -> BTreeSet<BlobHash> {
         let mut blobs = BTreeSet::new();
         self.for_each_reference(&mut |blob| {
@@ -50,12 +50,12 @@ impl Node {
         self.reputation.audits().blobs().for_each(&mut visit);
         self.paths.checkpoints().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
         self.trainer.training().into_iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
-        // What is asked for may be here already, and word of that on its way.
+        // A requested blob may be in the store already, with its event on the way.
         self.blobs.being_fetched().for_each(visit);
     }
 
-    /// Where room is short: averages that are kept only for members that lag, oldest first. These take whole states
-    /// from now on.
+    /// Under disk pressure: the averages that are kept only for members that lag, oldest first. These members take
+    /// whole states from now on.
     pub fn spare_averages(&mut self) -> Vec<BlobHash> {
         self.modules.values_mut().for_each(|state| state.history.replay_only_the_newest());
         let needed = self.referenced_blobs();
@@ -64,8 +64,8 @@ impl Node {
         averages.filter(|average| !needed.contains(average)).collect()
     }
 
-    /// The chain of a module gives way to another, which has not counted all that it has. What this node combined, it
-    /// can offer to the other; what is older is lost.
+    /// The chain of a module is replaced by another that has not counted all the same contributions. Re-proposes those
+    /// that this node aggregated. Older ones are lost.
     pub(in crate::protocol) fn repropose(&mut self, module: ModuleId, given_up: &Chain) {
         let me = self.me;
         let Some(chain) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return };
@@ -83,8 +83,8 @@ impl Node {
         }
     }
 
-    /// Contributions are kept for so many versions, counted or not: a merge may need them again. One that goes
-    /// uncounted is told of.
+    /// Releases contributions that are older than the versions kept. Until then they are kept, counted or not, because
+    /// a merge may need them again.
     pub(in crate::protocol) fn release_contributions(&mut self) {
         let modules = &self.modules;
         let keeps = |module: ModuleId, parent: Version| {
@@ -94,18 +94,19 @@ impl Node {
         released.into_iter().for_each(|blob| self.release(blob));
     }
 
-    /// What became too old to be counted when a module's head moved on, and is in no update: said once.
+    /// Reports contributions that became too old when a module's head advanced and that are in no update. Each is
+    /// reported once.
     pub(in crate::protocol) fn tell_lost(&mut self, module: ModuleId, before: Version) {
         let Some(head) = self.modules.get(&module).and_then(Replica::head) else { return };
         self.tell(module, |parent| countable(before, parent) && !countable(head.version, parent));
     }
 
-    /// A module is left: what it has not counted, though it is done, it will not count.
+    /// A module is left. Reports the contributions that it has not counted and never will.
     pub(in crate::protocol) fn tell_uncounted(&mut self, module: ModuleId) {
         self.tell(module, |_| true);
     }
 
-    /// One contribution will never be counted.
+    /// Reports a contribution that will never be counted.
     pub(in crate::protocol) fn tell_lost_one(&mut self, module: ModuleId, path: PathId, parent: Version) {
         let weight = self.plan.weight(path, (parent, module), 0);
         if let Some(state) = self.modules.get_mut(&module) {
@@ -125,7 +126,7 @@ impl Node {
 }
 
 impl Replica {
-    /// Whether a blob is part of what is being made of this module now.
+    /// Whether a blob is needed for the module's current work.
     pub(in crate::protocol::node) fn has_in_hand(&self, blob: BlobHash) -> bool {
         let next = self.applying.next().is_some_and(|next| next.update.average.hash == blob);
         next || self.aggregation.collected().any(|other| other == blob)

@@ -1,5 +1,5 @@
-//! What this node has trained, what it has combined in chains that were given up, and what it has signed before a restart:
-//! all that it may say again.
+//! The contributions that this node may offer: what it has trained, what it re-proposes from abandoned chains, and the
+//! updates that it signed before a restart.
 
 use std::collections::VecDeque;
 
@@ -10,28 +10,28 @@ use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
 
-/// A module, a path, the version and the update that it started from, and the bytes.
+/// A module, a path, the base version with its update, and the bytes.
 pub(in crate::protocol) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef);
 
-/// A contribution counted in a chain that was given up, and not in the one taken. This node combined it, so it has the
-/// bytes, and proposes it again where the peer that trained it may be gone.
+/// A re-proposed contribution: an abandoned chain counted it, but the adopted chain does not. This node aggregated it
+/// and has the bytes. It re-proposes it because the peer that trained it may be gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct Reproposed {
     pub(in crate::protocol) module: ModuleId,
-    /// The update that it was trained from, as far as that is known.
+    /// The base update, as far as known.
     pub(in crate::protocol) parent_update: UpdateHash,
     pub(in crate::protocol) counted: Counted,
 }
 
-/// A node's contributions, for as long as they may be counted.
+/// A node's contributions, for as long as they can be counted.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Contributions {
-    /// What this node trained, newest last.
+    /// The phases that this node trained, newest last.
     finished: VecDeque<Finished>,
     reproposed: VecDeque<Reproposed>,
-    /// Updates that this node has signed before a restart.
+    /// The updates that this node signed before a restart.
     sealed: Vec<SignedUpdate>,
-    /// When all that is outstanding was last offered; nothing if that is to be done now.
+    /// When all outstanding contributions were last offered; nothing if they are to be offered now.
     offered_at: Option<Millis>,
 }
 
@@ -40,7 +40,7 @@ impl Contributions {
         self.finished.is_empty()
     }
 
-    /// A phase was trained.
+    /// Adds a trained phase.
     pub(in crate::protocol) fn add(&mut self, finished: Finished) {
         self.finished.push_back(finished);
     }
@@ -49,28 +49,28 @@ impl Contributions {
         self.finished.contains(finished)
     }
 
-    /// What was trained of a path, newest first.
+    /// The trained phases of a path, newest first.
     pub(in crate::protocol) fn trained(&self, path: PathId) -> impl Iterator<Item = &Finished> {
         self.finished.iter().rev().filter(move |finished| finished.path == path)
     }
 
-    /// What was trained of a path in a phase last.
+    /// The newest result of a phase of a path.
     pub(in crate::protocol) fn trained_in(&self, path: PathId, phase: Phase) -> Option<&Finished> {
         self.trained(path).find(|finished| finished.phase == phase)
     }
 
-    /// What the trainer of a path stands on, if it has trained here.
+    /// The base states of a path's trainer, if the path was trained here.
     pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(BaseVersion, BlobRef)] {
         self.trained(path).next().map_or(&[], |finished| &finished.base_states)
     }
 
-    /// Nothing of a path is trained from where it stood any more: these states can go.
+    /// Removes the base states of a path, which nothing is trained from any more.
     pub(in crate::protocol) fn release_base_states(&mut self, path: PathId) -> Vec<BlobRef> {
         let of = self.finished.iter_mut().filter(|finished| finished.path == path);
         of.flat_map(|finished| finished.base_states.drain(..)).map(|(_, state)| state).collect()
     }
 
-    /// Takes in what is proposed again; whether it is new and there is room.
+    /// Adds a re-proposed contribution. Returns whether it is new and fits.
     pub(in crate::protocol) fn repropose(&mut self, reproposed: Reproposed) -> bool {
         let takes = self.reproposed.len() < MAX_REPROPOSED && !self.reproposed.contains(&reproposed);
         if takes {
@@ -79,19 +79,19 @@ impl Contributions {
         takes
     }
 
-    /// The same from the journal, which is not bounded again.
+    /// Adds one from the journal, without the bound.
     pub(in crate::protocol) fn restore_reproposed(&mut self, reproposed: Reproposed) {
         if !self.reproposed.contains(&reproposed) {
             self.reproposed.push_back(reproposed);
         }
     }
 
-    /// How many are proposed again.
+    /// How many contributions are re-proposed.
     pub(in crate::protocol) fn reproposed(&self) -> usize {
         self.reproposed.len()
     }
 
-    /// Everything that this node can offer, counted or not.
+    /// Every contribution that this node can offer, counted or not.
     pub(in crate::protocol) fn all(&self) -> impl Iterator<Item = Contribution> {
         let trained = self.finished.iter().flat_map(|finished| {
             let of = |(from, blob): &(BaseVersion, BlobRef)| {
@@ -106,7 +106,7 @@ impl Contributions {
         trained.chain(reproposed)
     }
 
-    /// Lets go of what these modules will not count any more; says which blobs.
+    /// Drops the contributions that these modules can no longer count. Returns their blobs.
     pub(in crate::protocol) fn retain(&mut self, keeps: impl Fn(ModuleId, Version) -> bool) -> Vec<BlobHash> {
         let old = extract(&mut self.finished, |finished| {
             !finished.offers.iter().any(|(from, _)| keeps(from.module, from.version))
@@ -116,29 +116,29 @@ impl Contributions {
         of_old.chain(dropped.iter().map(|reproposed| reproposed.counted.blob.hash)).collect()
     }
 
-    /// From the journal: an update that was signed before a restart.
+    /// From the journal: an update signed before a restart.
     pub(in crate::protocol) fn restore_sealed(&mut self, signed: SignedUpdate) {
         if !self.sealed.contains(&signed) {
             self.sealed.push(signed);
         }
     }
 
-    /// Updates signed before a restart.
+    /// The updates signed before a restart.
     pub(in crate::protocol) fn sealed(&self) -> impl Iterator<Item = &SignedUpdate> {
         self.sealed.iter()
     }
 
-    /// Takes those out for which this holds.
+    /// Removes and returns the sealed updates that match.
     pub(in crate::protocol) fn take_sealed(&mut self, takes: impl Fn(&SignedUpdate) -> bool) -> Vec<SignedUpdate> {
         self.sealed.extract_if(.., |signed| takes(signed)).collect()
     }
 
-    /// All is to be offered again, at once.
+    /// All contributions are to be offered again at once.
     pub(in crate::protocol) fn offer_again(&mut self) {
         self.offered_at = None;
     }
 
-    /// Whether it is time to offer again what is outstanding.
+    /// Whether the outstanding contributions are due to be offered again.
     pub(in crate::protocol) fn offer_is_due(&self, now: Millis, repeat_ms: u64) -> bool {
         self.offered_at.is_none_or(|at| now.since(at) >= repeat_ms)
     }
@@ -147,18 +147,18 @@ impl Contributions {
         self.offered_at = Some(now);
     }
 
-    /// The blobs of all of them.
+    /// The blobs of all contributions and sealed averages.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         let averages = self.sealed.iter().map(|signed| signed.update.average.hash);
         averages.chain(self.all().map(|(.., blob)| blob.hash))
     }
 
-    /// What the journal says of phases that were trained.
+    /// The journal records of trained phases.
     pub(in crate::protocol) fn finished_records(&self) -> impl Iterator<Item = Record> {
         self.finished.iter().cloned().map(Record::Finished)
     }
 
-    /// And of what is proposed again.
+    /// The journal records of re-proposed contributions.
     pub(in crate::protocol) fn reproposed_records(&self) -> impl Iterator<Item = Record> {
         self.reproposed.iter().map(|reproposed| {
             let Reproposed { module, parent_update, counted } = *reproposed;
@@ -167,7 +167,7 @@ impl Contributions {
     }
 }
 
-/// Takes out what is gone; the rest stays in its order.
+/// Removes the matching entries. The rest keeps its order.
 fn extract<T>(list: &mut VecDeque<T>, gone: impl Fn(&T) -> bool) -> Vec<T> {
     let (out, kept): (Vec<T>, Vec<T>) = std::mem::take(list).into_iter().partition(gone);
     *list = kept.into();

@@ -1,4 +1,4 @@
-//! Which checkpoint is being scored here, and the newest score of each path.
+//! The checkpoint that is being scored here, and the newest score of each path.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::protocol::wire::message::Score;
 /// A node's evaluations.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Evaluations {
-    /// A checkpoint that is being scored, and the blobs that it is read from.
+    /// The checkpoint that is being scored, with the blobs that it is read from.
     under_way: Option<(PathId, Phase, Vec<BlobHash>)>,
-    /// The newest checkpoint of each path that was scored here, or could not be.
+    /// The newest checkpoint of each path that was scored here or could not be.
     tried: BTreeMap<PathId, Phase>,
-    /// The newest score of each path, and whose word it is.
+    /// The newest score of each path, and the peer that reported it.
     scores: BTreeMap<PathId, (Score, PeerKey)>,
 }
 
@@ -36,24 +36,24 @@ impl Evaluations {
         self.under_way = Some((path, phase, reads));
     }
 
-    /// The checkpoint is scored, or cannot be. Returns the blobs that were read; nothing if it was not under way.
+    /// The checkpoint was scored or could not be. Returns the blobs that were read; nothing if it was not being scored.
     pub(in crate::protocol) fn end(&mut self, path: PathId, phase: Phase) -> Option<Vec<BlobHash>> {
         let (_, _, reads) = self.under_way.take_if(|(of, at, _)| (*of, *at) == (path, phase))?;
         self.tried.insert(path, phase);
         Some(reads)
     }
 
-    /// The newest phase of a path that has a score.
+    /// The newest scored phase of a path.
     pub(in crate::protocol) fn scored(&self, path: PathId) -> Option<Phase> {
         self.scores.get(&path).map(|(score, _)| score.phase)
     }
 
-    /// Whether a checkpoint is newer than all that were scored, here or elsewhere, or could not be.
+    /// Whether a checkpoint is newer than all that were scored or tried.
     pub(in crate::protocol) fn is_new(&self, path: PathId, phase: Phase) -> bool {
         self.scored(path).max(self.tried.get(&path).copied()) < Some(phase)
     }
 
-    /// Keeps a score, if it is newer than the one known.
+    /// Keeps a score if it is newer than the known one.
     pub(in crate::protocol) fn keep(&mut self, score: Score, by: PeerKey) {
         let known = self.scored(score.path);
         if known < Some(score.phase) && (known.is_some() || self.scores.len() < MAX_SCORES) {
@@ -61,7 +61,7 @@ impl Evaluations {
         }
     }
 
-    /// The newest score of each path, and whose word it is.
+    /// The newest score of each path, and the peer that reported it.
     pub(in crate::protocol) fn scores(&self) -> impl ExactSizeIterator<Item = &(Score, PeerKey)> {
         self.scores.values()
     }

@@ -1,5 +1,5 @@
-//! Paths on their way from peer to peer: those that this node takes and whose trainer is still to come, and those that
-//! another takes from here.
+//! Hand-offs of paths between peers: paths that this node takes and whose trainer has not arrived, and paths that
+//! another peer takes from here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use crate::protocol::event::RequestId;
 use crate::protocol::limits::HAND_OFF_REPEAT_MS;
 use crate::protocol::wire::message::PathHandOff;
 
-/// A path that was taken and waits for its trainer.
+/// A path that was taken and waits for the state of its trainer.
 #[derive(Debug)]
 struct Incoming {
     from: PeerKey,
-    /// The holder trains the path until it is asked.
+    /// Whether the previous holder trains the path until it receives the request.
     trains_on: bool,
-    /// When it was asked for first.
+    /// When the hand-off began.
     since: Millis,
     asked_at: Option<Millis>,
     asked: Option<RequestId>,
@@ -23,29 +23,29 @@ struct Incoming {
     missing: BTreeSet<BlobHash>,
 }
 
-/// What is to be done about an incoming path.
+/// The next step of an incoming hand-off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum Step {
-    /// It has taken too long.
+    /// The hand-off has timed out.
     GiveUp,
-    /// What has arrived may be all.
+    /// The state is known, and its blobs may be complete.
     Complete,
-    /// Its holder is asked, again if it was before.
+    /// Send the request to the holder, perhaps again.
     Ask { from: PeerKey, again: bool },
-    /// An answer is to come.
+    /// A response is pending.
     Wait,
 }
 
 /// A node's hand-offs.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct HandOffs {
-    /// To this node.
+    /// Paths on their way to this node.
     incoming: BTreeMap<PathId, Incoming>,
-    /// From this node: who takes it, and since when it is not trained here any more.
+    /// Paths on their way from this node: the peer that takes each, and since when it is not trained here any more.
     promised: BTreeMap<PathId, (PeerKey, Millis)>,
 }
 
-/// The blobs that a path's trainer consists of.
+/// The blobs of a trainer's state.
 pub(in crate::protocol) fn blobs(state: &PathHandOff) -> Vec<BlobRef> {
     let middle = state.checkpoint.iter();
     let middle = middle.flat_map(|middle| middle.start.iter().map(|(_, state)| *state).chain([middle.blob]));
@@ -53,19 +53,19 @@ pub(in crate::protocol) fn blobs(state: &PathHandOff) -> Vec<BlobRef> {
 }
 
 impl HandOffs {
-    /// A path was taken, and its trainer is to come from this peer.
+    /// A path was taken. The state of its trainer comes from this peer.
     pub(in crate::protocol) fn take(&mut self, now: Millis, path: PathId, from: PeerKey, trains_on: bool) {
         let (since, missing) = (now, BTreeSet::new());
         let incoming = Incoming { from, trains_on, since, asked_at: None, asked: None, state: None, missing };
         self.incoming.insert(path, incoming);
     }
 
-    /// From whom the trainer of a path is still to come.
+    /// The peer from which the trainer of a path is still to come.
     pub(in crate::protocol) fn donor(&self, path: PathId) -> Option<PeerKey> {
         self.incoming.get(&path).map(|incoming| incoming.from)
     }
 
-    /// Blobs that are here for paths that are not yet complete.
+    /// Blobs of incoming paths that are not complete yet.
     pub(in crate::protocol) fn arrived(&self) -> impl Iterator<Item = BlobHash> {
         let states = self.incoming.values().filter_map(|incoming| incoming.state.as_ref());
         states.flat_map(blobs).map(|blob| blob.hash)
@@ -75,14 +75,14 @@ impl HandOffs {
         self.incoming.keys().copied().collect()
     }
 
-    /// The holder, if it trains the path until it is asked, and has not been.
+    /// The previous holder, if it trains the path until it receives the request and none was sent.
     pub(in crate::protocol) fn trains_on(&self, path: PathId) -> Option<PeerKey> {
         let incoming = self.incoming.get(&path)?;
         let unasked = incoming.state.is_none() && incoming.asked.is_none() && incoming.trains_on;
         unasked.then_some(incoming.from)
     }
 
-    /// The path's modules are not here: it is too early to wait for its trainer.
+    /// The path's modules are not here. Restarts the time-out, because it is too early to wait for the trainer.
     pub(in crate::protocol) fn wait_for_modules(&mut self, now: Millis, path: PathId) {
         self.incoming.entry(path).and_modify(|incoming| incoming.since = now);
     }
@@ -93,7 +93,7 @@ impl HandOffs {
         }
     }
 
-    /// The path about which this was asked, and whom.
+    /// The path and the holder that this request was for.
     pub(in crate::protocol) fn answered(&mut self, id: RequestId) -> Option<(PathId, PeerKey)> {
         let asked = self.incoming.iter_mut().find(|(_, incoming)| incoming.asked == Some(id));
         let (path, incoming) = asked?;
@@ -101,7 +101,7 @@ impl HandOffs {
         Some((*path, incoming.from))
     }
 
-    /// The holder has said what the path's trainer is. Returns the blobs to be fetched.
+    /// The holder has described the state of the trainer. Returns the blobs to fetch.
     pub(in crate::protocol) fn told(&mut self, path: PathId, state: PathHandOff) -> Vec<BlobRef> {
         let needed = blobs(&state);
         if let Some(incoming) = self.incoming.get_mut(&path) {
@@ -117,17 +117,17 @@ impl HandOffs {
         }
     }
 
-    /// Whether nothing that was told of is missing.
+    /// Whether the state is known and none of its blobs is missing.
     pub(in crate::protocol) fn is_here(&self, path: PathId) -> bool {
         self.incoming.get(&path).is_some_and(|incoming| incoming.state.is_some() && incoming.missing.is_empty())
     }
 
-    /// The path waits no longer. Returns from whom, and what its trainer is as far as that was said.
+    /// Ends the hand-off. Returns the previous holder and, if known, the state of the trainer.
     pub(in crate::protocol) fn end(&mut self, path: PathId) -> Option<(PeerKey, Option<PathHandOff>)> {
         self.incoming.remove(&path).map(|incoming| (incoming.from, incoming.state))
     }
 
-    /// What is to be done about a path, given how long its bytes may take.
+    /// The next step for a path, given how long its bytes may take.
     pub(in crate::protocol) fn step(
         &self,
         now: Millis,
@@ -148,17 +148,17 @@ impl HandOffs {
         Step::Wait
     }
 
-    /// Another peer takes a path from here. Whether it was promised before.
+    /// Another peer takes a path from here. Returns whether it was promised before.
     pub(in crate::protocol) fn promise(&mut self, now: Millis, path: PathId, to: PeerKey) -> bool {
         self.promised.insert(path, (to, now)).is_some()
     }
 
-    /// Who takes a path from here, and since when.
+    /// The peer that takes a path from here, and since when.
     pub(in crate::protocol) fn promised(&self, path: PathId) -> Option<(PeerKey, Millis)> {
         self.promised.get(&path).copied()
     }
 
-    /// The path is promised to nobody.
+    /// Withdraws a promise.
     pub(in crate::protocol) fn withdraw(&mut self, path: PathId) {
         self.promised.remove(&path);
     }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_asked_for_until_its_holder_answers_and_complete_when_all_is_here() {
+    fn the_holder_is_asked_until_it_responds_and_the_path_is_complete_when_all_blobs_are_here() {
         let mut hand_offs = HandOffs::default();
         let minute = |_: Option<&PathHandOff>| 60_000;
         hand_offs.take(Millis(0), PATH, HOLDER, true);
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(
             hand_offs.step(Millis(HAND_OFF_REPEAT_MS), PATH, minute),
             Step::Ask { from: HOLDER, again: true },
-            "the answer said nothing"
+            "the response was empty"
         );
         assert_eq!(hand_offs.told(PATH, trainer()), [BlobRef::of(b"trainer")]);
         assert!(!hand_offs.is_here(PATH));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_given_up_but_not_before_the_modules_are_here() {
+    fn a_hand_off_times_out_but_not_before_the_modules_are_here() {
         let mut hand_offs = HandOffs::default();
         let second = |_: Option<&PathHandOff>| 1_000;
         hand_offs.take(Millis(0), PATH, HOLDER, true);

@@ -1,4 +1,4 @@
-//! The paths held here: worker slots, their leases, trainers and checkpoints, and what was trained of them.
+//! The paths held here: worker slots, leases, trainers, checkpoints, and contributions.
 
 pub(super) mod contributions;
 pub(super) mod evaluation;
@@ -19,16 +19,16 @@ use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     stage: Stage,
-    /// Earlier ones train first: several paths take turns.
+    /// When it was last trained. Several paths take turns, and the earliest goes first.
     last_trained: Millis,
-    /// The phase that it is in, as far as known, where paths are drawn anew.
+    /// The approximate current phase, where paths are sampled anew.
     near: Phase,
-    /// Less than half of its last phase was trained before it was ended.
+    /// Whether its last phase was ended before half of it was trained.
     stub: bool,
 }
 
 impl Held {
-    /// Just taken, in about this phase.
+    /// A path that was just taken, in about this phase.
     pub(super) fn new(stage: Stage, near: Phase) -> Self {
         Self { stage, last_trained: Millis(0), near, stub: false }
     }
@@ -50,12 +50,12 @@ impl Held {
     }
 }
 
-/// All paths held here, and what there is of each.
+/// All paths held here, with their state.
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     held: BTreeMap<PathId, Held>,
     trainers: BTreeMap<PathId, BlobRef>,
-    /// Phases left in the middle.
+    /// Interrupted phases.
     checkpoints: BTreeMap<PathId, InnerCheckpoint>,
     /// Paths of the grid whose text was missing when they were to be trained here, and since when.
     textless: BTreeMap<PathId, Millis>,
@@ -79,12 +79,12 @@ impl Paths {
         self.held.contains_key(&path)
     }
 
-    /// Whether this node stands by a path.
+    /// Whether this node is a standby of a path.
     pub(super) fn stands_by(&self, path: PathId) -> bool {
         self.held.get(&path).is_some_and(|held| held.stage == Stage::Standby)
     }
 
-    /// How many of them are trained here, or about to be.
+    /// How many of the paths are trained here, or about to be.
     pub(super) fn active(&self) -> usize {
         self.held.values().filter(|held| held.stage.is_active()).count()
     }
@@ -93,12 +93,12 @@ impl Paths {
         self.held.insert(path, held);
     }
 
-    /// A path is held no longer. Whether it was.
+    /// Gives up a path. Returns whether it was held.
     pub(super) fn give_up(&mut self, path: PathId) -> bool {
         self.held.remove(&path).is_some()
     }
 
-    /// Whether that changes anything.
+    /// Sets the stage of a path. Returns whether that changes anything.
     pub(super) fn set_stage(&mut self, path: PathId, stage: Stage) -> bool {
         let held = self.held.get_mut(&path).filter(|held| held.stage != stage);
         held.map(|held| held.stage = stage).is_some()
@@ -110,18 +110,18 @@ impl Paths {
         }
     }
 
-    /// A phase of a path was trained. Whether the path is held here.
+    /// A phase of a path was trained. Returns whether the path is held here.
     pub(super) fn trained(&mut self, now: Millis, path: PathId, stub: bool) -> bool {
         let held = self.held.get_mut(&path);
         held.map(|held| (held.last_trained, held.stub) = (now, stub)).is_some()
     }
 
-    /// What a path's trainer carries.
+    /// The state of a path's trainer.
     pub(super) fn trainer(&self, path: PathId) -> Option<BlobRef> {
         self.trainers.get(&path).copied()
     }
 
-    /// Says what it carried before.
+    /// Sets the state of a path's trainer. Returns the previous one.
     pub(super) fn set_trainer(&mut self, path: PathId, trainer: BlobRef) -> Option<BlobRef> {
         self.trainers.insert(path, trainer)
     }
@@ -134,7 +134,7 @@ impl Paths {
         self.trainers.iter().map(|(path, trainer)| (*path, *trainer))
     }
 
-    /// Where a path's phase was left in the middle.
+    /// The checkpoint of a path's interrupted phase.
     pub(super) fn checkpoint(&self, path: PathId) -> Option<&InnerCheckpoint> {
         self.checkpoints.get(&path)
     }

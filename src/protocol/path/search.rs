@@ -1,4 +1,4 @@
-//! A newcomer's search for a path, from peer to peer, and paths near this peer whose holders are gone.
+//! A newcomer's search for a path through the peers' directories, and nearby paths without a living holder.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,22 +18,22 @@ pub(in crate::protocol) struct Search {
     waiting: BTreeMap<RequestId, (PeerKey, Millis)>,
     directory: BTreeMap<PeerKey, DirectoryEntry>,
     active: bool,
-    /// Since when a path through a module here has no living holder.
+    /// Paths through a local module without a living holder, and since when.
     unheld: BTreeMap<PathId, Millis>,
 }
 
 impl Search {
-    /// These peers are known from outside.
+    /// Sets the peers known from outside.
     pub(in crate::protocol) fn set_contacts(&mut self, contacts: Vec<Contact>) {
         self.contacts = contacts;
     }
 
-    /// Only the contacts are to be asked; nothing is searched for.
+    /// Asks only the contacts, without a search for a path.
     pub(in crate::protocol) fn ask_contacts(&mut self) {
         self.to_ask = self.contacts.iter().map(|contact| contact.peer).collect();
     }
 
-    /// A search begins: with the peers known, the contacts, and whoever an earlier search has found.
+    /// Begins a search with the known peers, the contacts, and the peers that an earlier search found.
     pub(in crate::protocol) fn begin(&mut self, known: Vec<DirectoryEntry>) {
         self.active = true;
         self.asked.clear();
@@ -43,7 +43,7 @@ impl Search {
         self.directory = known.into_iter().map(|entry| (entry.peer, entry)).collect();
     }
 
-    /// The next peer to ask, which counts as asked from now on.
+    /// The next peer to ask. It counts as asked from now on.
     pub(in crate::protocol) fn next_to_ask(&mut self, me: PeerKey) -> Option<PeerKey> {
         while let Some(peer) = self.to_ask.pop_front() {
             if peer != me && self.asked.len() < MAX_ASKED && self.asked.insert(peer) {
@@ -57,23 +57,23 @@ impl Search {
         self.waiting.insert(id, (peer, now));
     }
 
-    /// Whether this request was one of the search.
+    /// Whether this request belongs to the search.
     pub(in crate::protocol) fn answered(&mut self, id: RequestId) -> bool {
         self.waiting.remove(&id).is_some()
     }
 
-    /// Whether one more peer can be taken in.
+    /// Whether one more peer fits.
     pub(in crate::protocol) fn has_capacity(&self) -> bool {
         self.directory.len() < 4 * MAX_DIRECTORY
     }
 
-    /// A peer that another has told of: it is asked, too.
+    /// Adds a peer that another one named. It is asked too.
     pub(in crate::protocol) fn add(&mut self, entry: DirectoryEntry) {
         self.to_ask.push_back(entry.peer);
         self.directory.insert(entry.peer, entry);
     }
 
-    /// Gives up on those that do not answer in time.
+    /// Times out pending requests.
     pub(in crate::protocol) fn time_out(&mut self, now: Millis, timeout_ms: u64) {
         self.waiting.retain(|_, (_, asked_at)| now.since(*asked_at) < timeout_ms);
     }
@@ -82,12 +82,12 @@ impl Search {
         self.active
     }
 
-    /// Whether everybody asked has answered, or was given up.
+    /// Whether every request was answered or timed out.
     pub(in crate::protocol) fn is_answered(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Ends a search in which everybody asked has answered, if any peer was found.
+    /// Ends a search if every request was answered and a peer was found.
     pub(in crate::protocol) fn end(&mut self) -> bool {
         let ends = self.active && self.waiting.is_empty() && !self.directory.is_empty();
         self.active &= !ends;
@@ -112,17 +112,17 @@ impl Search {
         Some(Waiting::Directory { unanswered, asked })
     }
 
-    /// Of the paths that had no living holder, only these have none now.
+    /// Forgets the paths that have a living holder again.
     pub(in crate::protocol) fn retain_unheld(&mut self, unheld: &BTreeMap<PathId, Phase>) {
         self.unheld.retain(|path, _| unheld.contains_key(path));
     }
 
-    /// A path has no living holder. Since when.
+    /// A path has no living holder. Returns since when.
     pub(in crate::protocol) fn note_unheld(&mut self, now: Millis, path: PathId) -> Millis {
         *self.unheld.entry(path).or_insert(now)
     }
 
-    /// A path is taken here.
+    /// The path is taken here.
     pub(in crate::protocol) fn taken(&mut self, path: PathId) {
         self.unheld.remove(&path);
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_asked_once_and_nobody_asks_itself() {
+    fn every_other_peer_is_asked_once() {
         let mut search = Search::default();
         search.set_contacts(vec![Contact { peer: PeerKey([2; 32]), addresses: Vec::new() }]);
         search.begin(vec![entry(2), entry(3)]);
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_when_all_have_answered_and_somebody_was_found() {
+    fn a_search_ends_when_all_have_answered_and_a_peer_was_found() {
         let mut search = Search::default();
         search.begin(Vec::new());
-        assert!(!search.end(), "nobody was found");
+        assert!(!search.end(), "no peer was found");
         assert_eq!(search.waits(), Some(Waiting::Nobody { asked: 0 }));
         search.asked(Millis(0), RequestId(1), PeerKey([2; 32]));
         search.add(entry(2));
-        assert!(!search.end(), "one has not answered");
+        assert!(!search.end(), "one request is pending");
         search.time_out(Millis(100), 100);
         assert!(search.is_answered() && search.end() && !search.is_active());
     }

@@ -1,4 +1,4 @@
-//! What this peer's trainer has in hand: a phase of a path, and how fast its phases go.
+//! The current work of this peer's trainer: a phase of a path, and the speed of its phases.
 
 use std::collections::BTreeSet;
 
@@ -15,15 +15,15 @@ pub(in crate::protocol) struct Training {
     pub(in crate::protocol) phase: Phase,
     pub(in crate::protocol) part: Part,
     pub(in crate::protocol) start: Vec<(BaseVersion, BlobRef)>,
-    /// The trainer may not have read these yet.
+    /// Blobs that the trainer may not have read yet.
     pub(in crate::protocol) reads: Vec<BlobHash>,
     /// Inner steps that are made here now, and since when.
     pub(in crate::protocol) measured: (u64, Millis),
-    /// When it ends, whatever it has come to.
+    /// When it ends, however many steps were made.
     pub(in crate::protocol) until: Option<Millis>,
-    /// It will end later than others.
+    /// It will end later than the phases of other peers.
     pub(in crate::protocol) late: bool,
-    /// It is asked to end now.
+    /// It is requested to end now.
     pub(in crate::protocol) ends: bool,
 }
 
@@ -33,13 +33,13 @@ impl Training {
         self.start.iter().map(|(from, _)| from.module).collect()
     }
 
-    /// Whether it is ended before half of it was made, given how many steps were.
+    /// Whether it ends before half of its steps were made.
     fn is_stub(&self, steps: u64) -> bool {
         self.ends && 2 * steps.saturating_sub(self.part.first) < self.part.last - self.part.first
     }
 }
 
-/// What the last phase here came to.
+/// The measurement of the last phase here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct Measured {
     pub(in crate::protocol) steps: u64,
@@ -56,7 +56,7 @@ impl Measured {
 /// The trainer, as the protocol knows it.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Trainer {
-    /// The phase in training, even if its path was given to another meanwhile.
+    /// The phase in training, even if its path was handed off meanwhile.
     training: Option<Training>,
     watchdog: Watchdog,
     measured: Option<Measured>,
@@ -82,17 +82,17 @@ impl Trainer {
         self.training = Some(training);
     }
 
-    /// Trains no longer. Returns the blobs that it read.
+    /// Ends training. Returns the blobs that it read.
     pub(in crate::protocol) fn end(&mut self) -> Vec<BlobHash> {
         self.training.take().map_or_else(Vec::new, |training| training.reads)
     }
 
-    /// The phase is asked to end.
+    /// The phase is requested to end.
     pub(in crate::protocol) fn cut_short(&mut self) {
         self.training.iter_mut().for_each(|training| training.ends = true);
     }
 
-    /// The whole process stood still: that is no time that inner steps took.
+    /// The whole process was suspended. That time is not training time.
     pub(in crate::protocol) fn stood_still(&mut self, for_ms: u64) {
         if let Some(training) = &mut self.training {
             training.late = true;
@@ -100,7 +100,7 @@ impl Trainer {
         }
     }
 
-    /// The phase came to its end: how fast it was, unless it was cut short.
+    /// Measures the finished phase, unless it was cut short.
     pub(in crate::protocol) fn measure(&mut self, now: Millis) {
         if let Some(Training { measured: (steps @ 1.., began), ends: false, .. }) = self.training {
             self.measured = Some(Measured { steps, took_ms: now.since(began) });
@@ -111,7 +111,7 @@ impl Trainer {
         self.measured
     }
 
-    /// Whether the phase in hand is ended before half of it was made.
+    /// Whether the current phase ends before half of its steps were made.
     pub(in crate::protocol) fn is_stub(&self) -> bool {
         self.training.as_ref().is_some_and(|training| training.is_stub(self.watchdog.steps()))
     }
@@ -124,7 +124,7 @@ impl Trainer {
         &mut self.watchdog
     }
 
-    /// For tests: the phase in training is as if it had begun when those of others did.
+    /// For tests: as if the phase had begun at the same time as those of other peers.
     #[cfg(test)]
     pub(in crate::protocol) fn began_in_time(&mut self) {
         if let Some(training) = &mut self.training {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_which_the_process_stood_still_is_not_measured() {
+    fn time_in_which_the_process_was_suspended_is_not_measured() {
         let mut trainer = Trainer::default();
         trainer.begin(training());
         trainer.stood_still(500);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_that_was_cut_short_measures_nothing_and_may_be_a_stub() {
+    fn a_phase_that_was_cut_short_is_not_measured_and_may_be_a_stub() {
         let mut trainer = Trainer::default();
         trainer.begin(training());
         trainer.watchdog_mut().sign(Millis(1_500), 4);

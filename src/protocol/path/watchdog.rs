@@ -1,36 +1,36 @@
-//! Whether the trainer lives.
+//! The failure detector of the trainer.
 //!
-//! It gives signs: when it begins with a phase, as it makes steps, when it has stored where it stands, and while it scores
-//! a checkpoint. How long a silence is suspicious follows from the longest between two of its signs. Before it begins, it
-//! may be fetching text, and nothing is expected of it.
+//! The trainer gives signs of life: when it begins a phase, as it makes steps, when it has stored a checkpoint, and
+//! while it scores a checkpoint. The time-out adapts to the longest gap between two signs. Before a phase begins, the
+//! trainer may be fetching text, and no sign is expected.
 
 use crate::clock::Millis;
 use crate::names::{PathId, Phase};
 use crate::protocol::limits::{FIRST_STEP_MS, SILENCE_FACTOR, SILENCE_LEAST_MS, SWEEP_MS};
 
-/// What is known of the trainer.
+/// The observed state of the trainer.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Watchdog {
-    /// The phase in hand, and the most steps of it that were ever made, in whatever attempt.
+    /// The current phase, and the most steps ever made of it in any attempt.
     phase: Option<(PathId, Phase)>,
     furthest: u64,
     /// Steps made in this attempt; nothing before its first sign.
     steps: Option<u64>,
-    /// Whether one of them was made in this attempt.
+    /// Whether this attempt made a step.
     stepped: bool,
-    /// Whose checkpoint it scores, whatever it is asked for meanwhile, and the batches of it.
+    /// The path whose checkpoint is being scored, whatever else was requested meanwhile, and the batches done.
     scored: Option<(PathId, u64)>,
     /// How long it has been silent.
     silent_ms: u64,
     looked_at: Millis,
-    /// The longest silence between two signs, once it makes steps.
+    /// The longest gap between two signs, once it makes steps.
     longest_gap_ms: u64,
-    /// Since it got any further.
+    /// Restarts since the last progress.
     restarts: u32,
 }
 
 impl Watchdog {
-    /// It is asked for a phase, or for one again.
+    /// A phase is requested, perhaps again.
     pub(in crate::protocol) fn begin(&mut self, path: PathId, phase: Phase) {
         if self.phase != Some((path, phase)) {
             (self.phase, self.furthest) = (Some((path, phase)), 0);
@@ -38,7 +38,7 @@ impl Watchdog {
         (self.steps, self.stepped) = (None, false);
     }
 
-    /// Time passes only as this node sees it pass: where the whole process was frozen, the trainer was, too.
+    /// Time passes only as this node sees it pass. If the whole process was frozen, so was the trainer.
     fn look(&mut self, now: Millis) {
         self.silent_ms += now.since(self.looked_at).min(4 * SWEEP_MS);
         self.looked_at = now;
@@ -54,7 +54,7 @@ impl Watchdog {
         }
         self.silent_ms = 0;
         if steps > self.furthest {
-            // What an attempt starts with, others have made.
+            // The steps that an attempt starts with were made by others.
             if self.stepped {
                 self.restarts = 0;
             }
@@ -62,7 +62,7 @@ impl Watchdog {
         }
     }
 
-    /// It scores, and has come so far.
+    /// The trainer is scoring and has come this far.
     pub(in crate::protocol) fn scores(&mut self, now: Millis, path: PathId, batches: u64) {
         self.look(now);
         if self.scored.replace((path, batches)).is_some() {
@@ -71,17 +71,17 @@ impl Watchdog {
         self.silent_ms = 0;
     }
 
-    /// It scores no longer.
+    /// The trainer has stopped scoring.
     pub(in crate::protocol) fn has_scored(&mut self) {
         self.scored = None;
     }
 
-    /// Steps made in the phase in hand, as far as it has said so.
+    /// Steps made in the current phase, as far as reported.
     pub(in crate::protocol) fn steps(&self) -> u64 {
         self.steps.unwrap_or(0)
     }
 
-    /// The path whose checkpoint it scores.
+    /// The path whose checkpoint is being scored.
     pub(in crate::protocol) fn scored(&self) -> Option<PathId> {
         self.scored.map(|(path, _)| path)
     }
@@ -91,19 +91,19 @@ impl Watchdog {
         self.steps
     }
 
-    /// It is started anew. How often it was since it got any further.
+    /// The trainer is restarted. Returns how often since the last progress.
     pub(in crate::protocol) fn restarted(&mut self) -> u32 {
         self.restarts += 1;
         self.scored = None;
         self.restarts
     }
 
-    /// Something came of what it did.
+    /// The trainer made progress.
     pub(in crate::protocol) fn got_further(&mut self) {
         self.restarts = 0;
     }
 
-    /// For how long it has been silent, if that is suspicious.
+    /// How long the trainer has been silent, if it is considered stuck.
     pub(in crate::protocol) fn stuck(&mut self, now: Millis) -> Option<u64> {
         self.look(now);
         let begun = self.scored.map_or(self.stepped, |(_, batches)| batches > 0);

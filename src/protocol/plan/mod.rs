@@ -9,32 +9,33 @@ use crate::config::{OuterMode, Stagger};
 use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
 use crate::sampling::WorkerSlots;
 
-/// What a node must know of its run; all of it follows from the manifest.
+/// What a node must know of its run. All of it follows from the manifest.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
-    /// Modules and paths, and which of these are trained when. Where the protocol says path, it means a slot.
+    /// Modules and paths, and which paths are trained in which phase. Where the protocol says path, it means a worker
+    /// slot.
     pub slots: WorkerSlots,
-    /// When owners make updates.
+    /// Synchronous or asynchronous outer updates.
     pub mode: OuterMode,
-    /// The rounds after which a module is done; in the synchronous mode, the version.
+    /// Rounds after which a module is done. In the synchronous mode this is the last version.
     pub phases: u64,
-    /// Inner steps of a phase, at the most.
+    /// Inner steps of a phase, at most.
     pub inner_steps: u64,
-    /// Where levels are brought in step one after the other.
+    /// Streaming mode: levels synchronize one after the other.
     pub streaming: Option<Stagger>,
-    /// Before these phases the text is shared out anew.
+    /// The text is resharded before these phases.
     pub reshard: Vec<u64>,
-    /// A path's integer weight, from the size of its shard, at most [`limits::FULL_WEIGHT`].
+    /// The integer weight of each path, from the size of its shard, at most [`limits::FULL_WEIGHT`].
     pub weights: Vec<u32>,
     /// The state of each module before the first update.
     pub genesis: BTreeMap<ModuleId, BlobRef>,
-    /// For each level, the most bytes of a compressed outer gradient.
+    /// The most bytes of a compressed outer gradient, per level.
     pub offer_bytes: Vec<u64>,
-    /// And of a compressed average.
+    /// The most bytes of a compressed average, per level.
     pub average_bytes: Vec<u64>,
-    /// How many times as long as the running norm a contribution may be and count in full; with 0, any.
+    /// A contribution whose norm is at most this many times the running norm counts in full. 0 disables the cap.
     pub norm_cap: f32,
-    /// How many members count an update again, on average.
+    /// How many members audit an update, on average.
     pub audit_share: f64,
     /// Whether contributions may be clipped around a centre that follows from the state before an update.
     pub centred_clipping: bool,
@@ -45,8 +46,8 @@ impl RunPlan {
         self.weights.get(self.slots.path(path, phase).0 as usize).copied().unwrap_or(1)
     }
 
-    /// What a contribution to a version weighs that is so many versions late. Delayed momentum makes up for lateness by
-    /// itself.
+    /// The weight of a contribution that is so many versions late. In asynchronous runs delayed momentum compensates
+    /// for the lateness.
     pub(super) fn weight(&self, path: PathId, (parent, module): (Version, ModuleId), staleness: u64) -> u32 {
         let phase = self.contributes_in(path, parent, module).unwrap_or(phase_from(parent));
         let full = self.full_path_weight(path, phase);
@@ -59,7 +60,7 @@ impl RunPlan {
         }
     }
 
-    /// Whether a module is the run's router, to which paths may have the same to say.
+    /// Whether a module is the run's router. Different paths may contribute equal bytes to it.
     pub(super) fn is_router(&self, module: ModuleId) -> bool {
         !self.reshard.is_empty() && usize::from(module.level) + 1 == self.slots.grid().levels()
     }

@@ -1,9 +1,9 @@
-//! How far a module has come, and what part of the way an update is.
+//! How far a module has come, and what share of a round an update is.
 //!
-//! A module's *round* is as much accepted weight as all its paths have together. In the synchronous mode every update is
-//! a round, whoever is missing in it; in the asynchronous mode a round takes as many updates as it takes. After
-//! `phases` rounds the module is done. Weight only grows, so a module that is done asynchronously stays so whatever
-//! heavier chain comes.
+//! A module's *round* is as much accepted weight as all its paths have together. In the synchronous mode every update
+//! is a round, even if paths are missing in it. In the asynchronous mode a round takes as many updates as it needs.
+//! After `phases` rounds the module is done. A switch of chains only increases the weight, so a module that is done
+//! asynchronously stays done.
 
 use crate::config::OuterMode;
 use crate::names::{ModuleId, Phase, Version};
@@ -13,19 +13,20 @@ use crate::protocol::reputation::norm_cap;
 use crate::protocol::wire::message::{Counted, Head, distinct_paths};
 
 impl RunPlan {
-    /// The weight of all paths through a module.
+    /// The total weight of all paths through a module.
     pub fn full_weight(&self, module: ModuleId) -> u64 {
         let weight = |path| u64::from(self.full_path_weight(path, Phase(0)));
         self.slots.through(module, Phase(0)).into_iter().map(weight).sum::<u64>().max(1)
     }
 
-    /// Whether of several that train a path from one update only the first is counted, so that a path that two peers hold
-    /// pulls no harder than others. Asynchronously each peer trains more than once from one update, by right.
+    /// Whether only the first of several contributions of a path from one update counts, so that a path with two
+    /// holders has no more influence than others. In asynchronous runs each holder may train more than once from one
+    /// update.
     pub fn counts_once(&self) -> bool {
         self.mode == OuterMode::Synchronous
     }
 
-    /// How many rounds a module has had.
+    /// How many rounds a module has completed.
     pub fn phase_of(&self, module: ModuleId, head: Head) -> Phase {
         Phase(match self.mode {
             OuterMode::Synchronous => head.version.0,
@@ -33,24 +34,24 @@ impl RunPlan {
         })
     }
 
-    /// The router's version where a contribution to this version was trained: how often the text was to be shared out anew.
+    /// The router's version for training from this version: how often the text was to be resharded.
     pub fn router_at(&self, parent: Version) -> u32 {
         self.reshard.partition_point(|phase| *phase <= parent.0) as u32
     }
 
-    /// Whether a module has had all its rounds.
+    /// Whether a module has completed all its rounds.
     pub fn is_done(&self, module: ModuleId, head: Head) -> bool {
         self.phase_of(module, head).0 >= self.phases
     }
 
-    /// Whether a contribution to this version is one that an update could ever count. What is trained from an
-    /// asynchronous module that is done is not offered at all.
+    /// Whether an update could ever count a contribution with this base version. In asynchronous runs, what is trained
+    /// from a module that is done is not offered at all.
     pub fn can_count(&self, parent: Version) -> bool {
         self.mode == OuterMode::Asynchronous || parent.0 < self.phases
     }
 
-    /// What the update to a version with these contributions is to its module. Its average is rescaled for the paths in it, or, where
-    /// it is a part of a round, for those of the round: all its parts come to what a whole one does.
+    /// The portion of the update to this version with these contributions. Its average is rescaled for its paths or,
+    /// where it is a part of a round, for the paths of the round. All parts of a round then add up to a whole one.
     pub fn portion(&self, module: ModuleId, target: Version, contributions: &[Counted]) -> Portion {
         let weight = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
         let uncapped = contributions.iter().map(|counted| {
@@ -77,7 +78,7 @@ impl RunPlan {
         norm_cap::running_norm(before, contributions, self.paths(module, contributions))
     }
 
-    /// The most weight that a module's chain can have, and the most updates.
+    /// Whether a chain of this many updates can have this weight.
     pub(in crate::protocol) fn is_plausible(
         &self,
         module: ModuleId,
@@ -87,7 +88,7 @@ impl RunPlan {
     ) -> bool {
         match self.mode {
             OuterMode::Synchronous => version.0 <= self.phases && weight <= version.0.saturating_mul(most_in_update),
-            // The last update finds the module not yet done, and no contribution weighs nothing.
+            // Before the last update the module was not yet done, and every contribution has a positive weight.
             OuterMode::Asynchronous => {
                 let before_the_last = self.phases.saturating_mul(self.full_weight(module));
                 version.0 <= weight

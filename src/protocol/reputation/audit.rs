@@ -1,6 +1,6 @@
-//! Audits: what is to be found out, what was proven wrong and is told to others, and which updates are invalidated.
+//! Audits: what is to be verified, what was proven wrong and is published, and which updates are invalidated.
 //!
-//! One audit is in hand at a time, and few wait, of each reporter one. What cannot be had proves nothing.
+//! One audit runs at a time and a few wait, at most one per reporter. Bytes that cannot be had prove nothing.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,17 +10,18 @@ use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{FRAUD_PROOF_MS, FRAUD_PROOF_REPEAT_MS, MAX_AUDITS, MAX_INVALIDATED, VERSIONS_KEPT};
 use crate::protocol::wire::message::{ContributionKey, Evidence, SignedUpdate, UpdateHash};
 
-/// What is to be found out.
+/// The claim to verify.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::protocol) enum Case {
-    /// Whether an update is what its contributions make; of the state before it, where that says how they are clipped.
+    /// Whether an update is the result of its contributions. The state before it is needed where it determines how they
+    /// are clipped.
     Update(SignedUpdate, Option<BlobRef>),
-    /// Whether what this peer offered is a contribution.
+    /// Whether the bytes that this peer offered are a valid contribution.
     Contribution { author: PeerKey, key: ContributionKey, blob: BlobRef },
 }
 
 impl Case {
-    /// The bytes that it takes.
+    /// The blobs that the audit needs.
     pub(in crate::protocol) fn blobs(&self) -> Vec<BlobRef> {
         match self {
             Self::Update(signed, from) => {
@@ -31,7 +32,7 @@ impl Case {
         }
     }
 
-    /// Who has signed or offered it.
+    /// The peer that signed or offered it.
     pub(in crate::protocol) fn author(&self) -> PeerKey {
         match self {
             Self::Update(signed, _) => signed.update.owner,
@@ -44,27 +45,27 @@ impl Case {
     }
 }
 
-/// One audit.
+/// An audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct Audit {
     pub(in crate::protocol) module: ModuleId,
-    /// The update's hash, or the contribution's.
+    /// The hash of the update or of the contribution.
     pub(in crate::protocol) id: BlobHash,
     pub(in crate::protocol) case: Case,
-    /// Who said that it is wrong, if that is why there is an audit.
+    /// The peer whose fraud proof caused the audit, if any.
     pub(in crate::protocol) reporter: Option<PeerKey>,
 }
 
-/// The audit that is in hand.
+/// The running audit.
 #[derive(Debug)]
 struct InHand {
     audit: Audit,
     missing: BTreeSet<BlobHash>,
-    /// The worker has it.
+    /// The worker is computing it.
     counting: bool,
 }
 
-/// What was proven, and is told to others for a while: they need the bytes.
+/// A claim that was proven and is published for a while. Others need the bytes to verify it.
 #[derive(Clone, Debug)]
 struct Proven {
     module: ModuleId,
@@ -73,7 +74,7 @@ struct Proven {
     said_at: Option<Millis>,
 }
 
-/// An update that is not what it says.
+/// An invalidated update.
 #[derive(Clone, Copy, Debug)]
 struct Invalidated {
     module: ModuleId,
@@ -85,16 +86,16 @@ struct Invalidated {
 /// A node's audits.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Audits {
-    /// Decides which updates are audited. Nobody else knows it.
+    /// Determines which updates are audited. No other peer knows it.
     secret: [u8; 32],
     in_hand: Option<InHand>,
     waiting: VecDeque<Audit>,
-    /// What was found out of late.
+    /// Recently decided claims.
     decided: VecDeque<BlobHash>,
-    /// Offered, and found to be no contribution; the last of them.
+    /// Recent blobs that were offered and found invalid.
     broken: VecDeque<BlobHash>,
     proven: VecDeque<Proven>,
-    /// Updates that are not what they say, and who signed them; for good.
+    /// Invalidated updates and their signers, permanently.
     invalidated: VecDeque<Invalidated>,
     audited: u64,
 }
@@ -104,7 +105,7 @@ impl Audits {
         self.secret = secret;
     }
 
-    /// From 0 to 1, by chance of this node's own.
+    /// A number from 0 to 1, pseudorandom with this node's secret.
     pub(in crate::protocol) fn draw(&self, me: PeerKey, id: BlobHash) -> f64 {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher.update(&me.0);
@@ -114,23 +115,24 @@ impl Audits {
         u64::from_le_bytes(drawn) as f64 / 2.0f64.powi(64)
     }
 
-    /// Whether there is still something to find out.
+    /// Whether an audit runs or waits.
     pub(in crate::protocol) fn is_busy(&self) -> bool {
         self.in_hand.is_some() || !self.waiting.is_empty()
     }
 
-    /// How many there were, all in all.
+    /// Number of finished audits.
     pub(in crate::protocol) fn audited(&self) -> u64 {
         self.audited
     }
 
-    /// Whether it is to be found out, or was of late.
+    /// Whether an audit of this claim runs, waits or was recently decided.
     pub(in crate::protocol) fn knows(&self, id: BlobHash) -> bool {
         let open = self.in_hand.iter().map(|in_hand| &in_hand.audit).chain(&self.waiting);
         open.into_iter().any(|audit| audit.id == id) || self.decided.contains(&id)
     }
 
-    /// One more audit waits, unless it is known, the same peer asks for two, or too many wait. Whether it does.
+    /// Queues an audit, unless it is known, the reporter already has one, or too many wait. Returns whether it was
+    /// queued.
     pub(in crate::protocol) fn open(&mut self, audit: Audit) -> bool {
         let mut open = self.in_hand.iter().map(|in_hand| &in_hand.audit).chain(&self.waiting);
         let twice = audit.reporter.is_some() && open.any(|other| other.reporter == audit.reporter);
@@ -141,7 +143,7 @@ impl Audits {
         opens
     }
 
-    /// Takes the next one in hand, unless one is.
+    /// Starts the next audit, unless one is running.
     pub(in crate::protocol) fn take_next(&mut self) -> Option<&Audit> {
         if self.in_hand.is_some() {
             return None;
@@ -151,8 +153,8 @@ impl Audits {
         Some(&self.in_hand.insert(InHand { audit, missing, counting: false }).audit)
     }
 
-    /// Bytes are here, or cannot be had. Returns the audit in hand if that decides how it goes on: everything is here, or
-    /// nothing comes of it.
+    /// A blob has arrived or cannot be had. Returns the running audit if that decides how it continues: all blobs are
+    /// here, or one is missing for good.
     pub(in crate::protocol) fn fetched(&mut self, blob: BlobHash, found: bool) -> Option<&Audit> {
         let InHand { audit, missing, counting } = self.in_hand.as_mut()?;
         if !missing.remove(&blob) || (found && (!missing.is_empty() || *counting)) {
@@ -162,7 +164,7 @@ impl Audits {
         Some(audit)
     }
 
-    /// A worker has found whether something is so, if it could. Returns the audit.
+    /// A worker has verified the claim, if it could. Returns the audit.
     pub(in crate::protocol) fn finished(&mut self, id: BlobHash, so: Option<bool>) -> Option<Audit> {
         let audit = self.in_hand.as_ref().map(|in_hand| &in_hand.audit).filter(|audit| audit.id == id)?.clone();
         self.audited += 1;
@@ -172,34 +174,34 @@ impl Audits {
         Some(audit)
     }
 
-    /// The audit in hand is over. Returns its blobs.
+    /// Ends the running audit. Returns its blobs.
     pub(in crate::protocol) fn close(&mut self) -> Vec<BlobHash> {
         self.in_hand.take().map_or_else(Vec::new, |in_hand| in_hand.audit.case.hashes().collect())
     }
 
-    /// It is known what this is.
+    /// Remembers that this claim is decided.
     pub(in crate::protocol) fn decide(&mut self, id: BlobHash) {
         remember(&mut self.decided, id);
     }
 
-    /// These bytes are no contribution.
+    /// Remembers that these bytes are no valid contribution.
     pub(in crate::protocol) fn note_broken(&mut self, blob: BlobHash) {
         remember(&mut self.broken, blob);
     }
 
-    /// Whether these bytes are known to be no contribution, whoever offers them.
+    /// Whether these bytes are known to be no valid contribution, whichever peer offers them.
     pub(in crate::protocol) fn is_broken(&self, blob: BlobHash) -> bool {
         self.broken.contains(&blob)
     }
 
-    /// Something was proven wrong, and others are to be told. Returns the blobs of what is not told of any more.
+    /// Publishes a proven claim from now on. Returns the blobs of a claim that is no longer published.
     pub(in crate::protocol) fn prove(&mut self, now: Millis, module: ModuleId, case: Case) -> Vec<BlobHash> {
         let gone = if self.proven.len() >= MAX_AUDITS { self.proven.pop_front() } else { None };
         self.proven.push_back(Proven { module, case, since: now, said_at: None });
         gone.iter().flat_map(|proven| proven.case.hashes()).collect()
     }
 
-    /// Of what was proven, what is too old to be told of any more. Returns its blobs.
+    /// Stops publishing claims that are too old. Returns their blobs.
     pub(in crate::protocol) fn expire(&mut self, now: Millis) -> Vec<BlobHash> {
         let mut released = Vec::new();
         while let Some(gone) = self.proven.pop_front_if(|proven| now.since(proven.since) >= FRAUD_PROOF_MS) {
@@ -208,7 +210,7 @@ impl Audits {
         released
     }
 
-    /// What is to be told to the members of a module now, for the first time or again.
+    /// The fraud proofs to publish to the members of a module now.
     pub(in crate::protocol) fn take_due(&mut self, now: Millis) -> Vec<(ModuleId, Evidence)> {
         let due = |proven: &&mut Proven| proven.said_at.is_none_or(|at| now.since(at) >= FRAUD_PROOF_REPEAT_MS);
         let tell = |proven: &mut Proven| {
@@ -229,7 +231,7 @@ impl Audits {
         self.invalidated.iter().any(|it| it.update == update)
     }
 
-    /// Remembers that it was. Whether that is new.
+    /// Invalidates an update. Returns whether that is new.
     pub(in crate::protocol) fn invalidate(
         &mut self,
         since: Millis,
@@ -246,35 +248,35 @@ impl Audits {
         true
     }
 
-    /// These are accepted all the same, since nobody can do without them: of a module, those for which this holds, given
-    /// since when they were invalidated.
+    /// Accepts invalidated updates of a module after all, because no peer can roll back before them. `holds` selects
+    /// them by hash and time of invalidation.
     pub(in crate::protocol) fn accept(&mut self, module: ModuleId, holds: impl Fn(UpdateHash, Millis) -> bool) {
         self.invalidated.retain(|it| it.module != module || !holds(it.update, it.since));
     }
 
-    /// Of which modules there are any.
+    /// The modules that have invalidated updates.
     pub(in crate::protocol) fn invalidated_in(&self) -> BTreeSet<ModuleId> {
         self.invalidated.iter().map(|it| it.module).collect()
     }
 
-    /// What the journal says of it.
+    /// The journal records of invalidated updates.
     pub(in crate::protocol) fn records(&self) -> impl Iterator<Item = Record> {
         self.invalidated.iter().map(|it| Record::Invalidated { module: it.module, update: it.update, owner: it.owner })
     }
 
-    /// Blobs that are needed for it.
+    /// Blobs that the audits need.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         let in_hand = self.in_hand.iter().map(|in_hand| &in_hand.audit.case);
         in_hand.chain(self.proven.iter().map(|proven| &proven.case)).flat_map(Case::hashes)
     }
 
-    /// How many wait, how many are told of, and how many are invalidated.
+    /// How many audits wait, how many claims are published, and how many updates are invalidated.
     pub(in crate::protocol) fn counts(&self) -> [usize; 3] {
         [self.waiting.len(), self.proven.len(), self.invalidated.len()]
     }
 }
 
-/// The last so many.
+/// Keeps only the newest ones.
 fn remember(known: &mut VecDeque<BlobHash>, blob: BlobHash) {
     if known.len() >= 2 * VERSIONS_KEPT as usize {
         known.pop_front();
@@ -296,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_accuser_one_audit_waits_and_few_in_all() {
+    fn one_audit_per_reporter_waits_and_few_in_all() {
         let mut audits = Audits::default();
         assert!(audits.open(audit(0, Some(1))) && !audits.open(audit(1, Some(1))) && !audits.open(audit(0, Some(2))));
         let opened = (2..=u8::MAX).filter(|id| audits.open(audit(*id, None))).count();
@@ -304,13 +306,13 @@ mod tests {
     }
 
     #[test]
-    fn one_is_in_hand_until_it_is_closed_and_what_was_decided_is_not_opened_again() {
+    fn one_audit_runs_at_a_time_and_a_decided_one_is_not_opened_again() {
         let mut audits = Audits::default();
         let (first, second) = (audit(0, None), audit(1, None));
         assert!(audits.open(first.clone()) && audits.open(second.clone()));
         assert_eq!(audits.take_next(), Some(&first));
         assert_eq!(audits.take_next(), None);
-        assert_eq!(audits.fetched(second.id, true), None, "another's bytes");
+        assert_eq!(audits.fetched(second.id, true), None, "bytes of another audit");
         assert_eq!(audits.fetched(first.id, true), Some(&first));
         assert_eq!(audits.finished(second.id, Some(true)), None);
         assert_eq!(audits.finished(first.id, Some(false)), Some(first.clone()));
@@ -320,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_proven_is_told_of_again_and_after_a_while_no_more() {
+    fn a_fraud_proof_is_repeated_until_it_expires() {
         let mut audits = Audits::default();
         let proven = audit(0, None);
         assert!(audits.prove(Millis(0), MODULE, proven.case).is_empty());

@@ -1,8 +1,8 @@
-//! Everything that is held against a peer, in one place.
+//! The reputation of peers, in one place.
 //!
-//! [`score`] adds up penalties for contributions and updates that are wrong, and quarantines a peer; [`owner_trust`] is about peers
-//! that failed as owners; [`not_contributing`] about holders that do not train. [`norm_cap`] bounds what one contribution can do.
-//! [`audit`] keeps what is to be found out, and what was proven.
+//! [`score`] adds up penalties for wrong contributions and updates, and quarantines a peer. [`owner_trust`] remembers
+//! peers that failed as owners, [`not_contributing`] holders that do not train. [`norm_cap`] bounds the influence of
+//! one contribution. [`audit`] keeps the claims to verify and those that were proven.
 
 pub(super) mod audit;
 pub mod norm_cap;
@@ -20,7 +20,7 @@ use super::wire::message::ContributionKey;
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey, Version};
 
-/// What a node holds against others.
+/// What a node holds against other peers.
 #[derive(Debug, Default)]
 pub(super) struct Reputation {
     owners: OwnerTrust,
@@ -43,7 +43,8 @@ impl Reputation {
         &self.scores
     }
 
-    /// A peer was wrong; with a contribution, if one is said, for which it is penalized once. Says whether this quarantines it.
+    /// Penalizes a peer. If a contribution is given, the peer is penalized for it once. Returns whether this
+    /// quarantines the peer.
     pub(super) fn penalize(
         &mut self,
         now: Millis,
@@ -54,17 +55,17 @@ impl Reputation {
         self.scores.penalize(now, peer, fault, contribution)
     }
 
-    /// A contribution of the peer's was counted in full.
+    /// A contribution of the peer was counted in full.
     pub(super) fn counted(&mut self, peer: PeerKey) {
         self.scores.counted(peer);
     }
 
-    /// Something speaks for the peer.
+    /// Takes back one point of the peer's penalty.
     pub(super) fn excuse(&mut self, peer: PeerKey) {
         self.scores.excuse(peer);
     }
 
-    /// Whether a peer is believed as an owner.
+    /// Whether a peer is accepted as an owner.
     pub(super) fn is_believed(&self, now: Millis, peer: PeerKey) -> bool {
         !self.owners.has(now, peer) && !self.scores.is_quarantined(now, peer)
     }
@@ -80,7 +81,7 @@ impl Reputation {
         self.owners.count()
     }
 
-    /// Whether a peer that has a lease of a path is not believed to train it, given which modules the path goes through.
+    /// Whether a peer that has a lease of a path is not contributing, given the modules of the path.
     pub(super) fn is_not_contributing(
         &self,
         now: Millis,
@@ -91,12 +92,12 @@ impl Reputation {
         self.scores.is_doubted(now, peer) || self.not_contributing.has(path, peer, goes_through)
     }
 
-    /// A peer has offered something for a path.
+    /// A peer has offered a contribution of a path.
     pub(super) fn contributes(&mut self, module: ModuleId, path: PathId, peer: PeerKey) {
         self.not_contributing.contributes(module, path, peer);
     }
 
-    /// A module has a new version: its holders, and whether the update counts their paths.
+    /// A module has a new version. `holders` tells, for each holder, whether the update counts its path.
     pub(super) fn note_counted(
         &mut self,
         module: ModuleId,
@@ -106,7 +107,8 @@ impl Reputation {
         self.not_contributing.note_counted(module, version, holders);
     }
 
-    /// In every sweep: these holders' contributions are long overdue; those who are not alive are forgotten.
+    /// In every sweep: notes the holders whose contributions are long overdue, and forgets the holders that are not
+    /// alive.
     pub(super) fn note_overdue(
         &mut self,
         now: Millis,
@@ -138,7 +140,7 @@ impl Reputation {
         self.unfetchable.count()
     }
 
-    /// How many entries there are of holders that do not contribute.
+    /// Number of entries about holders that are not contributing.
     pub(super) fn not_contributing(&self) -> usize {
         self.not_contributing.count()
     }

@@ -1,30 +1,30 @@
-//! No contribution counts for more than others because it is longer.
+//! The norm cap: no contribution has more influence than others because its norm is larger.
 //!
-//! Every update tells the length of each contribution, and with them the module's *running norm*. A contribution that is
-//! longer than a few times the running norm has less weight: as much as makes it shorter than the cap by as much as it
-//! was longer. So what lies far out counts for next to nothing, and where all are longer, as when the learning rate
-//! rises, all have less weight and their average is what it was.
+//! Every update states the norm of each contribution, and the module's *running norm* after it. A contribution whose
+//! norm exceeds a few times the running norm has less weight, by the square of the excess: it then counts below the cap
+//! by the same factor by which it exceeded the cap. An outlier thus counts for almost nothing. Where all norms are
+//! larger, as when the learning rate rises, all have less weight and their average stays the same.
 //!
-//! Lengths are 16 bits, the upper half of an f32; as integers they grow with the logarithm of the length, by 2⁷ each time
-//! that it doubles. The running norm is all 32 bits of an f32. It moves by the mean of how far contributions lie from it,
-//! none by more than a doubling or a halving, so that neither one that is huge nor one that is tiny takes it far along; but
-//! where all are longer than it, it moves to the shortest at once: it may have begun with phases that were cut short. All of
-//! it is integer arithmetic, or f64 in a stated order.
+//! A norm has 16 bits, the upper half of an f32. As an integer it grows with the logarithm of the norm, by 2⁷ for each
+//! doubling. The running norm has all 32 bits of an f32. It moves by the mean distance of the contributions from it.
+//! Each distance is limited to a doubling or a halving, so that neither a huge nor a tiny contribution moves it far.
+//! Where all contributions are larger than the running norm, it moves to the smallest at once, because it may have
+//! begun with phases that were cut short. All of this is integer arithmetic, or f64 in a stated order.
 
 use crate::protocol::wire::message::{Counted, distinct_paths};
 
-/// A doubling, in steps of an f32's bits.
+/// A doubling of the norm, in bits of an f32.
 const OCTAVE: i64 = 1 << 23;
 
-/// The bits of the least and greatest running norm that is not 0: nothing overflows.
+/// The bits of the smallest and largest positive running norm. Nothing overflows between them.
 const LEAST: i64 = 0x0080_0000;
 const MOST: i64 = 0x7F00_0000;
 
-/// Norms at and above this are not finite, or negative.
+/// Norms at or above this are not finite, or negative.
 pub const NO_NORM: u16 = 0x7F80;
 
-/// By what contributions are measured: the running norm, or, before there is one, the middle one of theirs, of two the
-/// lesser; 0 if there is none but of zeros.
+/// The reference for the norms of contributions: the running norm or, before there is one, their median (the lower of
+/// two); 0 if all norms are 0 or there are none.
 pub fn reference(running: u32, norms: impl Iterator<Item = u16>) -> u32 {
     if running > 0 {
         return running;
@@ -35,8 +35,8 @@ pub fn reference(running: u32, norms: impl Iterator<Item = u16>) -> u32 {
     middle.map_or(0, |norm| u32::from(*norm) << 16)
 }
 
-/// What a contribution of this norm weighs that would have this weight; `cap` times the reference is what counts in full.
-/// With a cap or a reference of 0, everything does.
+/// The weight of a contribution with this norm whose full weight is given. Norms up to `cap` times the reference count
+/// in full. With a cap or a reference of 0, every norm does.
 pub fn capped_weight(weight: u32, norm: u16, reference: u32, cap: f32) -> u32 {
     let most = f64::from(cap) * f64::from(f32::from_bits(reference));
     let norm = f64::from(f32::from_bits(u32::from(norm) << 16));
@@ -47,8 +47,8 @@ pub fn capped_weight(weight: u32, norm: u16, reference: u32, cap: f32) -> u32 {
     ((f64::from(weight) * share * share) as u32).max(1)
 }
 
-/// The running norm after an update with these contributions; `paths` are those of a whole round. Whatever they weigh, all
-/// pull alike: those that are capped must not leave the norm to the others.
+/// The running norm after an update with these contributions. `paths` is the number of paths in a whole round. All
+/// contributions pull alike, whatever their weight. Otherwise the capped ones would leave the norm to the others.
 pub fn running_norm(before: u32, contributions: &[Counted], paths: usize) -> u32 {
     let from = i64::from(reference(before, contributions.iter().map(|counted| counted.norm)));
     if from == 0 {
@@ -78,7 +78,7 @@ mod tests {
         Counted { path: PathId(0), parent: Version(0), weight, norm: norm(length), blob: BlobRef::of(b"") }
     }
 
-    /// So many rounds of contributions of these lengths, as an owner weighs them.
+    /// The running norm and the weights after so many rounds of contributions of these norms.
     fn after(rounds: usize, lengths: &[f32]) -> (f32, Vec<u32>) {
         let (mut running, mut weights) = (0, vec![]);
         for _ in 0..rounds {
@@ -92,22 +92,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ten_times_as_long_counts_for_a_twentyfifth() {
+    fn a_contribution_of_ten_times_the_norm_counts_for_a_twentyfifth() {
         assert_eq!(after(1, &[1.0, 1.0, 1.0, 10.0]).1, [10_000, 10_000, 10_000, 400]);
-        assert_eq!(after(1, &[1.0, 10.0]).1, [10_000, 400], "the first as well");
+        assert_eq!(after(1, &[1.0, 10.0]).1, [10_000, 400], "in the first round as well");
         let (running, weights) = after(50, &[1.0, 1.0, 1.0, 10.0]);
         assert!((1.0..1.4).contains(&running) && weights[3] < 800, "{running} {weights:?}");
         assert_eq!(after(50, &[1.0, 1.9]).1, [10_000, 10_000], "paths differ");
     }
 
     #[test]
-    fn one_that_is_tiny_does_not_take_the_norm_along() {
+    fn a_tiny_contribution_does_not_drag_the_norm_down() {
         let both =
             |lengths: [f32; 2]| lengths.map(|length| Counted { path: PathId(length.to_bits()), ..counted(length, 1) });
         let begun = running_norm(0, &both([1.0e-4, 1.0]), 2);
         assert!(
             f32::from_bits(running_norm(begun, &both([0.9, 1.0]), 2)) > 0.8,
-            "it may begin with one that was cut short"
+            "it may begin with a phase that was cut short"
         );
         let mut running = norm_bits(1.0);
         for _ in 0..50 {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_norm_follows_where_all_go_and_meanwhile_all_weigh_the_same() {
+    fn the_norm_follows_all_contributions_and_meanwhile_they_weigh_the_same() {
         let (mut running, mut length) = (norm_bits(1.0), 1.0f32);
         for _ in 0..6 {
             length *= 3.0;
@@ -137,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_comes_of_nothing_and_the_greatest_overflows_nothing() {
+    fn zero_and_extreme_norms_do_not_overflow() {
         assert_eq!(after(3, &[0.0, 0.0]), (0.0, vec![10_000, 10_000]));
         let (running, weights) = after(300, &[f32::MAX, f32::MAX]);
         assert!(running.is_finite() && weights.iter().all(|weight| *weight > 0));
-        assert_eq!(capped_weight(7, norm(1.0e30), norm_bits(1.0e-30), 2.0), 1, "never nothing");
+        assert_eq!(capped_weight(7, norm(1.0e30), norm_bits(1.0e-30), 2.0), 1, "never zero");
         assert_eq!(capped_weight(7, norm(9.0), norm_bits(1.0), 0.0), 7, "no cap");
     }
 }

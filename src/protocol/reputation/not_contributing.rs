@@ -1,48 +1,49 @@
-//! Holders that do not train: a lease says that a path is trained, but what it should contribute does not come.
+//! Holders that are not contributing: their lease says that a path is trained, but its contributions do not arrive.
 //!
-//! Such a peer holds the path no longer, as far as this node is concerned: another may take it up, and owners do not
-//! wait for it. When it offers something for the path, it counts again. So it is with the paths through a module that a
-//! peer has failed as the owner of, while it is not believed, until it offers anything there: it may take itself for the
-//! owner still, and offer to nobody else. And so it is with all paths of a peer that was quarantined ([`super::score`]), until
-//! something of it is counted in full: it would take back its path each time that its quarantine ends.
+//! For this node, such a peer no longer holds the path. Another peer may take it, and owners do not wait for it. The
+//! peer counts as a holder again when it offers a contribution of the path. The same applies to the paths of a failed
+//! owner through the module that it owned. While it is not accepted as owner, and until it offers a contribution there,
+//! it may still believe itself the owner and send its offers to nobody else. It also applies to all paths of a peer
+//! that was quarantined ([`super::score`]), until a contribution of it is counted in full. Otherwise it would take back
+//! its path each time its quarantine ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::limits::{MAX_MEMBERS, UNCOUNTED_VERSIONS};
 use crate::names::{ModuleId, PathId, PeerKey, Version};
 
-/// Peers that hold paths, and are not believed to train them.
+/// Peers that hold paths and are not contributing.
 #[derive(Debug, Default)]
 pub(super) struct NotContributing {
     holders: BTreeSet<(PathId, PeerKey)>,
-    /// Failed as owners of these modules, and have offered nothing there since.
+    /// Failed owners of these modules that have offered nothing there since.
     failed_owners: BTreeSet<(ModuleId, PeerKey)>,
-    /// The module's version when a holder was first seen to train a path, or when that was counted last.
+    /// The module's version when a holder was first seen to train a path, or when the path was last counted.
     counted: BTreeMap<(ModuleId, PathId, PeerKey), Version>,
 }
 
 impl NotContributing {
-    /// Whether a peer is not believed to train a path, given which modules the path goes through.
+    /// Whether a holder of a path is not contributing, given the modules of the path.
     pub(super) fn has(&self, path: PathId, peer: PeerKey, goes_through: impl Fn(ModuleId) -> bool) -> bool {
         let keeps_to_itself = |(module, failed): &(ModuleId, PeerKey)| *failed == peer && goes_through(*module);
         self.holders.contains(&(path, peer)) || self.failed_owners.iter().any(keeps_to_itself)
     }
 
-    /// It has offered something for the path.
+    /// The peer has offered a contribution of the path.
     pub(super) fn contributes(&mut self, module: ModuleId, path: PathId, peer: PeerKey) {
         self.holders.remove(&(path, peer));
         self.failed_owners.remove(&(module, peer));
     }
 
-    /// It has failed as the owner of a module.
+    /// The peer has failed as the owner of a module.
     pub(super) fn failed_owner(&mut self, module: ModuleId, owner: PeerKey) {
         if self.failed_owners.len() < MAX_MEMBERS {
             self.failed_owners.insert((module, owner));
         }
     }
 
-    /// A module has a new version. These peers hold these paths through it, and train them as they say; of each, whether the
-    /// update counts the path. A path that none has counted for many versions is not trained.
+    /// A module has a new version. `holders` tells, for each peer that claims to train a path through it, whether the
+    /// update counts the path. A path that no update has counted for many versions is not trained.
     pub(super) fn note_counted(
         &mut self,
         module: ModuleId,
@@ -65,19 +66,19 @@ impl NotContributing {
         }
     }
 
-    /// These holders' contributions are long overdue.
+    /// Contributions of these holders are long overdue.
     pub(super) fn overdue(&mut self, mut holders: Vec<(PathId, PeerKey)>) {
         holders.truncate(MAX_MEMBERS.saturating_sub(self.holders.len()));
         self.holders.extend(holders);
     }
 
-    /// Forgets failed owners that are believed again, and holders that are gone.
+    /// Forgets failed owners that are accepted again, and holders that are gone.
     pub(super) fn retain(&mut self, failed: impl Fn(PeerKey) -> bool, alive: impl Fn(PeerKey) -> bool) {
         self.failed_owners.retain(|(_, peer)| failed(*peer));
         self.holders.retain(|(_, peer)| alive(*peer));
     }
 
-    /// How many entries there are in all tables.
+    /// Number of entries in all tables.
     pub(super) fn count(&self) -> usize {
         self.holders.len() + self.failed_owners.len() + self.counted.len()
     }

@@ -1,5 +1,5 @@
-//! Who is not believed to be an owner, for a while: a peer whose update was wrong, or that owned a module and let it
-//! wait. Each time again it is for twice as long.
+//! Peers that are not accepted as owners for a while: they published a wrong update, or owned a module and stalled it.
+//! The time doubles with each failure.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::clock::Millis;
 use crate::names::PeerKey;
 use crate::protocol::limits::{FAILED_OWNER_MS, MAX_DOUBLINGS, MAX_MEMBERS};
 
-/// Those that have failed as owners.
+/// The peers that have failed as owners.
 #[derive(Clone, Debug, Default)]
 pub struct OwnerTrust {
     peers: BTreeMap<PeerKey, Failed>,
@@ -20,7 +20,7 @@ struct Failed {
 }
 
 impl OwnerTrust {
-    /// A peer has failed.
+    /// A peer has failed as an owner.
     pub fn failed(&mut self, now: Millis, peer: PeerKey) {
         if self.peers.len() >= MAX_MEMBERS {
             let soonest = self.peers.iter().min_by_key(|(_, failed)| failed.until).map(|(peer, _)| *peer);
@@ -31,12 +31,12 @@ impl OwnerTrust {
         failed.times += 1;
     }
 
-    /// Whether a peer is not believed now.
+    /// Whether a peer is not accepted as an owner now.
     pub fn has(&self, now: Millis, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|failed| now < failed.until)
     }
 
-    /// How many have failed.
+    /// How many peers have failed.
     pub fn count(&self) -> usize {
         self.peers.len()
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_time_lasts_twice_as_long_up_to_a_bound() {
+    fn the_time_doubles_with_each_failure_up_to_a_bound() {
         let (peer, mut failed) = (PeerKey([1; 32]), OwnerTrust::default());
         for doublings in [0, 1, 2] {
             let now = Millis(1_000_000_000 * doublings);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_strangers_does_not_grow_the_table() {
+    fn a_flood_of_unknown_peers_does_not_grow_the_table() {
         let mut failed = OwnerTrust::default();
         for number in 0..2 * MAX_MEMBERS as u32 {
             let mut key = [0; 32];

@@ -1,9 +1,9 @@
-//! How peers have behaved: what they contributed, and what was wrong with it.
+//! Peer scores: what peers have contributed, and their faults.
 //!
-//! Each node judges by itself, from what it has seen or checked. One fault may be an accident, or look like one of
-//! another's; so faults add up, and what is counted in full takes some of it back. A peer whose faults add up is *quarantined*:
-//! for a while its offers are not taken, its paths count as held by nobody, it is not believed to be an owner, and
-//! `status` says why. One whose update was proven wrong stays quarantined.
+//! Each node judges by itself, from what it has seen or audited. One fault may be an accident, or may only look like
+//! one. So penalties add up, and a contribution that is counted in full takes some back. A peer whose penalties reach a
+//! threshold is *quarantined*: for a while its offers are not taken, its paths count as unheld, and it is not accepted
+//! as an owner. `status` shows the reason. A peer whose update was proven wrong stays quarantined.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,44 +14,44 @@ use crate::names::{BlobHash, PathId, PeerKey, Version};
 use crate::protocol::limits::{FAILED_OWNER_MS, MAX_DOUBLINGS, MAX_FAULTS_TOLD, MAX_MEMBERS};
 use crate::protocol::wire::message::ContributionKey;
 
-/// A fault adds two, one that cannot be an accident all that is needed, and a contribution counted in full takes one back:
-/// three faults in a row name a peer. Of two that offer the same, the one that is heard second has copied it, or its word
-/// was lost the first time: that adds one, and takes one from the other.
+/// A fault adds two points. A fault that cannot be an accident adds all points at once. A contribution that is counted
+/// in full takes one back. Three faults in a row thus quarantine a peer. If two peers offer the same bytes, the second
+/// one heard has copied them, or its first offer was lost. That adds one point to it, and takes one from the other.
 const QUARANTINE_POINTS: u32 = 6;
-/// What is left of it: the next fault names it again.
+/// The points that remain, so that the next fault quarantines it again.
 const LEFT: u32 = QUARANTINE_POINTS - 1;
 
-/// What can be wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// It contributed what is many times as long as what others do.
+    /// The norm of its contribution was many times that of others.
     Overlong,
-    /// It offered bytes that are no contribution: not a frame, or with values that are no numbers.
+    /// It offered bytes that are no valid contribution: not a frame, or with values that are not finite.
     Broken,
-    /// It offered what another path had offered.
+    /// It offered the bytes of another path.
     Copied,
-    /// It offered again, for another version, what had been offered before.
+    /// It offered earlier bytes again, for another version.
     Stale,
-    /// It reported another, and was wrong.
+    /// It published a fraud proof that was false.
     FalseProof,
-    /// It counted in an update what nobody has offered, and did not have it.
+    /// Its update counts a contribution that no peer has offered and that it does not have.
     Withheld,
-    /// Its update is not what its contributions make.
+    /// Its update is not the result of its contributions.
     WrongUpdate,
 }
 
 impl Fault {
-    /// For people.
+    /// A description for users.
     pub fn describe(self) -> &'static str {
         match self {
-            Self::Overlong => "contributed what is many times as long as what others contribute",
-            Self::Broken => "offered bytes that are no contribution",
-            Self::Copied => "offered what another path had offered",
-            Self::Stale => "offered again what had been offered for an earlier version",
-            Self::FalseProof => "reported others, and was wrong",
-            Self::Withheld => "counted contributions that nobody has offered, and did not deliver them",
-            Self::WrongUpdate => "signed an update that is not what its contributions make",
+            Self::Overlong => "contributed outer gradients many times as long as those of others",
+            Self::Broken => "offered bytes that are no valid contribution",
+            Self::Copied => "offered the contribution of another path",
+            Self::Stale => "offered a contribution again that was made for an earlier version",
+            Self::FalseProof => "published a false fraud proof",
+            Self::Withheld => "counted contributions that no peer had offered, and did not deliver them",
+            Self::WrongUpdate => "signed an update that is not the result of its contributions",
         }
     }
 
@@ -64,25 +64,25 @@ impl Fault {
     }
 }
 
-/// One peer's.
+/// The score of a peer.
 #[derive(Clone, Debug, Default)]
 pub(in crate::protocol) struct PeerScore {
-    /// Contributions that updates have counted in full.
+    /// Contributions of it that updates have counted in full.
     pub(in crate::protocol) counted: u64,
-    /// How often it was wrong, and in what.
+    /// Number of faults of each kind.
     pub(in crate::protocol) faults: BTreeMap<Fault, u64>,
-    /// Why it is, or was last, quarantined.
+    /// The reason for its current or last quarantine.
     pub(in crate::protocol) reason: Option<Fault>,
     points: u32,
     times: u32,
     until: Millis,
-    /// It was quarantined, and has contributed nothing since that was counted in full.
+    /// It was quarantined, and none of its contributions has been counted in full since.
     unproven: bool,
-    /// What it was blamed for already: offers are said again and again.
+    /// Contributions for which it was already penalized. Offers are repeated.
     told: BTreeSet<ContributionKey>,
 }
 
-/// All that are known.
+/// The scores of all known peers.
 #[derive(Clone, Debug, Default)]
 pub(in crate::protocol) struct PeerScores {
     peers: BTreeMap<PeerKey, PeerScore>,
@@ -98,20 +98,21 @@ impl PeerScores {
         self.peers.entry(peer).or_default()
     }
 
-    /// What it contributed was counted in full.
+    /// A contribution of the peer was counted in full.
     pub(in crate::protocol) fn counted(&mut self, peer: PeerKey) {
         let score = self.of(peer);
         (score.counted, score.unproven) = (score.counted + 1, false);
         self.excuse(peer);
     }
 
-    /// Something speaks for it.
+    /// Takes back one point of the peer's penalty.
     pub(in crate::protocol) fn excuse(&mut self, peer: PeerKey) {
         let score = self.of(peer);
         score.points = score.points.saturating_sub(1);
     }
 
-    /// It was wrong; with a contribution, if one is said, for which it is blamed once. Says whether this names it.
+    /// Penalizes a peer. If a contribution is given, the peer is penalized for it once. Returns whether this
+    /// quarantines the peer.
     pub(in crate::protocol) fn penalize(
         &mut self,
         now: Millis,
@@ -145,18 +146,18 @@ impl PeerScores {
         !quarantined
     }
 
-    /// Whether it was blamed for this contribution already.
+    /// Whether the peer was already penalized for this contribution.
     pub(in crate::protocol) fn is_told(&self, peer: PeerKey, key: ContributionKey) -> bool {
         self.peers.get(&peer).is_some_and(|score| score.told.contains(&key))
     }
 
-    /// Whether it was blamed for what it has contributed for a path to a version, to whichever module.
+    /// Whether the peer was penalized for a contribution of a path to a version, in any module.
     pub(in crate::protocol) fn has_failed(&self, peer: PeerKey, path: PathId, parent: Version) -> bool {
         let (first, last) = ((path, parent, BlobHash([0; 32])), (path, parent, BlobHash([255; 32])));
         self.peers.get(&peer).is_some_and(|score| score.told.range(first..=last).next().is_some())
     }
 
-    /// Whether it was blamed for offering these bytes, whatever it said that they were.
+    /// Whether the peer was penalized for these bytes, whatever it offered them as.
     pub(in crate::protocol) fn has_told(&self, peer: PeerKey, blob: BlobHash) -> bool {
         self.peers.get(&peer).is_some_and(|score| score.told.iter().any(|(_, _, told)| *told == blob))
     }
@@ -166,17 +167,17 @@ impl PeerScores {
         self.peers.get(&peer).is_some_and(|score| now < score.until)
     }
 
-    /// Whether a peer is quarantined now, or was and has contributed nothing since that was counted in full.
+    /// Whether a peer is quarantined now, or was and has had no contribution counted in full since.
     pub(in crate::protocol) fn is_doubted(&self, now: Millis, peer: PeerKey) -> bool {
         self.peers.get(&peer).is_some_and(|score| now < score.until || score.unproven)
     }
 
-    /// Those that have done anything.
+    /// All known scores.
     pub(in crate::protocol) fn all(&self) -> impl Iterator<Item = (PeerKey, &PeerScore)> {
         self.peers.iter().map(|(peer, score)| (*peer, score))
     }
 
-    /// How many are remembered.
+    /// Number of known scores.
     pub(in crate::protocol) fn count(&self) -> usize {
         self.peers.len()
     }
@@ -194,10 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn three_faults_in_a_row_name_a_peer_for_a_while_and_the_next_time_one_for_twice_as_long() {
+    fn three_faults_in_a_row_quarantine_a_peer_and_the_time_doubles() {
         let mut scores = PeerScores::default();
         assert!(!penalized(&mut scores, 0, Fault::Overlong, 1));
-        assert!(!penalized(&mut scores, 0, Fault::Overlong, 1), "said again");
+        assert!(!penalized(&mut scores, 0, Fault::Overlong, 1), "a repeated offer");
         assert!(!penalized(&mut scores, 0, Fault::Stale, 2));
         assert!(!penalized(&mut scores, 0, Fault::Copied, 3));
         assert!(penalized(&mut scores, 0, Fault::Copied, 4));
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_named_is_doubted_until_something_of_it_is_counted_in_full() {
+    fn a_peer_is_doubted_after_its_quarantine_until_a_contribution_is_counted_in_full() {
         let mut scores = PeerScores::default();
         penalized(&mut scores, 0, Fault::Broken, 1);
         let later = Millis(10 * FAILED_OWNER_MS);
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_mostly_right_is_not_named_and_who_sends_garbage_is_at_once() {
+    fn occasional_faults_do_not_quarantine_a_peer_and_invalid_bytes_do_at_once() {
         let mut scores = PeerScores::default();
         for version in 0..100 {
             scores.counted(PEER);
@@ -231,11 +232,11 @@ mod tests {
         }
         assert!(penalized(&mut scores, 0, Fault::Broken, 100));
         assert!(scores.penalize(Millis(1 << 40), PEER, Fault::WrongUpdate, None));
-        assert!(scores.is_quarantined(Millis(u64::MAX - 1), PEER), "for good");
+        assert!(scores.is_quarantined(Millis(u64::MAX - 1), PEER), "permanently");
     }
 
     #[test]
-    fn a_flood_of_strangers_does_not_grow_the_table_nor_push_out_who_was_named() {
+    fn a_flood_of_unknown_peers_neither_grows_the_table_nor_evicts_a_quarantined_peer() {
         let mut scores = PeerScores::default();
         scores.penalize(Millis(0), PEER, Fault::WrongUpdate, None);
         for number in 0..2 * MAX_MEMBERS as u32 {

@@ -1,4 +1,4 @@
-//! What a node is doing and what it waits for, as a value: for `status`, for the progress lines, for programs.
+//! The status of a node as a value, for the `status` command, progress lines and programs.
 
 pub(super) mod queues;
 pub mod waiting;
@@ -11,115 +11,115 @@ use crate::names::PeerKey;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::status::waiting::Waiting;
 
-/// One module here.
+/// The status of a module here.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct ModuleStatus {
     /// Its name, as `level.expert`.
     pub module: String,
-    /// How many updates; nothing while its first state is being fetched.
+    /// Number of updates; nothing while its first state is being fetched.
     pub version: Option<u64>,
-    /// How many rounds of its paths these come to: the version, unless the run is asynchronous.
+    /// Number of completed rounds. It equals the version, unless the run is asynchronous.
     pub phase: Option<u64>,
-    /// How many versions late the contributions of the last updates were, on average.
+    /// How many versions late the contributions of recent updates were, on average.
     pub staleness_mean: f64,
-    /// And at the most.
+    /// How many versions late they were at most.
     pub staleness_most: u64,
     /// BLAKE3 of the whole state at that version.
     pub state_hash: Option<String>,
-    /// Who combines.
+    /// The owner.
     pub owner: Option<String>,
-    /// In which term.
+    /// The owner's term.
     pub term: u64,
-    /// Whether that is this peer.
+    /// Whether this peer is the owner.
     pub owned_here: bool,
     /// Living members, this peer included.
     pub members: usize,
     /// Whether no other living peer has it.
     pub no_replica: bool,
-    /// Whether it is here as a replica: no path here goes through it.
+    /// Whether it is here only as a replica: no path here goes through it.
     pub replica: bool,
-    /// Contributions of this peer that no update counts: not yet or, when the module is done, never.
+    /// Contributions of this peer that no update counts: not yet or, if the module is done, never.
     pub uncounted: usize,
-    /// Weight that was lost since this peer started: contributions of this peer that came too late, and what a chain that
-    /// was given up had counted too long ago. In units of which a full shard has 16384.
+    /// Weight lost since this peer started: its own contributions that came too late, and contributions that an
+    /// abandoned chain had counted too long ago. A full shard weighs 16384.
     pub weight_lost: u64,
 }
 
-/// One path here.
+/// The status of a path here.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PathStatus {
     /// Its number.
     pub path: u32,
-    /// The path of the grid that it stands for now: another number where these are sampled.
+    /// The path of the grid that it currently stands for. The numbers differ where paths are sampled.
     pub drawn: u32,
     /// Its phase.
     pub phase: Option<u64>,
-    /// What is being done with it.
+    /// What the peer does with it.
     pub stage: String,
     /// What it waits for, and why; nothing while it trains.
     pub waits_for: Option<Waiting>,
 }
 
-/// A whole node.
+/// The status of a node.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Status {
-    /// Whose.
+    /// The peer.
     pub peer: String,
-    /// The phase at which modules are done.
+    /// The phase after which modules are done.
     pub phases: u64,
     /// Its modules.
     pub modules: Vec<ModuleStatus>,
     /// Its paths.
     pub paths: Vec<PathStatus>,
-    /// Living peers known, this one not counted.
+    /// Known living peers without this one.
     pub peers: Vec<String>,
     /// Whether every path here is done.
     pub done: bool,
     /// Why nothing trains here; nothing while something does.
     pub waits_for: Option<Waiting>,
-    /// Peers, this one perhaps among them, with whose key two machines run.
+    /// Peers, perhaps this one too, whose key is used by two machines.
     pub copied_identities: Vec<CopiedIdentity>,
-    /// Scores of paths, by path.
+    /// The newest score of each path.
     pub scores: Vec<ScoreStatus>,
-    /// Peers whose contributions are known here, and what was wrong with them.
+    /// The scores of known peers.
     pub peer_scores: Vec<PeerScoreStatus>,
-    /// Updates of others that were counted again here.
+    /// Audits finished here.
     pub audited: u64,
 }
 
-/// How a peer has behaved, as far as this one has seen.
+/// The score of a peer, as this one has observed it.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PeerScoreStatus {
-    /// Who.
+    /// The peer.
     pub peer: PeerKey,
-    /// Its contributions that updates have counted in full.
+    /// Contributions of it that updates have counted in full.
     pub counted: u64,
-    /// How often it was wrong, and in what.
+    /// Number of faults of each kind.
     pub faults: BTreeMap<Fault, u64>,
-    /// Whether its offers are not taken for now.
+    /// Whether it is quarantined now.
     pub quarantined: bool,
-    /// Why it is, or was last, quarantined.
+    /// The reason for its current or last quarantine.
     pub reason: Option<String>,
 }
 
-/// The newest score of a path that is known here. It is taken on trust from whoever gave it.
+/// The newest known score of a path. It is not verified.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct ScoreStatus {
-    /// Which path.
+    /// The path.
     pub path: u32,
-    /// All its modules had come this far.
+    /// The phase that all its modules had reached.
     pub phase: u64,
-    /// On its held-out text, thousandths of a bit for each byte.
+    /// Thousandths of a bit per byte of held-out text.
     pub millibits_per_byte: u32,
-    /// Who scored it.
+    /// The peer that scored it.
     pub by: PeerKey,
 }
 
-/// A peer with whose key two machines run.
+/// A peer whose key is used by two machines.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct CopiedIdentity {
-    /// Whose key.
+    /// The peer.
     pub peer: PeerKey,
-    /// Where either machine can be reached, as far as known.
+    /// Known addresses of both machines.
     pub addresses: Vec<String>,
 }

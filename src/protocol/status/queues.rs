@@ -1,12 +1,12 @@
-//! A table that others can make grow, with its limit.
+//! The length and limit of a table that other peers can make grow.
 
-/// One of the tables that a node keeps. Of those that there are for each module, the longest.
+/// A table of a node. If there is one per module, the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// What is in it.
+    /// What it contains.
     pub name: &'static str,
-    /// How many.
+    /// Its current length.
     pub length: usize,
-    /// How many at the most.
+    /// Its maximum length.
     pub limit: usize,
 }

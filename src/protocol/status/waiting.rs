@@ -1,52 +1,52 @@
-//! What a path, or a whole peer, waits for and why, as a value for programs.
+//! What a path, or a whole peer, waits for, as a value for programs.
 
 use serde::{Deserialize, Serialize};
 
 use crate::names::PeerKey;
 
-/// What is waited for. Modules are named as `level.expert`.
+/// The cause of the wait. Modules are named as `level.expert`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Waiting {
-    /// A peer without a path has asked others who trains what.
+    /// A peer without a path has asked others for their directories.
     Directory {
-        /// Who was asked, and has not answered yet.
+        /// Peers that have not responded yet.
         unanswered: Vec<PeerKey>,
-        /// How many were asked.
+        /// Number of peers asked.
         asked: usize,
     },
-    /// A peer without a path has nobody left to ask: nobody answered. It begins again.
+    /// A peer without a path got no response and has no peer left to ask. It starts again.
     Nobody {
-        /// How many were asked.
+        /// Number of peers asked.
         asked: usize,
     },
     /// These modules have no state here yet.
     Modules {
-        /// Which.
+        /// The modules.
         modules: Vec<String>,
-        /// Living members of them that are known, summed over the modules.
+        /// Known living members, summed over the modules.
         members: usize,
     },
-    /// The text of a path is being fetched. (The driver's word: the core knows of no text.)
+    /// The text of a path is being fetched. (Set by the driver: the core has no text.)
     Text {
-        /// Which path.
+        /// The path.
         path: u32,
     },
-    /// The disk does not take what is written; until it does, nothing is trained or combined. (The driver's word.)
+    /// The disk does not accept writes. Nothing is trained or aggregated until it does. (Set by the driver.)
     Disk {
-        /// What it said.
+        /// The error.
         reason: String,
     },
-    /// A peer that has come back listens who trains what.
+    /// A peer that has returned listens for the current holders of paths.
     Return {
         /// Seconds left, rounded up.
         left_s: u64,
     },
-    /// Another path of this peer trains.
+    /// Another path of this peer is being trained.
     Turn,
-    /// What the path's trainer had come to at the peer that it was taken from.
+    /// The state of the path's trainer is coming from the previous holder.
     Trainer {
-        /// From whom.
+        /// The previous holder.
         from: PeerKey,
     },
     /// Another peer takes the path.
@@ -58,7 +58,7 @@ pub enum Waiting {
         /// The module.
         module: String,
     },
-    /// Others train a module's round, which this path lets pass, since its other modules are further.
+    /// The path skips a round of a module, because its other modules are further. Other paths train that round.
     Skipping {
         /// The module.
         module: String,
@@ -68,23 +68,23 @@ pub enum Waiting {
         /// The module.
         module: String,
     },
-    /// A module's owner, another peer, is to combine.
+    /// A module's owner, another peer, has to make the update.
     Owner {
         /// The module.
         module: String,
-        /// Who.
+        /// The owner.
         owner: PeerKey,
-        /// Whether it is heard; if not, it is to be replaced.
+        /// Whether it is alive. If not, it will be replaced.
         alive: bool,
     },
-    /// This peer owns a module, and is about to collect or to close.
+    /// This peer owns a module, and is about to open or to close a collection.
     Collecting {
-        /// The module.
+        /// Whether all contributions are in.
         module: String,
         /// Whether everything is in.
         complete: bool,
     },
-    /// This peer owns a module, and paths have not contributed yet.
+    /// This peer owns a module, and contributions are missing.
     Contributions {
         /// The module.
         module: String,
@@ -94,20 +94,20 @@ pub enum Waiting {
         expected: usize,
         /// Paths that have not contributed.
         missing: Vec<u32>,
-        /// Seconds until it closes without them, rounded up; nothing before there is a measure.
+        /// Seconds until the collection closes without them, rounded up; nothing before durations were measured.
         left_s: Option<u64>,
     },
-    /// This peer owns a module, and contributions are on their way.
+    /// This peer owns a module, and contributions are being fetched or added.
     Arriving {
         /// The module.
         module: String,
     },
-    /// This peer has become a module's owner, and listens before it closes anything.
+    /// This peer has become the owner of a module, and listens before it closes a collection.
     Settling {
         /// The module.
         module: String,
     },
-    /// This peer owns a module of an asynchronous run, and lets some time pass between two updates.
+    /// This peer owns a module of an asynchronous run, and spaces its updates.
     Pausing {
         /// The module.
         module: String,
@@ -116,11 +116,11 @@ pub enum Waiting {
         /// Seconds until it closes, rounded up.
         left_s: u64,
     },
-    /// This peer owns a module, and combines.
+    /// This peer owns a module, and computes an average.
     Combining {
         /// The module.
         module: String,
-        /// How many contributions.
+        /// Number of contributions.
         contributions: usize,
     },
 }
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_an_object_for_programs() {
+    fn the_cause_of_a_wait_is_an_object_for_programs() {
         let waiting = Waiting::Contributions {
             module: "0.1".to_owned(),
             counted: 1,

@@ -1,6 +1,7 @@
-//! Messages as bytes: a header of magic, version and kind, then bincode, little endian, bounded, consumed whole.
+//! The encoding of messages: a header of magic, version and kind, then bincode, little endian. Lengths are bounded, and
+//! a message must be consumed whole.
 //!
-//! bincode is no longer maintained; nothing else in the project knows that it is used.
+//! bincode is no longer maintained. No other module depends on it.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,15 +16,16 @@ pub const WIRE_VERSION: u16 = 5;
 const MAGIC: [u8; 4] = *b"PSW1";
 const HEADER_BYTES: usize = 8;
 
-/// Something that travels or is kept under a kind of its own.
+/// A type that is sent or stored under a kind of its own.
 pub trait Framed: Serialize + DeserializeOwned {
-    /// Tells frames apart.
+    /// Distinguishes frames.
     const KIND: u16;
     /// The most bytes that are encoded or decoded.
     const MAX_BYTES: usize;
 }
 
-/// Gives types their kinds. Kind 5 is the [journal](crate::protocol::journal)'s, 6 to 10 are [`access`](crate::access)'s.
+/// Assigns kinds to types. Kind 5 belongs to the [journal](crate::protocol::journal), 6 to 10 to
+/// [`access`](crate::access).
 macro_rules! framed {
     ($($name:ty = $kind:literal, $most:expr;)*) => {
         $(impl $crate::protocol::wire::encoding::Framed for $name {
@@ -41,32 +43,32 @@ framed! {
     Update = 4, MAX_GOSSIP_BYTES;
 }
 
-/// Why bytes are not a message, or a message not bytes.
+/// Why encoding or decoding failed.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum WireError {
-    /// Not ours.
+    /// The bytes do not begin with the magic.
     #[error("not a pathswarm message")]
     Magic,
-    /// Another version of ours.
+    /// Another wire version.
     #[error("message of wire version {found}, this program speaks {WIRE_VERSION}")]
     Version {
-        /// What it says.
+        /// The version in the header.
         found: u16,
     },
-    /// Another kind than expected here.
+    /// Another kind than expected.
     #[error("message of kind {found}, expected {expected}")]
     Kind {
-        /// What it says.
+        /// The kind in the header.
         found: u16,
-        /// What belongs here.
+        /// The expected kind.
         expected: u16,
     },
     /// Too long.
     #[error("message of {found} bytes, at most {most} are allowed")]
     Size {
-        /// How long.
+        /// The length.
         found: usize,
-        /// How long it may be.
+        /// The maximum length.
         most: usize,
     },
     /// The body does not decode, or something follows it.
@@ -127,20 +129,20 @@ pub fn decode<T: Framed>(bytes: &[u8]) -> Result<T, WireError> {
     Ok(value)
 }
 
-/// A value without a header, for what compares values and never reads them back, such as a hash of what happened. Names of
-/// types and fields are not in it.
+/// Encodes a value without a header, to compare values and never to read them back, such as a hash of events. The names
+/// of types and fields are not encoded.
 pub fn encode_plain(value: &impl Serialize) -> Vec<u8> {
-    // What holds no map without a length and no lock is always encoded; if not, nothing of it is compared.
+    // Encoding fails only for a map without a length or a lock. If it failed, the comparison would be empty.
     bincode::serde::encode_to_vec(value, configuration()).unwrap_or_default()
 }
 
-/// Whether bytes begin as a frame of this kind and version does. What follows may be anything.
+/// Whether bytes begin with a header of this kind and version. What follows may be anything.
 pub fn is_a<T: Framed>(bytes: &[u8]) -> bool {
     let [version, kind] = [WIRE_VERSION.to_le_bytes(), T::KIND.to_le_bytes()];
     bytes.starts_with(&[MAGIC.as_slice(), &version, &kind].concat())
 }
 
-/// The place of an update in its chain: BLAKE3 of what is signed. An update too long to encode has no place.
+/// The hash that identifies an update in its chain: BLAKE3 of what is signed. An update too long to encode has none.
 pub fn update_hash(update: &Update) -> Option<UpdateHash> {
     encode(update).ok().map(|bytes| BlobHash::of(&bytes))
 }
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_has_these_bytes() {
+    fn a_heartbeat_has_golden_bytes() {
         let trainer = BlobRef { hash: BlobHash([6; 32]), bytes: 8 };
         let copied = vec![Copied { peer: PeerKey([4; 32]), start: start() }];
         let heartbeat = Message::Heartbeat(Heartbeat {
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_score_has_these_bytes() {
+    fn a_score_has_golden_bytes() {
         let score = Message::Score(Score { path: PathId(3), phase: Phase(7), millibits_per_byte: 1_234 });
         let mut golden = b"PSW1\x05\x00\x01\x00\x03\x00\x00\x00".to_vec();
         golden.extend(3u32.to_le_bytes());
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_kinds_and_tails_are_refused() {
+    fn other_versions_kinds_and_trailing_bytes_are_refused() {
         let good = encode(&offer()).unwrap();
         let changed = |at: usize, byte: u8| {
             let mut bytes = good.clone();
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_from_the_wire_allocates_nothing() {
+    fn a_forged_length_allocates_nothing() {
         let heartbeat = Message::Heartbeat(Heartbeat {
             start: start(),
             sequence: 1,
@@ -290,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_update_and_the_fullest_beat_fit_in_a_gossip_message() {
+    fn the_largest_update_and_heartbeat_fit_in_a_gossip_message() {
         let blob = BlobRef::of(b"");
         let counted = |path| Counted { path: PathId(path), parent: Version(1), weight: 1, norm: 0, blob };
         let update = Update {
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_message_is_refused_on_both_sides() {
+    fn an_oversized_message_is_refused_by_sender_and_receiver() {
         let long = Response::Refused("x".repeat(MAX_CONTROL_BYTES));
         assert!(matches!(encode(&long), Err(WireError::Size { .. })));
         assert!(matches!(decode::<Message>(&vec![0; MAX_GOSSIP_BYTES + 1]), Err(WireError::Size { .. })));

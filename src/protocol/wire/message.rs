@@ -1,4 +1,4 @@
-//! What peers say to each other. Everything here is bounded and checked by `wire` and `check` before it is believed.
+//! The messages between peers. Everything here is bounded, and is validated before it is used.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,27 +6,27 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, T
 use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::query::{Query, QueryResult};
 
-/// BLAKE3 of an update's encoding: a place in a module's chain.
+/// BLAKE3 of an update's encoding: identifies an index in a module's chain.
 pub type UpdateHash = BlobHash;
 
-/// The place before the first update.
+/// The parent of the first update.
 pub const GENESIS: UpdateHash = BlobHash([0; 32]);
 
 /// The newest update of a module's chain, as one member has applied it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// How many updates.
+    /// Number of updates.
     pub version: Version,
-    /// The newest one.
+    /// The hash of the newest update.
     pub update: UpdateHash,
     /// The whole state after it: parameters and momentum.
     pub state: BlobRef,
-    /// All weight accepted since genesis: the heavier of two chains goes on.
+    /// All weight accepted since genesis. The heavier of two chains wins.
     pub weight: u64,
 }
 
 impl Head {
-    /// Whether this chain goes on where the two meet: more weight, then the smaller hash.
+    /// Whether this chain wins over another: more weight, then the smaller hash.
     pub fn outweighs(&self, other: &Self) -> bool {
         self.weight > other.weight || (self.weight == other.weight && self.update < other.update)
     }
@@ -35,70 +35,71 @@ impl Head {
 /// What a peer does with a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stage {
-    /// It fetches the path's modules.
+    /// The peer fetches the path's modules.
     Joining,
-    /// It waits for its turn or for its modules.
+    /// The peer waits for its turn or for the path's modules.
     Waiting,
-    /// It trains.
+    /// The peer trains the path.
     Training,
     /// All phases are done.
     Done,
-    /// It replicates the modules and stands ready.
+    /// The peer replicates the modules as a standby.
     Standby,
-    /// It goes, and gives the path to whoever takes it.
+    /// The peer leaves and gives the path to whichever peer takes it.
     Leaving,
-    /// It waits for a module whose round others train without it.
+    /// Skipped round: the peer waits for a module whose round the others train without it.
     Skipping,
 }
 
 impl Stage {
-    /// Whether its holder has the path to itself: others stand by, or are about to go.
+    /// Whether the holder has the path to itself. A standby or a leaving peer does not.
     pub fn is_active(self) -> bool {
         !matches!(self, Self::Standby | Self::Leaving)
     }
 }
 
-/// A path held by a peer, for as long as its heartbeats say so.
+/// A path that a peer holds for as long as its heartbeats say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// Which path.
+    /// The path.
     pub path: PathId,
-    /// The phase that it is in.
+    /// Its current phase.
     pub phase: Phase,
-    /// What is being done with it.
+    /// What the holder does with it.
     pub stage: Stage,
-    /// Where its trainer stood after the last phase that this peer knows of.
+    /// The state of its trainer after the last phase that the holder knows of.
     pub trainer: Option<BlobRef>,
 }
 
-/// Which start of a peer speaks.
+/// Identifies one start of a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// How often this peer has started.
     pub incarnation: u64,
-    /// Drawn at this start: who runs with a copy of the peer's folder has counted as far, but drawn another.
+    /// Drawn at random at this start. A copy of the peer's folder has the same incarnation, but another nonce.
     pub nonce: u64,
-    /// By the peer's key, over [`Start::signed_bytes`]: proves the start to the peer itself, when others pass it on.
+    /// Signature of the peer's key over [`Start::signed_bytes`]. It proves the start to the peer itself when others
+    /// pass it on.
     #[serde(with = "serde_bytes")]
     pub signature: Vec<u8>,
 }
 
 impl Start {
-    /// What is signed.
+    /// The signed bytes.
     pub fn signed_bytes(peer: PeerKey, incarnation: u64, nonce: u64) -> Vec<u8> {
         [b"pathswarm start".as_slice(), &peer.0, &incarnation.to_le_bytes(), &nonce.to_le_bytes()].concat()
     }
 
-    /// Of two starts of one key, the higher goes on.
+    /// Of two starts of one key, the higher one continues.
     pub fn order(&self) -> (u64, u64) {
         (self.incarnation, self.nonce)
     }
 }
 
-/// A peer whose key speaks for two starts at once.
+/// A peer whose key is used by two starts at once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// Whose key.
+    /// The peer.
     pub peer: PeerKey,
     /// The higher start.
     pub start: Start,
@@ -109,20 +110,20 @@ pub struct Copied {
 pub struct Wanted {
     /// The module.
     pub module: ModuleId,
-    /// Whom the sender asks to replicate it.
+    /// The peer that the sender asks to replicate it.
     pub helper: PeerKey,
 }
 
-/// By which members of a module know each other to be alive.
+/// Tells the members of a module that the sender is alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Heartbeat {
-    /// Which start of this peer speaks.
+    /// The sender's start.
     pub start: Start,
-    /// Counts this start's heartbeats.
+    /// Counts the messages of this start.
     pub sequence: u64,
-    /// Where the sender's chain stands; nothing while it is still fetching it.
+    /// The head of the sender's chain; nothing while the sender is still fetching it.
     pub head: Option<Head>,
-    /// Whom the sender takes for the owner.
+    /// The owner that the sender accepts, and its term.
     pub owner: Option<(Term, PeerKey)>,
     /// The owner's signature over [`claim_bytes`], so that other members can pass the claim on. Empty if the sender does not
     /// have it.
@@ -130,17 +131,17 @@ pub struct Heartbeat {
     pub claim: Vec<u8>,
     /// The sender's paths.
     pub leases: Vec<Lease>,
-    /// Where the sender can be reached.
+    /// The addresses of the sender.
     pub addresses: Vec<String>,
-    /// How many modules the sender holds for others' sake alone.
+    /// How many modules the sender holds only as a replica.
     pub replicas: u32,
     /// Modules for which the sender wants a replica.
     pub wanted: Vec<Wanted>,
-    /// Peers that the sender hears twice.
+    /// Peers that the sender hears from two starts.
     pub copied: Vec<Copied>,
     /// The sender leaves this module now.
     pub leaving: bool,
-    /// Inner steps that each of the sender's paths makes in 1000 s; 0 if that has not been measured.
+    /// Inner steps that each of the sender's paths makes in 1000 s; 0 if not measured.
     pub pace: u32,
 }
 
@@ -150,62 +151,62 @@ pub fn claim_bytes(run: RunId, module: ModuleId, term: Term, owner: PeerKey) -> 
     [b"pathswarm claim".as_slice(), &run.0, &level, &expert, &term.0.to_le_bytes(), &owner.0].concat()
 }
 
-/// Tells contributions to a module apart: the path, the version that it started from, and the bytes. Where a chain has
-/// forked, or two peers held the same path, only the bytes differ.
+/// Identifies a contribution to a module: the path, its base version, and the bytes. Where a chain has forked, or two
+/// peers held the same path, only the bytes differ.
 pub type ContributionKey = (PathId, Version, BlobHash);
 
-/// One path's compressed outer gradient for one module, announced.
+/// Announces the compressed outer gradient of one path for one module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Which path trained.
+    /// The path that was trained.
     pub path: PathId,
-    /// The version that it started from.
+    /// Its base version.
     pub parent: Version,
-    /// The update that made that version.
+    /// The update that made the base version.
     pub parent_update: UpdateHash,
-    /// The router's version by then: how often the text was to be shared out anew before this phase.
+    /// The router's version at that time: how often the text was to be resharded before this phase.
     pub router: u32,
-    /// The bytes.
+    /// The compressed outer gradient.
     pub blob: BlobRef,
-    /// Differs each time that it is said: gossip carries the same bytes but once in a while.
+    /// Differs each time the offer is published, because gossip suppresses repeated bytes.
     pub sequence: u64,
 }
 
 impl Offer {
-    /// Which contribution it announces.
+    /// Identifies the announced contribution.
     pub fn key(&self) -> ContributionKey {
         (self.path, self.parent, self.blob.hash)
     }
 
-    /// Whose work it is and from where: the path, the version and the update that it was trained from.
+    /// The path with the version and the update that it was trained from.
     pub fn start(&self) -> (PathId, Version, UpdateHash) {
         (self.path, self.parent, self.parent_update)
     }
 }
 
-/// A contribution as an update counts it.
+/// A contribution, as an update counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Counted {
-    /// Which path.
+    /// The path.
     pub path: PathId,
-    /// The version that it started from.
+    /// Its base version.
     pub parent: Version,
-    /// Its integer weight in the sum: less where it is longer than the cap.
+    /// Its integer weight in the sum, reduced if its norm exceeds the cap.
     pub weight: u32,
-    /// How long it is: the upper 16 bits of an f32 ([`norm_cap`](crate::protocol::reputation::norm_cap)).
+    /// Its norm: the upper 16 bits of an f32 ([`norm_cap`](crate::protocol::reputation::norm_cap)).
     pub norm: u16,
     /// Its bytes.
     pub blob: BlobRef,
 }
 
 impl Counted {
-    /// Which contribution it is.
+    /// Identifies the contribution.
     pub fn key(&self) -> ContributionKey {
         (self.path, self.parent, self.blob.hash)
     }
 }
 
-/// How many paths are among these: the P of √P.
+/// The number of distinct paths: the P of √P.
 pub fn distinct_paths(contributions: &[Counted]) -> usize {
     let mut paths: Vec<PathId> = contributions.iter().map(|counted| counted.path).collect();
     paths.sort_unstable();
@@ -213,32 +214,32 @@ pub fn distinct_paths(contributions: &[Counted]) -> usize {
     paths.len()
 }
 
-/// What takes a module from one version to the next.
+/// Takes a module from one version to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
     /// The module.
     pub module: ModuleId,
-    /// In which the owner combined.
+    /// The term of the owner.
     pub term: Term,
-    /// Who combined.
+    /// The owner that aggregated it.
     pub owner: PeerKey,
-    /// The version that this makes.
+    /// The version that it makes.
     pub version: Version,
     /// The update before it.
     pub parent: UpdateHash,
-    /// Everything counted, in order, each once.
+    /// Every counted contribution, in order, each once.
     pub contributions: Vec<Counted>,
-    /// The module's running norm after it: the bits of an f32; 0 before anything had a length.
+    /// The module's running norm after it: the bits of an f32; 0 before any contribution had a norm.
     pub norm: u32,
     /// The compressed average.
     pub average: BlobRef,
     /// The whole state after it.
     pub state: BlobRef,
-    /// All weight since genesis, this update's included.
+    /// All weight since genesis, including this update's.
     pub weight: u64,
 }
 
-/// An update with its owner's signature, so that anybody can serve it again.
+/// An update with its owner's signature, so that any peer can serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignedUpdate {
     /// What is signed.
@@ -251,113 +252,114 @@ pub struct SignedUpdate {
 /// How well a path's checkpoint predicts the path's held-out text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
-    /// Which path.
+    /// The path.
     pub path: PathId,
-    /// All its modules had come this far.
+    /// The phase that all its modules had reached.
     pub phase: Phase,
-    /// Thousandths of a bit for each byte of text.
+    /// Thousandths of a bit per byte of text.
     pub millibits_per_byte: u32,
 }
 
-/// What is said to be wrong. Whoever hears it finds out for itself.
+/// The claim of a fraud proof. Each receiver verifies it itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Evidence {
-    /// This update is not what its contributions make.
+    /// This update is not the result of its contributions.
     Update(SignedUpdate),
-    /// What was offered so is no contribution.
+    /// These bytes were offered, but are no valid contribution.
     Contribution {
-        /// For which path.
+        /// The path.
         path: PathId,
-        /// For which version.
+        /// The base version.
         parent: Version,
         /// The bytes.
         blob: BlobRef,
     },
 }
 
-/// Said by whoever has found it.
+/// Published by a peer that has found a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FraudProof {
-    /// Differs each time that it is said.
+    /// Differs each time the proof is published.
     pub sequence: u64,
-    /// What is wrong.
+    /// The evidence.
     pub what: Evidence,
 }
 
-/// On a module's topic.
+/// A message on a module's topic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// Alive.
+    /// The sender is alive.
     Heartbeat(Heartbeat),
-    /// Trained.
+    /// A contribution is available.
     Offer(Offer),
-    /// Combined.
+    /// The owner has made an update.
     Update(SignedUpdate),
-    /// Evaluated.
+    /// A checkpoint was scored.
     Score(Score),
-    /// Found wrong.
+    /// A peer was proven wrong.
     FraudProof(FraudProof),
 }
 
-/// A peer and its paths, as another knows them.
+/// A peer and its paths, as another peer knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryEntry {
-    /// Who.
+    /// The peer.
     pub peer: PeerKey,
-    /// Where.
+    /// Its addresses.
     pub addresses: Vec<String>,
-    /// What it holds.
+    /// The paths that it holds.
     pub leases: Vec<Lease>,
 }
 
-/// Asked of one peer.
+/// A request to one peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// The run's manifest: how a newcomer who knows an address alone begins.
+    /// The run's manifest. A newcomer that only knows an address starts with it.
     Manifest,
-    /// Who holds which path, as far as you know?
+    /// Peers and the paths that they hold, as far as the receiver knows.
     Directory {
-        /// Which start of a peer asks; nothing if it is none of the run's peers.
+        /// The sender's start; nothing if the sender is not a peer of the run.
         start: Option<Start>,
     },
-    /// Bring me from this place in the module's chain to your head.
+    /// Updates from this chain index to the receiver's head.
     CatchUp {
         /// The module.
         module: ModuleId,
-        /// Where I am; nothing if I have no state at all.
+        /// The sender's chain index; nothing if it has no state.
         from: Option<(Version, UpdateHash)>,
     },
-    /// I take this path from you: what has its trainer come to?
+    /// The sender takes this path from the receiver and asks for the state of its trainer.
     Path(PathId),
     /// A query about text. The inference server answers it, not the node.
     Query(Query),
 }
 
-/// What a path's trainer has come to, for the peer that takes the path.
+/// The state of a path's trainer, for the peer that takes the path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathHandOff {
-    /// It is being stopped, or I have not heard yet that you take the path: ask again.
+    /// The trainer is being stopped, or the sender has not yet heard that the other takes the path: ask again.
     pub later: bool,
-    /// After the last phase that was finished: AdamW's moments, the data cursor, the residuals.
+    /// After the last finished phase: AdamW's moments, the data cursor, the residuals.
     pub trainer: Option<BlobRef>,
-    /// In the middle of a phase, if it was.
+    /// In the middle of a phase, if there is one.
     pub checkpoint: Option<InnerCheckpoint>,
 }
 
-/// Answered.
+/// The response to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
     /// The manifest's bytes.
     Manifest(#[serde(with = "serde_bytes")] Vec<u8>),
-    /// Peers and their paths, the sender among them.
+    /// Peers and their paths, including the sender.
     Directory(Vec<DirectoryEntry>),
-    /// The updates that follow yours, oldest first; none if you are at my head.
+    /// The updates after the requested index, oldest first; none if that is the sender's head.
     Replay(Vec<SignedUpdate>),
-    /// Yours is too old or not in my chain: take the state that the last of these updates attests.
+    /// The requested index is too old or not in the sender's chain. The receiver takes the state that the last of these
+    /// updates attests.
     Snapshot(Vec<SignedUpdate>),
-    /// I cannot; the reason is for people.
+    /// The request was refused. The reason is for users.
     Refused(String),
-    /// The path is yours, with this; nothing if I know nothing of it.
+    /// The path is handed off with this state; nothing if the sender does not know it.
     Path(Option<PathHandOff>),
     /// The result of a query about text.
     QueryResult(QueryResult),

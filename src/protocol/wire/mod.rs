@@ -1,4 +1,4 @@
-//! What peers say to each other, and how it is encoded.
+//! The messages between peers, and their encoding.
 
 pub mod encoding;
 pub mod inner_checkpoint;

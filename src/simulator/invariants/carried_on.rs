@@ -38,7 +38,7 @@ mod tests {
     use crate::protocol::journal::record::Finished;
 
     #[test]
-    fn a_phase_that_begins_with_less_than_was_left_is_found() {
+    fn a_phase_that_begins_without_its_trainer_state_is_found() {
         let path = PathId(3);
         let [first, second] = [&b"first"[..], b"second"].map(BlobRef::of);
         let lease = |held| Record::Lease { path, held, standby: false };

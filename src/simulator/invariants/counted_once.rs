@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn counting_twice_is_found_and_on_another_branch_it_is_not_twice() {
+    fn a_contribution_counted_twice_on_one_branch_is_found() {
         let (first, second, other) = (BlobHash([1; 32]), BlobHash([2; 32]), BlobHash([3; 32]));
         let mut invariant = CountedOnce::default();
         assert!(invariant.look(first, &update(GENESIS, 1, (0, 0))).is_ok());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contribution_may_be_let_go_by_a_peer_whose_chain_counted_it_long_ago() {
+    fn a_peer_may_drop_a_contribution_that_its_chain_counted_long_ago() {
         let place = |version: u64| if version == 0 { GENESIS } else { BlobHash([version as u8; 32]) };
         let mut invariant = CountedOnce::default();
         for version in 1..=VERSIONS_KEPT + 1 {
@@ -134,7 +134,7 @@ mod tests {
         invariant.note_head(0, module, place(VERSIONS_KEPT));
         invariant.note_head(1, module, place(VERSIONS_KEPT - 1));
         let may = |peer, parent| invariant.had_counted_long_ago(peer, module, of(parent));
-        assert!(may(0, 0) && !may(0, 1), "as old as what is not countable any more");
-        assert!(!may(1, 0) && !may(2, 0), "another's head is not its own");
+        assert!(may(0, 0) && !may(0, 1), "old enough not to be countable any more");
+        assert!(!may(1, 0) && !may(2, 0), "the head of another peer does not count");
     }
 }

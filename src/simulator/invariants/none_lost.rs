@@ -123,7 +123,7 @@ mod tests {
     use crate::names::BlobHash;
 
     #[test]
-    fn what_nobody_counts_keeps_or_tells_of_is_found() {
+    fn a_contribution_that_is_not_counted_kept_or_reported_is_found() {
         let module = ModuleId { level: 0, expert: 0 };
         let contribution = |path| (PathId(path), Version(3), BlobHash([path as u8; 32]));
         let mut ledger = NoneLost::default();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_have_trained_from_the_same_update_is_in_a_chain_once() {
+    fn of_two_contributions_of_a_path_from_the_same_update_one_is_in_a_chain() {
         let module = ModuleId { level: 0, expert: 0 };
         let contribution = |byte| (PathId(1), Version(3), BlobHash([byte; 32]));
         let mut ledger = NoneLost::default();
@@ -153,6 +153,6 @@ mod tests {
         let settled =
             |first| ledger.settle(|_, key| key == contribution(first), &shown, |_, _| false, |_, _, _| false, |_| true);
         assert_eq!(settled(1), Ok(Tally { counted: 1, twice: 1, uncounted: 1, ..Tally::default() }));
-        assert!(settled(2).is_err(), "the other side's is no reason to lose it");
+        assert!(settled(2).is_err(), "a contribution from another update is no reason to lose it");
     }
 }

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sum_that_is_not_that_of_its_contributions_is_found() {
+    fn a_sum_that_differs_from_its_contributions_is_found() {
         let summands = vec![(vec![0.5, 1e-7], 3), (vec![-0.25, 1.0], 7), (vec![1.0, 1e-3], 1)];
         let mut sum = ExactSum::new(2);
         summands.iter().for_each(|(values, weight)| sum.add(values, *weight).unwrap());

@@ -93,7 +93,7 @@ mod tests {
     use crate::grid::{Grid, Sharing};
 
     #[test]
-    fn the_middle_of_a_phase_and_what_is_left_after_it_are_read_as_they_were_written() {
+    fn both_forms_are_decoded_as_they_were_encoded() {
         let levels = vec![vec![1.0, 2.0, 3.0], vec![4.0, 5.0, 6.0]];
         let residuals = vec![vec![0.5; 3], vec![0.25; 3]];
         let middle = CarriedState { steps: 7, residuals, levels, base_states: vec![], after: None };

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_cuts_between_its_parts_and_one_way_only_towards_one() {
+    fn a_partition_separates_its_parts_and_a_one_way_one_only_in_one_direction() {
         let cut = Cut { parts: vec![0, 0, 1], one_way: false };
         assert!(cut.between(0, 2) && cut.between(2, 1) && !cut.between(0, 1));
         let one_way = Cut { one_way: true, ..cut };
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_drawn_as_often_as_it_is_asked_for_and_somebody_is_cut_off() {
+    fn every_kind_is_drawn_as_often_as_requested_and_a_partition_cuts_off_a_peer() {
         for seed in 0..50 {
             let mut rng = SeededRng::new(seed, "test");
             let asked = [faults(Kind::Crash, 3), faults(Kind::SplitInThree, 2), faults(Kind::JoinStorm, 4)];
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn one_every_so_often_comes_on_time() {
+    fn a_regular_fault_occurs_at_its_times() {
         let often = Faults { every_ms: Some(20_000), ..faults(Kind::Freeze, 1) };
         let planned = plan(&[often], None, 3, &mut SeededRng::new(1, "test"));
         assert_eq!(planned.iter().map(|one| one.when_ms.start).collect::<Vec<_>>(), [10_000, 30_000, 50_000]);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_way_takes_longer_than_the_other_and_some_are_lost() {
+    fn one_direction_is_slower_than_the_other_and_some_messages_are_lost() {
         let links = Links { asymmetry: 5, loss: 0.1, delay_ms: [10, 10].into(), ..Links::default() };
         let mut rng = SeededRng::new(3, "test");
         let mut times =

@@ -279,7 +279,7 @@ mod tests {
     "#;
 
     #[test]
-    fn a_file_says_what_goes_wrong() {
+    fn a_file_describes_the_faults() {
         let scenario = Scenario::from_toml(SMALL).unwrap();
         assert_eq!(scenario.slots().unwrap().count(), 2);
         assert_eq!(scenario.all_peers(), 5);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_in_words() {
+    fn an_invalid_scenario_is_refused_with_a_message() {
         let refused = |from: &str, to: &str| Scenario::from_toml(&SMALL.replace(from, to)).unwrap_err().to_string();
         assert!(refused("peers = 3", "peers = 0").starts_with("swarm.peers: 1 to"));
         assert!(refused("join-storm", "earthquake").contains("unknown variant"));

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_time_and_then_in_the_order_in_which_it_was_put_down() {
+    fn events_come_by_time_and_then_in_order_of_insertion() {
         let mut queue = EventQueue::default();
         for (at_ms, thing) in [(5, 'c'), (1, 'a'), (5, 'd'), (3, 'b')] {
             queue.put(at_ms, thing);

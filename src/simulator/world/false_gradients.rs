@@ -110,7 +110,7 @@ mod tests {
     use crate::simulator::Scenario;
 
     #[test]
-    fn what_is_not_finite_is_refused_for_that_and_for_nothing_else() {
+    fn a_frame_that_is_not_finite_is_refused_for_that_reason() {
         let text =
             "about = \"-\"\n[swarm]\nlevels = [\"shared\"]\npeers = 1\nphases = 1\nvalues = 200\nphase_ms = [1, 1]\n";
         for codec in [Codec::Fp32, Codec::Int4] {

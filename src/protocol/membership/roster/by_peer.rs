@@ -1,12 +1,12 @@
-//! What is known of each of many peers, in the order of their keys and side by side: a heartbeat is heard for each of them
-//! several times a second, and all of them are looked at as often.
+//! An ordered map from peers to entries, stored side by side. A heartbeat of each peer arrives several times a second,
+//! and all entries are visited as often.
 
 use crate::names::PeerKey;
 
-/// An ordered map.
+/// An ordered map from peers to entries.
 #[derive(Clone, Debug)]
 pub struct ByPeer<T> {
-    /// How the keys begin, by which they are found.
+    /// The first bytes of each key, for lookup.
     beginnings: Vec<u64>,
     entries: Vec<(PeerKey, T)>,
 }
@@ -17,17 +17,17 @@ impl<T> Default for ByPeer<T> {
     }
 }
 
-/// In the order of the keys.
+/// The first bytes of a key, in the order of keys.
 fn beginning(peer: PeerKey) -> u64 {
     peer.0.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
 impl<T> ByPeer<T> {
-    /// Where a peer is, or would be.
+    /// The index of a peer, or the index where it would be inserted.
     fn place(&self, peer: PeerKey) -> Result<usize, usize> {
         let beginning = beginning(peer);
         let mut place = self.beginnings.partition_point(|other| *other < beginning);
-        // Hardly two keys begin alike.
+        // Two keys hardly ever begin alike.
         while let Some((other, _)) = self.entries.get(place).filter(|(other, _)| *other != peer) {
             if *other > peer {
                 return Err(place);
@@ -37,23 +37,23 @@ impl<T> ByPeer<T> {
         if place < self.entries.len() { Ok(place) } else { Err(place) }
     }
 
-    /// How many peers.
+    /// Number of peers.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Of one peer.
+    /// The entry of a peer.
     pub fn get(&self, peer: PeerKey) -> Option<&T> {
         self.place(peer).ok().map(|place| &self.entries[place].1)
     }
 
-    /// Of one peer, to change it.
+    /// The entry of a peer, mutable.
     pub fn get_mut(&mut self, peer: PeerKey) -> Option<&mut T> {
         let place = self.place(peer).ok()?;
         Some(&mut self.entries[place].1)
     }
 
-    /// Of one peer, which may be new, and whether it was known.
+    /// The entry of a peer, inserted if it is new, and whether it was known.
     pub fn get_or_begin(&mut self, peer: PeerKey) -> (&mut T, bool)
     where
         T: Default,
@@ -67,12 +67,12 @@ impl<T> ByPeer<T> {
         (&mut self.entries[place].1, found.is_ok())
     }
 
-    /// Of all, by their keys.
+    /// All entries in the order of keys.
     pub fn iter(&self) -> impl Iterator<Item = (PeerKey, &T)> {
         self.entries.iter().map(|(peer, entry)| (*peer, entry))
     }
 
-    /// Of all, to change them; those are dropped of which it says so.
+    /// Visits all entries, mutable, and drops those for which `keeps` returns false.
     pub fn retain(&mut self, mut keeps: impl FnMut(&mut T) -> bool) {
         let before = self.entries.len();
         self.entries.retain_mut(|(_, entry)| keeps(entry));
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_holds_what_an_ordered_map_does_even_of_keys_that_begin_alike() {
+    fn it_behaves_like_an_ordered_map_even_for_keys_that_begin_alike() {
         let keys = (0..64u8).map(|number| {
             let mut key = [7; 32];
             (key[0], key[31]) = (number.wrapping_mul(83) % 4, number.wrapping_mul(29));

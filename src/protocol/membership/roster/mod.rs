@@ -1,4 +1,4 @@
-//! Whom a node knows: the members of its own modules, from their heartbeats, and nobody else.
+//! The peers that a node knows: the members of its own modules, from their heartbeats.
 
 mod by_peer;
 pub mod small_list;
@@ -18,41 +18,41 @@ use crate::protocol::wire::message::{Copied, DirectoryEntry, Head, Heartbeat, Le
 /// One module of another peer, as last heard.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When, on this node's clock.
+    /// When it was heard, on this node's clock.
     pub at: Millis,
-    /// Where its chain stood.
+    /// The head of the peer's chain.
     pub head: Option<Head>,
 }
 
 /// Another peer.
 #[derive(Clone, Debug, Default)]
 pub struct Member {
-    /// On whatever topic.
+    /// Heartbeats on all topics.
     arrivals: ArrivalWindow,
     topics: SmallList<Topic>,
-    /// The one that is believed.
+    /// The start that is accepted.
     start: (u64, u64),
     starts: Starts,
     newest: u64,
-    /// The heartbeat that brought the leases and the pace that it has now.
+    /// The sequence number of the heartbeat that last changed the leases or the pace.
     changed: u64,
-    /// Its paths.
+    /// The paths that it holds.
     pub leases: SmallList<Lease>,
-    /// Where it can be reached.
+    /// Its addresses.
     pub addresses: Vec<String>,
-    /// Inner steps that each of them makes in 1000 s; 0 if that is not known.
+    /// Inner steps that each of its paths makes in 1000 s; 0 if unknown.
     pub pace: u32,
     /// How many modules it replicates.
     pub replicas: u32,
 }
 
-/// What was heard of a peer on one module's topic.
+/// What was heard of a peer on the topic of one module.
 #[derive(Clone, Debug)]
 struct Topic {
     module: ModuleId,
-    /// Of the newest heartbeat; gossip may bring them out of order.
+    /// The sequence number of the newest heartbeat. Gossip may reorder heartbeats.
     sequence: u64,
-    /// Nothing once it has left the module.
+    /// Nothing once the peer has left the module.
     seen: Option<Seen>,
 }
 
@@ -62,7 +62,7 @@ impl Member {
         self.topics.iter().find(|topic| topic.module == module)?.seen.as_ref()
     }
 
-    /// Whether it is on any module.
+    /// Whether it is a member of any module.
     pub fn is_anywhere(&self) -> bool {
         self.topics.iter().any(|topic| topic.seen.is_some())
     }
@@ -77,42 +77,42 @@ impl Member {
         &mut self.topics[place]
     }
 
-    /// Whether it has said nothing newer on any topic: one that was on its way for long may tell of other paths.
+    /// Whether it has sent nothing newer on any topic. A delayed heartbeat may list outdated paths.
     pub fn last_said(&self, sequence: u64) -> bool {
         sequence >= self.newest
     }
 
-    /// Whether it is about to go.
+    /// Whether it is leaving.
     pub fn leaves(&self) -> bool {
         self.leases.iter().any(|lease| lease.stage == Stage::Leaving)
     }
 }
 
-/// What a heartbeat changed.
+/// The effect of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Old, malformed or beyond a bound: ignored.
+    /// Ignored, because it is old, malformed or beyond a bound.
     Ignored,
-    /// Nothing but a sign of life: it is, does and has what it did before.
+    /// Only a sign of life: nothing has changed.
     Same,
-    /// Known before.
+    /// A change of a known peer.
     Known,
-    /// New, or at other addresses: connect to it.
+    /// A new peer or new addresses: connect to it.
     New,
 }
 
-/// Everybody that a node knows.
+/// All peers that a node knows.
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     members: ByPeer<Member>,
-    /// Since when this node has been awake without a break.
+    /// Since when this node has been running without a suspension.
     awake: Millis,
 }
 
-/// Topics of one peer that are remembered although it is on them no longer.
+/// Topics of one peer that are remembered after it left them.
 const MAX_LEFT: usize = 64;
 
-/// Whether what a peer says of itself is within bounds.
+/// Whether what a peer announces is within bounds.
 pub fn well_formed(leases: &[Lease], addresses: &[String]) -> bool {
     leases.len() <= MAX_LEASES
         && addresses.len() <= MAX_ADDRESSES
@@ -125,12 +125,12 @@ fn starts_well_formed(start: &Start, copied: &[Copied]) -> bool {
 }
 
 impl Roster {
-    /// This node stood still until now: whom it has not heard may have spoken.
+    /// This node was suspended until now, so peers may have sent heartbeats that it did not hear.
     pub fn wake(&mut self, now: Millis) {
         self.awake = now;
     }
 
-    /// Takes in a heartbeat. If two starts of its author live at once, says so; the lower one is ignored.
+    /// Handles a heartbeat. Returns a copy if two starts of its author are alive at once; the lower one is ignored.
     pub fn hear(
         &mut self,
         now: Millis,
@@ -187,19 +187,19 @@ impl Roster {
         (heard, copy)
     }
 
-    /// A peer that is known speaks on a connection of its own.
+    /// A known peer sends a request on its own connection.
     pub fn hear_start(&mut self, now: Millis, peer: PeerKey, start: &Start) -> Option<Copy> {
         let member = self.members.get_mut(peer).filter(|_| starts_well_formed(start, &[]))?;
         member.starts.hear(now, start, None, None)
     }
 
-    /// Forgets peers that were on no module for a long time.
+    /// Forgets peers that were not heard on any module since then.
     pub fn prune_before(&mut self, time: Millis) {
         self.members.retain(|member| {
             for topic in member.topics.iter_mut() {
                 topic.seen.take_if(|seen| seen.at < time);
             }
-            // What was said there before it left does not bring it back.
+            // A remembered sequence number keeps a delayed heartbeat from bringing the member back.
             if member.topics.len() > MAX_LEFT {
                 member.topics.retain(|topic| topic.seen.is_some());
             }
@@ -207,12 +207,12 @@ impl Roster {
         });
     }
 
-    /// How many peers are known.
+    /// Number of known peers.
     pub fn peers(&self) -> usize {
         self.members.len()
     }
 
-    /// What is known of a peer.
+    /// The state of a peer.
     pub fn member(&self, peer: PeerKey) -> Option<&Member> {
         self.members.get(peer)
     }
@@ -222,7 +222,7 @@ impl Roster {
         self.members.get(peer).is_some_and(|member| self.lives_on(now, module, member))
     }
 
-    /// Heard on any topic, it is alive; unless it has not been heard on this one for much longer.
+    /// A peer heard on any topic is alive, unless it has not been heard on this one for much longer.
     fn lives_on(&self, now: Millis, module: ModuleId, member: &Member) -> bool {
         let seen = member.seen(module);
         let lately = |seen: &Seen| now.since(seen.at.max(self.awake)) < LEASE_MOST_MS;
@@ -234,17 +234,17 @@ impl Roster {
         self.members.get(peer)?.arrivals.silent_since(now, self.awake)
     }
 
-    /// For how long a peer has been there without a new start.
+    /// How long a peer has been present without a restart.
     pub fn steady_ms(&self, now: Millis, peer: PeerKey) -> u64 {
         self.members.get(peer).map_or(0, |member| member.arrivals.steady_ms(now))
     }
 
-    /// The living members of a module, in order of their keys.
+    /// The living members of a module, in the order of their keys.
     pub fn living(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, &Member)> {
         self.members.iter().filter(move |(_, member)| self.lives_on(now, module, member))
     }
 
-    /// The living members of a module that have its state, and where they stand.
+    /// The living members of a module that have its state, with their heads.
     pub fn heads(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = (PeerKey, Head)> {
         self.living(now, module).filter_map(move |(peer, member)| Some((peer, member.seen(module)?.head?)))
     }
@@ -254,12 +254,12 @@ impl Roster {
         member.arrivals.lives(now, self.awake) && member.is_anywhere()
     }
 
-    /// Whether there is a living peer that is not about to go.
+    /// Whether any living peer is not leaving.
     pub fn anybody_stays(&self, now: Millis) -> bool {
         self.members.iter().any(|(_, member)| self.alive(now, member) && !member.leaves())
     }
 
-    /// The living peers that hold a path, with their lease of it.
+    /// The living peers that hold a path, with their leases of it.
     pub fn holders(&self, now: Millis, path: PathId) -> impl Iterator<Item = (PeerKey, &Member, Lease)> {
         self.members.iter().filter(move |(_, member)| self.alive(now, member)).filter_map(move |(peer, member)| {
             let lease = member.leases.iter().find(|lease| lease.path == path)?;
@@ -267,12 +267,12 @@ impl Roster {
         })
     }
 
-    /// Everybody alive, in order of their keys.
+    /// All living peers, in the order of their keys.
     pub fn everybody(&self, now: Millis) -> impl Iterator<Item = (PeerKey, &Member)> {
         self.members.iter().filter(move |(_, member)| self.alive(now, member))
     }
 
-    /// Everybody alive, for a newcomer.
+    /// The directory of all living peers, for a newcomer.
     pub fn directory(&self, now: Millis) -> impl Iterator<Item = DirectoryEntry> {
         self.everybody(now).map(|(peer, member)| DirectoryEntry {
             peer,
@@ -309,7 +309,7 @@ mod tests {
     const PEER: PeerKey = PeerKey([7; 32]);
 
     #[test]
-    fn a_member_lives_as_long_as_its_lease() {
+    fn a_member_is_alive_for_the_time_of_its_lease() {
         let mut roster = Roster::default();
         assert_eq!(roster.hear(Millis(100), MODULE, PEER, &heartbeat(1, 1)).0, Heard::New);
         assert!(roster.lives(Millis(100 + MEMBER_LEASE_MS - 1), MODULE, PEER));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_beat_does_not_revive_the_dead() {
+    fn an_old_heartbeat_does_not_revive_a_dead_member() {
         let mut roster = Roster::default();
         roster.hear(Millis(0), MODULE, PEER, &heartbeat(2, 5));
         assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &heartbeat(2, 5)).0, Heard::Ignored);
@@ -328,14 +328,14 @@ mod tests {
     }
 
     #[test]
-    fn a_beat_beyond_the_bounds_is_ignored() {
+    fn a_heartbeat_beyond_the_bounds_is_ignored() {
         let mut roster = Roster::default();
         let long = Heartbeat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..heartbeat(1, 1) };
         assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long).0, Heard::Ignored);
     }
 
     #[test]
-    fn one_that_leaves_is_gone_at_once() {
+    fn a_member_that_leaves_is_gone_at_once() {
         let mut roster = Roster::default();
         roster.hear(Millis(0), MODULE, PEER, &heartbeat(1, 1));
         roster.hear(Millis(1), MODULE, PEER, &Heartbeat { leaving: true, ..heartbeat(1, 2) });

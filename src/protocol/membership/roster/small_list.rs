@@ -1,14 +1,14 @@
-//! A list that mostly has one entry, which lies where the list lies: a node looks at hundreds of them in a second, and
-//! looks nowhere else for it.
+//! A list that usually has one entry. That entry is stored in the list itself, because a node reads hundreds of such
+//! lists per second.
 
 use std::ops::{Deref, DerefMut};
 
 /// The entries in order.
 #[derive(Clone, Debug)]
 pub struct SmallList<T> {
-    /// The only one.
+    /// The only entry, if there is just one.
     one: Option<T>,
-    /// Or all of them, once there are two; `one` is none then.
+    /// All entries if there are more. `one` is `None` then.
     all: Vec<T>,
 }
 
@@ -41,7 +41,7 @@ impl<T: PartialEq> PartialEq for SmallList<T> {
 impl<T: Eq> Eq for SmallList<T> {}
 
 impl<T> SmallList<T> {
-    /// Puts an entry before that at a place, or at the end.
+    /// Inserts an entry before an index, or at the end.
     pub fn insert(&mut self, place: usize, entry: T) {
         if self.is_empty() {
             self.one = Some(entry);
@@ -51,7 +51,7 @@ impl<T> SmallList<T> {
         self.all.insert(place.min(self.all.len()), entry);
     }
 
-    /// Takes one out, if there is one at that place.
+    /// Removes the entry at an index, if there is one.
     pub fn remove(&mut self, place: usize) -> Option<T> {
         match self.all.is_empty() {
             true => self.one.take_if(|_| place == 0),
@@ -59,13 +59,13 @@ impl<T> SmallList<T> {
         }
     }
 
-    /// Drops all others.
+    /// Drops the entries for which `keeps` returns false.
     pub fn retain(&mut self, keeps: impl Fn(&T) -> bool) {
         self.one.take_if(|entry| !keeps(entry));
         self.all.retain(keeps);
     }
 
-    /// These in place of all that were there.
+    /// Replaces all entries.
     pub fn set(&mut self, entries: &[T])
     where
         T: Clone,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_list_however_many_there_are() {
+    fn it_behaves_like_a_list_of_any_length() {
         let (mut few, mut list) = (SmallList::default(), Vec::new());
         for (place, entry) in [(0, 'c'), (0, 'a'), (1, 'b'), (3, 'd')] {
             few.insert(place, entry);

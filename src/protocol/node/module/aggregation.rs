@@ -1,4 +1,4 @@
-//! The owner's part: from offers to a signed update.
+//! The owner's work, from offers to a signed update.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ fn most_rivals(holds: bool) -> usize {
 }
 
 impl Node {
-    /// Begins to gather for the version after the head, unless the module is done.
+    /// Opens a collection for the version after the head, unless the module is done.
     pub(in crate::protocol) fn open_collection(&mut self, module: ModuleId, settle_ms: u64) {
         let now = self.now;
         self.drop_collection(module);
@@ -41,7 +41,7 @@ impl Node {
         self.act(Action::Outer(Outer::OpenSum { module, target, running }));
     }
 
-    /// Gathers no longer. What was fetched for it and is not counted can be fetched again.
+    /// Drops the collection. Blobs that were fetched for it and are not counted can be fetched again.
     pub(in crate::protocol) fn drop_collection(&mut self, module: ModuleId) {
         self.out.clear_timer(Timer::Close(module));
         let now = self.now;
@@ -51,7 +51,7 @@ impl Node {
         }
     }
 
-    /// A collection that closed and led to nothing is gathered anew.
+    /// Opens a new collection in place of one that closed without an average.
     pub(in crate::protocol) fn reopen(&mut self, module: ModuleId) {
         let led_to_nothing = |state: &Replica| state.aggregation.led_to_nothing();
         if self.owns(module) && self.modules.get(&module).is_some_and(led_to_nothing) {
@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    /// An offer, this node's own included.
+    /// Handles an offer, including this node's own.
     pub(in crate::protocol) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
         let ours = offer.router == self.plan.router_at(offer.parent)
             && self.plan.contributes(offer.path, offer.parent, module);
@@ -82,7 +82,7 @@ impl Node {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = state.history.chain() else { return };
         let head = chain.head().version;
-        // One from ahead is kept: this member is about to catch up.
+        // An offer for a later version is kept, because this member is about to catch up.
         let counted = || chain.has_counted(key) || state.offers.is_counted_from(offer.start());
         if !countable(head, offer.parent) || counted() {
             return;
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// Takes in hand what can be, and closes if it can.
+    /// Fetches the offers that can be counted, and closes the collection if it can.
     pub(in crate::protocol) fn gather(&mut self, module: ModuleId) {
         if !self.owns(module) {
             return;
@@ -135,7 +135,8 @@ impl Node {
         self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
 
-    /// Fetches every offer that may be counted in the open collection: the oldest first, so that none waits for ever.
+    /// Fetches every offer that may be counted in the open collection. The oldest come first, so that none waits
+    /// forever.
     fn begin_offers(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module) else { return };
         let authors: BTreeSet<(PathId, PeerKey)> =
@@ -158,7 +159,7 @@ impl Node {
             if !collection.wants(offer.key()) {
                 break;
             }
-            // Another chain may have counted others than this one did when they were offered.
+            // Another chain may have counted other rivals than this one.
             let rivals = chain.times_counted(offer.path, offer.parent) + collection.times(offer.path, offer.parent);
             let holds = holders.contains(&(offer.path, *from));
             if rivals >= most_rivals(holds) {
@@ -176,8 +177,9 @@ impl Node {
         }
     }
 
-    /// The paths that a collection waits for, and their weights: those through the module that somebody alive trains, and
-    /// none in the asynchronous mode. Whoever lets the round pass is not waited for, nor who has offered a lie for it.
+    /// The paths that a collection waits for, with their weights: those through the module that a living peer trains,
+    /// and none in the asynchronous mode. A holder that skips the round is not waited for, nor one whose contribution
+    /// to it was a fault.
     pub(in crate::protocol) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
         if self.plan.mode == OuterMode::Asynchronous {
             return BTreeMap::new();
@@ -185,7 +187,7 @@ impl Node {
         let Some(head) = self.modules.get(&module).and_then(Replica::head) else {
             return BTreeMap::new();
         };
-        // Where paths are drawn anew, those that have gone on do not come back to this version.
+        // Where paths are sampled anew, those that have moved on do not return to this version.
         let is_past = |phase: Phase| self.plan.slots.are_drawn_anew() && phase > phase_from(head.version);
         let mine = self.paths.held().iter().filter(|(path, held)| {
             Self::is_waited_for(held.stage()) && !is_past(held.near()) && !self.is_not_contributing(**path, self.me)
@@ -204,7 +206,7 @@ impl Node {
         paths.into_iter().map(|path| (path, self.plan.weight(path, (head.version, module), 0))).collect()
     }
 
-    /// The most paths that one living member trains one after the other.
+    /// The most paths that one living member trains in turn.
     pub(in crate::protocol) fn turns(&self, module: ModuleId) -> u64 {
         let others = self.membership.roster().living(self.now, module).map(|(_, member)| active_leases(&member.leases));
         others.chain([self.active_paths()]).max().unwrap_or(1) as u64
@@ -276,7 +278,7 @@ impl Node {
         author == self.me || self.membership.roster().member(author).is_some_and(|it| it.leases.iter().any(holds))
     }
 
-    /// It can be offered again.
+    /// Drops a contribution. It can be offered again.
     fn drop_contribution(&mut self, module: ModuleId, blob: BlobHash, progress: Progress) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         if let Some(collection) = state.aggregation.collection_mut() {
@@ -290,7 +292,7 @@ impl Node {
         let owns = self.owns(module);
         let plan = self.plan.clone();
         let update = self.modules.get_mut(&module).and_then(|state| {
-            // Nothing closes while an average is made: if a collection is closing, this is its average.
+            // No collection closes while an average is computed. If one is closing, this is its average.
             state.aggregation.combined().then_some(())?;
             self.blobs.look_again();
             let (chain, collection) = (state.history.chain()?, state.aggregation.collection()?);
@@ -320,7 +322,8 @@ impl Node {
         }
     }
 
-    /// It is remembered before it is said: a restart says the same again, never something else.
+    /// The signed update is persisted before it is published, so that a restart publishes the same update again, never
+    /// another.
     pub(in crate::protocol) fn sealed(&mut self, signed: SignedUpdate) {
         let (module, update) = (signed.update.module, &signed.update);
         let stands = |state: &Replica| {
@@ -337,7 +340,7 @@ impl Node {
         self.take_next(module, signed, false);
     }
 
-    /// What a holder of a path is to its owners: expected, or not.
+    /// Sets the stage of a path. Its owners learn from it whether to expect a contribution.
     pub(in crate::protocol) fn set_stage(&mut self, path: PathId, stage: Stage) {
         if self.paths.set_stage(path, stage) {
             for module in self.modules_around(path) {

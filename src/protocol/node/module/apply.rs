@@ -1,4 +1,4 @@
-//! A member's part: from an update that was heard to a new head.
+//! A member's work, from a received update to a new head.
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
 use crate::protocol::Node;
@@ -17,23 +17,29 @@ impl Node {
         let update = &signed.update;
         let Some(chain) = state.history.chain() else { return };
         if update.module != module || !chain.fits(update) {
-            // Older, or there is a gap before it, which heartbeats show too and catching up closes.
+            // The update is older, or there is a gap before it. Heartbeats reveal a gap too, and catch-up closes it.
             return;
         }
         let (term, owner) = (update.term, update.owner);
         if !self.is_believed(owner) {
-            let reason =
-                format!("version {} comes from …{}, which is not believed for now", update.version, owner.short());
+            let reason = format!(
+                "version {} comes from …{}, which is not accepted as an owner for now",
+                update.version,
+                owner.short()
+            );
             return self.refuse(module, owner, reason);
         }
         if term < state.leadership.term() {
-            let reason =
-                format!("version {} comes from term {term}, now is {}", update.version, state.leadership.term());
+            let reason = format!(
+                "version {} comes from term {term}, the current one is {}",
+                update.version,
+                state.leadership.term()
+            );
             return self.refuse(module, owner, reason);
         }
         if term.0.saturating_sub(state.leadership.term().0) > MAX_TERM_JUMP {
             let reason =
-                format!("version {} comes from term {term}, far from {}", update.version, state.leadership.term());
+                format!("version {} comes from term {term}, too far from {}", update.version, state.leadership.term());
             return self.refuse(module, owner, reason);
         }
         if let Err(reason) = check_update(&self.plan, chain, update) {
@@ -47,7 +53,7 @@ impl Node {
         self.take_next(module, signed.clone(), false);
     }
 
-    /// Begins to apply an update, wherever it came from. Whether it has begun, or had before.
+    /// Begins to apply an update, whatever its source. Returns whether it has begun, now or before.
     pub(in crate::protocol) fn take_next(&mut self, module: ModuleId, signed: SignedUpdate, missed: bool) -> bool {
         let Some(state) = self.modules.get_mut(&module) else { return false };
         let Some(chain) = state.history.chain() else { return false };
@@ -68,7 +74,8 @@ impl Node {
         let (average, owner) = (signed.update.average, signed.update.owner);
         let before = state.applying.set_next(signed, missed);
         self.drop_next(module, before);
-        // Whoever has applied it can serve it, and whoever fetches it now can serve what has come.
+        // A peer that has applied the update can serve it, and a peer that is fetching it can serve the part that it
+        // has.
         let (ahead, beside): (Vec<_>, Vec<_>) =
             self.membership.roster().heads(self.now, module).partition(|(_, head)| head.version > version);
         let keys = |heads: Vec<(PeerKey, Head)>| heads.into_iter().map(|(peer, _)| peer).collect();
@@ -81,7 +88,7 @@ impl Node {
         true
     }
 
-    /// What comes next does not come: nor does what was to follow it. Catching up asks somebody else, if others have it.
+    /// The next update and those after it are abandoned. Catch-up asks another donor, if there is one.
     pub(in crate::protocol) fn abandon_next(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let next = state.applying.abandon();
@@ -90,7 +97,8 @@ impl Node {
         self.reopen(module);
     }
 
-    /// What was to be applied, and is not. Where this node has signed it, it signs no other in the same term.
+    /// Releases an update that was not applied. If this node has signed it, it takes another term, because it must not
+    /// sign another update in the same one.
     fn drop_next(&mut self, module: ModuleId, next: Option<Next>) {
         let Some(Next { signed, .. }) = next else { return };
         self.release(signed.update.average.hash);
@@ -105,7 +113,7 @@ impl Node {
         self.act(Action::Report(Report::Refused { module, by, reason }));
     }
 
-    /// An owner whose update does not do what it says is none.
+    /// An owner whose update is wrong has to step down.
     fn signed_wrong(&mut self, module: ModuleId, signed: &SignedUpdate, reason: String) {
         let (owner, term) = (signed.update.owner, signed.update.term);
         if self
@@ -133,8 +141,8 @@ impl Node {
         self.apply_next(module);
     }
 
-    /// Applies what comes next once its average is here. An owner lets another member go first, if there is one that
-    /// can: what it alone has applied would be lost with it, and the others would go on from the version before.
+    /// Applies the next update once its average is here. An owner lets another capable member go first. An update that
+    /// only the owner had applied would be lost with it, and the others would continue from the version before.
     pub(in crate::protocol) fn apply_next(&mut self, module: ModuleId) {
         let now = self.now;
         let Some(state) = self.modules.get(&module) else { return };
@@ -172,14 +180,14 @@ impl Node {
         if let Some(head) = head_of(&next.signed.update) {
             state.applying.refuse(head.update);
         }
-        let reason = format!("version {version}: the state it makes has another hash here");
+        let reason = format!("version {version}: the resulting state has another hash here");
         self.refuse(module, next.signed.update.owner, reason.clone());
         self.signed_wrong(module, &next.signed, reason);
         self.drop_next(module, Some(next));
         self.abandon_next(module);
     }
 
-    /// A new head.
+    /// Adopts a new head.
     fn advance(&mut self, module: ModuleId, signed: SignedUpdate, missed: bool) {
         self.act(Action::Persist(Record::Head(signed.clone())));
         let contributions = signed.update.contributions.len();
@@ -196,7 +204,7 @@ impl Node {
         if self.owns(module) {
             self.open_collection(module, 0);
         } else {
-            // Its owner waits to hear that somebody has it.
+            // The owner waits until another member has the head.
             self.send_heartbeat(module);
         }
         self.replay_next(module);

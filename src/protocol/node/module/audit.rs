@@ -1,11 +1,11 @@
-//! Updates are counted again, at random: from the contributions that an update names to the average that it publishes.
+//! Random audits: an auditor aggregates the contributions of an update again and compares the average.
 //!
-//! Every member draws for every update of another whether it audits it, by chance of its own that nobody else can know;
-//! so many do on average as the run's configuration says. Whoever finds an update that is not what it says *accuses* its
-//! owner: it says the update again, which the owner has signed. Nobody is believed: each who hears it counts again
-//! itself. Who finds it so condemns the update, goes back to the one before ([`Node::go_back`]), and believes its owner
-//! nothing any more; who finds it not so remembers who reported falsely. An owner that finds a contribution to be none
-//! accuses whoever offered it in the same way.
+//! For every update of another owner, each member draws whether it audits it. The draw depends on a secret of the
+//! member. The configuration of the run sets the mean number of audits. A member that finds a wrong update publishes a
+//! fraud proof, which contains the update with its owner's signature. No receiver trusts a fraud proof: each one
+//! repeats the audit itself. A receiver that confirms it invalidates the update, rolls back to the one before
+//! ([`Node::go_back`]), and no longer trusts its owner. A receiver that refutes it penalizes the reporter. An owner
+//! that finds an invalid contribution publishes a fraud proof against its author in the same way.
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::protocol::Node;
@@ -19,12 +19,12 @@ use crate::protocol::wire::encoding::update_hash;
 use crate::protocol::wire::message::{ContributionKey, Evidence, FraudProof, Message, Offer, SignedUpdate, UpdateHash};
 
 impl Node {
-    /// Whether it has still to find out about something.
+    /// Whether an audit runs or waits.
     pub fn is_auditing(&self) -> bool {
         self.reputation.audits().is_busy()
     }
 
-    /// A new head: it may be this node's turn to count it again.
+    /// There is a new head. Draws whether this node audits it.
     pub(in crate::protocol) fn draw_audit(&mut self, module: ModuleId, signed: &SignedUpdate) {
         let Some(id) = update_hash(&signed.update).filter(|_| signed.update.owner != self.me) else { return };
         let others = self.living_members(module).into_iter().filter(|member| *member != signed.update.owner).count();
@@ -33,7 +33,7 @@ impl Node {
         }
     }
 
-    /// If it may be clipped, what it was made from must be known.
+    /// Opens an audit of an update. If contributions may be clipped, the state before the update must be known.
     fn open_audit_of(&mut self, module: ModuleId, id: UpdateHash, signed: &SignedUpdate, reporter: Option<PeerKey>) {
         let mut from = None;
         if self.plan.centred_clipping {
@@ -53,8 +53,8 @@ impl Node {
         }
     }
 
-    /// Takes the next in hand. Those who say that it is wrong have all of it, and so has its owner; of the rest whoever has
-    /// offered it.
+    /// Starts the next audit. The reporter and the owner have all its blobs. Any other peer may have those that it
+    /// offered.
     fn audit_on(&mut self) {
         let Some(audit) = self.reputation.audits_mut().take_next() else { return };
         let offers = self.modules.get(&audit.module).map(|state| &state.offers);
@@ -92,8 +92,8 @@ impl Node {
         self.act(Action::Outer(work));
     }
 
-    /// A contribution in an update that nobody has offered here, and that its owner, who is there, does not have either. It
-    /// may be the way between us: so it proves nothing to others.
+    /// A contribution of an update was not offered here, and its owner is alive but does not deliver it. The cause may
+    /// be the connection between the two, so it proves nothing to others.
     fn cannot_be_had(&mut self, audit: &Audit, blob: BlobHash) {
         let Audit { module, case: Case::Update(signed, _), .. } = audit else { return };
         let (module, owner) = (*module, signed.update.owner);
@@ -112,7 +112,7 @@ impl Node {
         self.audit_on();
     }
 
-    /// What a worker has found: whether it is so.
+    /// A worker has verified a claim.
     pub(in crate::protocol) fn audited(&mut self, id: BlobHash, so: Option<bool>) {
         let Some(audit) = self.reputation.audits_mut().finished(id, so) else { return };
         match (so, audit.reporter) {
@@ -137,15 +137,15 @@ impl Node {
         self.publish_fraud_proofs();
     }
 
-    /// This node, as owner, has found that what was offered to it is no contribution.
+    /// This node, as owner, has found that an offered contribution is invalid.
     pub(in crate::protocol) fn found_broken(&mut self, module: ModuleId, author: PeerKey, offer: &Offer) {
         if author == self.me {
-            // A disk may lose bits. The others do without what is lost.
+            // A disk may lose bits. The others do without this contribution.
             self.reputation.penalize(self.now, author, Fault::Broken, None);
             return;
         }
         if self.reputation.audits().knows(offer.blob.hash) {
-            // The same bytes again, of another, or for another version: others know them.
+            // The same bytes were offered by another peer, or for another version. Others know them already.
             return self.penalize(author, Fault::Broken, Some(offer.key()));
         }
         self.reputation.audits_mut().decide(offer.blob.hash);
@@ -153,7 +153,7 @@ impl Node {
         self.prove(module, offer.blob.hash, case);
     }
 
-    /// In every sweep: gossip may lose an fraud_proof, and newcomers have not heard it.
+    /// Publishes fraud proofs in every sweep, because gossip may lose one and newcomers have not heard it.
     pub(in crate::protocol) fn publish_fraud_proofs(&mut self) {
         for blob in self.reputation.audits_mut().expire(self.now) {
             self.release(blob);
@@ -166,7 +166,7 @@ impl Node {
         }
     }
 
-    /// Another says that something is not so.
+    /// Handles a fraud proof.
     pub(in crate::protocol) fn heard_fraud_proof(
         &mut self,
         module: ModuleId,
@@ -202,7 +202,7 @@ impl Node {
         }
     }
 
-    /// An update is not what its contributions make: it is none, and its owner is believed nothing any more.
+    /// An update is not the result of its contributions. It is invalidated, and its owner is no longer trusted.
     fn invalidate(&mut self, module: ModuleId, id: UpdateHash, signed: &SignedUpdate) {
         let (owner, version) = (signed.update.owner, signed.update.version);
         if !self.reputation.audits_mut().invalidate(self.now, module, (id, owner)) {
@@ -214,7 +214,7 @@ impl Node {
         self.go_back(module, id);
     }
 
-    /// It was wrong. If that names it, what it owned has no owner, and what it offered is not taken.
+    /// Penalizes a peer. If that quarantines it, the modules that it owned have no owner, and its offers are dropped.
     pub(in crate::protocol) fn penalize(&mut self, peer: PeerKey, fault: Fault, contribution: Option<ContributionKey>) {
         if peer == self.me || !self.reputation.penalize(self.now, peer, fault, contribution) {
             return;
@@ -229,7 +229,8 @@ impl Node {
         }
     }
 
-    /// It has offered what was offered before; whoever was first is the less likely to have copied anything.
+    /// Penalizes a peer that offered bytes that were offered before. The first author is less likely to have copied
+    /// them.
     pub(in crate::protocol) fn penalize_copier(
         &mut self,
         peer: PeerKey,

@@ -1,4 +1,4 @@
-//! Catching up: by replaying the updates that were missed, or by taking a whole state that the chain attests.
+//! Catch-up: a member replays the updates that it missed, or takes a whole state that the chain attests.
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
@@ -31,7 +31,7 @@ impl Node {
         self.act(Action::Reply { token, response });
     }
 
-    /// What this node knows; nothing changes by being asked, so no path is handed over.
+    /// The response from what this node knows. It changes no state, so it hands off no path.
     pub fn answer(&self, request: &Request) -> Response {
         match request {
             Request::Manifest => Response::Refused("the manifest is not mine to give".to_owned()),
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// Asks a member that is ahead, for every module that has been behind for a while.
+    /// Sends a request to a member that is ahead, for every module that has been behind for a while.
     pub(in crate::protocol) fn close_gaps(&mut self) {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
@@ -95,7 +95,8 @@ impl Node {
         }
     }
 
-    /// Members whose chain heartbeats ours, best first; for a module not here yet, also those that a search found.
+    /// The members whose chain outweighs this node's, the best first. For a module that is not here yet, also peers
+    /// that a search found.
     fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
         let applying = self.modules.get(&module).map(|state| &state.applying);
         let mut ahead: Vec<(PeerKey, Head)> = self
@@ -154,7 +155,7 @@ impl Node {
         true
     }
 
-    /// Goes on with what was missed. The fence of terms is for what is said now, not for history.
+    /// Continues with the missed updates. Terms are checked only for current updates, not for replayed ones.
     pub(in crate::protocol) fn replay_next(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         if state.applying.is_applying() {
@@ -169,7 +170,7 @@ impl Node {
         }
     }
 
-    /// Takes a chain whose last update attests a whole state, and fetches that state.
+    /// Adopts a chain whose last update attests a whole state, and fetches that state.
     fn install(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
         let Some(state) = self.modules.get(&module) else { return false };
@@ -226,13 +227,13 @@ impl Node {
         if self.owns(module) {
             self.open_collection(module, self.membership.response_times().settle_ms());
         }
-        // What the other chain has not counted is offered to it.
+        // What the new chain has not counted is offered to it.
         self.contributions.offer_again();
         self.release_contributions();
     }
 
-    /// Another chain takes the place of whatever was here; its head's state is in the store. Of the states kept before, those
-    /// that it has had as well stay: its newest updates may be wrong.
+    /// Replaces the chain. The state of the new head is in the store. Kept states that the new chain has had stay,
+    /// because its newest updates may be wrong.
     pub(in crate::protocol) fn switch_chain(&mut self, module: ModuleId, chain: Chain) {
         self.drop_collection(module);
         self.abandon_next(module);
@@ -252,7 +253,7 @@ impl Node {
         }
     }
 
-    /// Whether a better head is known, and has been for so short a time that it may still be had.
+    /// Whether a better head has been known for so short a time that it may still be adopted.
     pub(in crate::protocol) fn lags(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let young = |since: Millis| self.now.since(since) < self.membership.response_times().request_ms();

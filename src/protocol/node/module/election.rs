@@ -1,9 +1,10 @@
-//! Who combines the contributions to a module.
+//! The election of a module's owner, which aggregates its contributions.
 //!
-//! The members are ranked by rendezvous hashing, those that come and go after those that stay. The present owner stays
-//! while it heartbeats and does its work. When its lease runs out, its update is wrong or is overdue, the first in rank claims
-//! the module with the next term; if it does not, the second does, a little later. One that leaves names its successor.
-//! Nobody needs anybody's leave: receivers refuse what comes with a lower term.
+//! Members are ranked by rendezvous hashing, with those that have been present for a while before the others. The
+//! current owner stays while it sends heartbeats and does its work. When its lease expires, or its update is wrong or
+//! overdue, the first in rank claims the module with the next term. If it does not, the second does a little later. An
+//! owner that leaves names its successor. An election needs no votes, because receivers refuse messages with a lower
+//! term.
 
 use crate::clock::Millis;
 use crate::config::OuterMode;
@@ -18,7 +19,7 @@ use crate::protocol::module::collection::quorum;
 use crate::protocol::wire::message::Head;
 use crate::protocol::{Node, Replica};
 
-/// A candidate's rank for a module: the highest comes first (rendezvous hashing).
+/// A candidate's rank for a module (rendezvous hashing). The highest comes first.
 pub(in crate::protocol) fn rank(module: ModuleId, peer: PeerKey) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
     hasher.update(b"owner");
@@ -75,7 +76,7 @@ impl Node {
             return;
         }
         if owner == self.me {
-            // A claim of ours that is not in our journal: another term makes it good.
+            // A claim of this node that is not in its journal. Another term makes it valid.
             if later {
                 self.adopt_owner(module, term, owner);
                 if let Some(state) = self.modules.get_mut(&module) {
@@ -100,7 +101,9 @@ impl Node {
         }
     }
 
-    /// The owner has claimed a term itself. One that takes term after term and makes no update would outbid every other.
+    /// The owner has claimed a term itself. An owner that takes term after term without an update would outbid every
+    /// other candidate. A term that only others have reported does not count, because the owner then has to claim a
+    /// later one.
     fn count_term(&mut self, module: ModuleId, term: Term) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         if state.leadership.count_term(term) {
@@ -108,22 +111,22 @@ impl Node {
         }
     }
 
-    /// The owner takes another for the owner in the very same term. If that one takes this for it in turn, as of two that
-    /// have claimed at once and one of which was restarted before it heard the other, nobody would ever do the work.
+    /// The owner names another owner in the same term. If that peer names this one in turn, nobody would ever do the
+    /// work. This happens if both claimed at once and one was restarted before it heard the other.
     fn owner_steps_down(&mut self, module: ModuleId) {
         if let Some(state) = self.modules.get_mut(&module) {
             state.leadership.step_down();
         }
     }
 
-    /// A chain's head says that there has been a later owner than the one known here: what is signed next has no
-    /// earlier term.
+    /// The head of a chain names a later owner than the known one. The next update must not have an earlier term.
     pub(in crate::protocol) fn hear_later_term(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
         if self.modules.get(&module).is_none_or(|state| term <= state.leadership.term()) {
             return;
         }
         self.adopt_owner(module, term, owner);
-        // Whoever it is does not own the module now: this node without knowing it, or one that is not believed.
+        // That peer does not own the module now. It is this node without knowing it, or a peer that is not accepted as
+        // an owner.
         if (owner == self.me || !self.is_believed(owner))
             && let Some(state) = self.modules.get_mut(&module)
         {
@@ -131,7 +134,7 @@ impl Node {
         }
     }
 
-    /// This node goes: it names whom it would take for the next owner, in the next term, so that there is no gap.
+    /// This node leaves. It names its preferred successor in the next term, so that there is no gap.
     pub(in crate::protocol) fn hand_off_ownership(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(self.me)) else { return };
         let (Some(head), Some(term)) = (state.head(), state.leadership.next_term()) else { return };
@@ -142,7 +145,7 @@ impl Node {
         }
     }
 
-    /// In order: nobody need wait for its lease to run out. It may have named its successor.
+    /// The owner left in order, so nobody has to wait until its lease expires. It may have named its successor.
     pub(in crate::protocol) fn owner_left(
         &mut self,
         module: ModuleId,
@@ -167,8 +170,8 @@ impl Node {
         }
     }
 
-    /// An owner that does not do its work is none, for as long as its term lasts, and for a while is not believed to be
-    /// one again.
+    /// An owner that does not do its work has to step down for the rest of its term. For a while it is not accepted as
+    /// an owner again.
     pub(in crate::protocol) fn force_step_down(&mut self, module: ModuleId, reason: String) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(owner) = state.leadership.owner().filter(|owner| *owner != self.me) else { return };
@@ -185,7 +188,7 @@ impl Node {
         state.leadership.adopt(now, term, owner);
         self.act(Action::Report(Report::Owner { module, owner }));
         self.release_sealed(module);
-        // The new owner may not have heard what is still outstanding.
+        // The new owner may not have heard the outstanding offers.
         self.contributions.offer_again();
     }
 
@@ -197,7 +200,7 @@ impl Node {
         self.open_collection(module, self.membership.response_times().settle_ms());
     }
 
-    /// Looks for modules whose owner is dead, and claims those for which it is this node's turn.
+    /// Checks the modules for dead owners, and claims those for which it is this node's turn.
     pub(in crate::protocol) fn watch_owners(&mut self) {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
@@ -216,7 +219,7 @@ impl Node {
         let Some(head) = state.head() else { return false };
         let alive = owner.is_some_and(|owner| owner == self.me || self.membership.roster().lives(now, module, owner));
         let at_work = alive && !stepped_down && owner.is_some_and(|owner| owner == self.me || !self.is_silent(owner));
-        // So it is nearly always: nothing need be ranked.
+        // This is nearly always the case, and no ranking is needed.
         if let Some(state) = self.modules.get_mut(&module).filter(|_| at_work) {
             state.leadership.note_alive();
             return false;
@@ -225,7 +228,7 @@ impl Node {
             self.membership.roster().heads(now, module).filter(|(peer, _)| Some(*peer) != owner || stepped_down);
         let others: Vec<(PeerKey, Head)> = heads.collect();
         let mine = self.candidacy(module, self.me);
-        // Whoever is behind comes after all that are not: it would have to catch up first.
+        // A member that is behind ranks after all that are not, because it has to catch up first.
         let before_me = others.iter().filter(|(peer, other)| match other == &head {
             true => self.candidacy(module, *peer) > mine,
             false => other.outweighs(&head),
@@ -241,8 +244,8 @@ impl Node {
             state.leadership.note_alive();
             return false;
         }
-        // One that has never been heard gets a lease's time to speak; longer where this peer has come back and has heard
-        // nobody yet, since those who stayed have gone on without it.
+        // An owner that was never heard gets the time of a lease. The time is longer if this peer has restarted and has
+        // heard nobody yet, because the others have continued without it.
         let timeout = match state.leadership.owner() {
             _ if self.membership.start().incarnation > 1 && !state.leadership.has_heard_members() => LONELY_RETURN_MS,
             Some(_) => 0,
@@ -252,7 +255,7 @@ impl Node {
         listened && now.since(since) >= timeout + before_me * ELECTION_STAGGER_MS
     }
 
-    /// Who is to own a module, of those that stand at the same head: the highest. Those that come and go come last.
+    /// The order of candidates for a module at the same head: the highest is elected. Peers that come and go are last.
     fn candidacy(&self, module: ModuleId, peer: PeerKey) -> (bool, [u8; 32]) {
         let steady_ms = match peer == self.me {
             true => self.now.since(self.lifecycle.began()),
@@ -261,7 +264,7 @@ impl Node {
         (steady_ms >= STEADY_MS, rank(module, peer))
     }
 
-    /// An owner whose update is overdue, although what it needs has been offered, is replaced.
+    /// Forces an owner to step down if its update is overdue although the contributions were offered.
     fn watch_work(&mut self, module: ModuleId) {
         let now = self.now;
         let Some(state) = self.modules.get(&module).filter(|state| !state.leadership.has_stepped_down()) else {
@@ -269,7 +272,7 @@ impl Node {
         };
         let open = state.leadership.owner().is_some_and(|owner| owner != self.me);
         let Some(head) = state.head().filter(|head| open && !self.plan.is_done(module, *head)) else { return };
-        // Nothing is overdue before that, nor before anything has been offered: then it is not asked what is expected.
+        // Before that time, or before any offer, nothing is overdue, and the expected paths need not be computed.
         let waited_ms =
             now.since(state.history.advanced().max(state.leadership.owner_since()).max(self.lifecycle.began()));
         let on_offer = state.offers.keys().any(|(_, parent, _)| parent == head.version);
@@ -295,9 +298,9 @@ impl Node {
         }
     }
 
-    /// How long an owner may take for its next update, as far as this node knows: what the owner's own deadline follows from
-    /// (`collect.rs`). One that has come in the middle of a phase, and has not seen a whole one, takes its own inner steps
-    /// for the measure too, and has long timeout before it has made them.
+    /// How long an owner may take for its next update, as far as this node knows. It follows from the same measurements
+    /// as the owner's own deadline (`collection.rs`). A member that joined in the middle of a phase and has not seen a
+    /// whole one also uses its own inner steps. Before it has made them, it waits for a long time.
     fn due_ms(&self, module: ModuleId, state: &Replica, offered_since: Millis) -> u64 {
         let slower = DEADLINE_FACTOR * self.turns(module).max(1);
         let usual_ms = state.history.phases().deadline_ms();
@@ -313,14 +316,13 @@ impl Node {
         seen_ms.max(own_ms.map_or(UNMEASURED_DUE_MS, |own_ms| own_ms.saturating_mul(slower)))
     }
 
-    /// An asynchronous owner need not wait for anybody, so what is offered here is enough for it. Of what others offer
-    /// nobody knows whether it can be had.
+    /// Whether this node has an offer for the next update. An asynchronous owner waits for nobody, so that is enough.
+    /// Offers of other peers do not count, because it is uncertain whether their blobs can be had.
     fn has_offered(&self, module: ModuleId, head: Head) -> bool {
         self.outstanding_offers().any(|(of, _, (parent, _), _)| of == module && parent <= head.version)
     }
 
-    /// The head is another: what is overdue is counted from here. How far apart updates come that were missed says nothing
-    /// of how long phases take.
+    /// Notes a new head. Lateness is counted from here. The time between missed updates does not measure a phase.
     pub(in crate::protocol) fn head_moved(&mut self, module: ModuleId, missed: bool) {
         let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };

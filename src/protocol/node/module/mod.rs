@@ -1,4 +1,5 @@
-//! What a node does with its modules: elections, aggregation, applying updates, audits, rollback, catching up and replication.
+//! A node's work on its modules: elections, aggregation, application of updates, audits, rollback, catch-up and
+//! replication.
 
 pub(in crate::protocol) mod aggregation;
 pub(in crate::protocol) mod apply;

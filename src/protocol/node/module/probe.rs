@@ -1,4 +1,4 @@
-//! The one who would come next asks a silent owner whether it lives.
+//! Probes of silent owners by the member that is next in rank.
 
 use crate::names::{ModuleId, PeerKey};
 use crate::protocol::event::RequestId;
@@ -7,7 +7,8 @@ use crate::protocol::wire::message::Request;
 use crate::protocol::{Node, Replica};
 
 impl Node {
-    /// Whether a peer has not been heard for a little longer than usual. One that is heard is not probed any more.
+    /// Whether an owner has been silent for a little longer than usual. An owner that is heard again is no longer
+    /// probed.
     pub(in crate::protocol) fn is_silent(&mut self, owner: PeerKey) -> bool {
         let silent = self.membership.roster().silent_since(self.now, owner).is_some();
         if !silent {
@@ -16,8 +17,8 @@ impl Node {
         silent
     }
 
-    /// Whether an owner that still has its lease is dead all the same, as far as this node can tell, which is next in
-    /// rank. In every sweep: it asks.
+    /// Whether an owner that still has its lease is dead, as judged by this node, which is next in rank. Sends a probe
+    /// in every sweep.
     pub(in crate::protocol) fn is_dead(&mut self, module: ModuleId, owner: PeerKey) -> bool {
         let now = self.now;
         let Some(heard) = self.membership.roster().silent_since(now, owner) else { return false };
@@ -35,7 +36,7 @@ impl Node {
         }
     }
 
-    /// Whether this was the response of an owner that was asked whether it lives.
+    /// Whether this was the response of a probed owner.
     pub(in crate::protocol) fn probe_answered(&mut self, id: RequestId, answers: bool) -> bool {
         self.membership.probes_mut().responded(id, answers)
     }

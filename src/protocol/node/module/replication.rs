@@ -1,7 +1,8 @@
-//! Copies of modules that nobody else has: every module gets a second holder as soon as there is a second peer.
+//! Replication: every module gets a second holder as soon as there is a second peer.
 //!
-//! The only living holder of a module names in its heartbeats which peer it asks. That one joins the module as a replica, a
-//! member like any, though none of its paths goes through it; and it leaves again once two others have it for good.
+//! The only living holder of a module names in its heartbeats the peer that it asks. That peer joins the module as a
+//! replica, a full member although none of its paths goes through the module. It leaves again once two other peers hold
+//! the module lastingly.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,17 +19,17 @@ use crate::protocol::limits::{
 use crate::protocol::node::module::election::rank;
 use crate::protocol::wire::message::Wanted;
 
-/// What this node replicates, and what it wants replicated.
+/// The replicas held here, and those wanted from others.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Replicas {
-    /// Modules held for others: no path here goes through them. Whose request that was, if it was one since this start.
+    /// Modules held only as replicas: no path here goes through them.
     held: BTreeMap<ModuleId, Option<PeerKey>>,
-    /// Since when others do without a replica here.
+    /// Modules whose replica here is not needed, and since when.
     spare_since: BTreeMap<ModuleId, Millis>,
-    /// Since when nobody else has a module.
+    /// Modules that no other peer has, and since when.
     alone_since: BTreeMap<ModuleId, Millis>,
     asked: BTreeMap<ModuleId, Asked>,
-    /// What this machine's disk gives to them, if that is not all.
+    /// The disk space for replicas, if it is limited.
     room_bytes: Option<u64>,
 }
 
@@ -55,17 +56,17 @@ impl Replicas {
     }
 }
 
-/// Who was asked to replicate a module.
+/// The peer that was asked to replicate a module.
 #[derive(Debug)]
 struct Asked {
     peer: PeerKey,
     at: Millis,
-    /// Those who were asked in vain.
+    /// Peers that were asked without success.
     tried: BTreeSet<PeerKey>,
 }
 
 impl Node {
-    /// The machine's disk gives so much to replicas of modules that none of its paths needs.
+    /// Limits the disk space for replicas of modules that none of this peer's paths needs.
     pub fn replicating_within(mut self, room_bytes: u64) -> Self {
         self.replicas.room_bytes = Some(room_bytes);
         self
@@ -86,7 +87,7 @@ impl Node {
         self.replicas.asked.retain(|module, _| alone.contains(module));
         for module in alone {
             let since = *self.replicas.alone_since.entry(module).or_insert(now);
-            // Somebody may be about to fetch it.
+            // A member may be about to fetch it.
             let comes = self.membership.roster().living(now, module).next().is_some();
             let timeout_ms = match (comes, self.lifecycle.is_leaving()) {
                 (true, _) => self.fetch_ms(module),
@@ -99,7 +100,7 @@ impl Node {
         }
     }
 
-    /// Who has joined a module and has no state by then is passed over.
+    /// A member that has joined a module and has no state by then is passed over.
     pub(in crate::protocol) fn fetch_ms(&self, module: ModuleId) -> u64 {
         self.membership.response_times().transfer_ms(self.plan.genesis.get(&module).map_or(0, |state| state.bytes))
     }
@@ -123,7 +124,7 @@ impl Node {
             tried = before.tried;
             tried.insert(before.peer);
         }
-        // Who was asked in vain is asked again when everybody was.
+        // Once every peer was asked without success, all are asked again.
         let helper = self.replica_helper(module, &tried).or_else(|| {
             tried.clear();
             self.replica_helper(module, &tried)
@@ -133,7 +134,7 @@ impl Node {
         }
     }
 
-    /// Of the living peers that this node knows, the one that replicates the fewest modules; then by rank.
+    /// The known living peer with the fewest replicas, then by rank.
     fn replica_helper(&self, module: ModuleId, tried: &BTreeSet<PeerKey>) -> Option<PeerKey> {
         let load = |peer: PeerKey, replicas: u32| {
             let asked = self.replicas.asked.iter().filter(|(module, asked)| {
@@ -150,7 +151,7 @@ impl Node {
             .map(|(_, _, peer)| peer)
     }
 
-    /// What heartbeats say: which modules want a replica, and whom this node asks. Whoever has joined is not asked again.
+    /// The replicas wanted, for heartbeats. A peer that has joined is not asked again.
     pub(in crate::protocol) fn wanted(&self) -> Vec<Wanted> {
         let open = |(module, asked): (&ModuleId, &Asked)| {
             let joined = self.membership.roster().lives(self.now, *module, asked.peer);
@@ -159,7 +160,7 @@ impl Node {
         self.replicas.asked.iter().filter_map(open).take(MAX_WANTED).collect()
     }
 
-    /// Joins what this node is asked to replicate, as far as there is room.
+    /// Joins the modules that this node is asked to replicate, if the limits allow it.
     pub(in crate::protocol) fn hear_wanted(&mut self, author: PeerKey, wanted: &[Wanted]) {
         for Wanted { module, helper } in wanted {
             // One peer may not fill this node's disk.
@@ -175,7 +176,7 @@ impl Node {
         }
     }
 
-    /// Whether one more replica, with the versions that are kept, fits among those that are held.
+    /// Whether one more replica, with the versions kept, fits within the limits.
     fn has_room_for(&self, module: ModuleId) -> bool {
         let bytes = |module: &ModuleId| {
             let state_bytes = self.plan.genesis.get(module).map_or(0, |state| state.bytes);
@@ -191,8 +192,9 @@ impl Node {
         self.replicas.hold(module, by);
     }
 
-    /// Whether a module that no path here goes through stays, as a replica. It does until two others have had it for a
-    /// while: those whose paths go through it, and those that rank higher, so that not all leave at once.
+    /// Whether a module that no path here goes through stays as a replica. It stays until two other peers have had it
+    /// for a while. Only peers whose paths go through it, or that rank higher, count, so that not all replicas leave at
+    /// once.
     pub(in crate::protocol) fn stays_as_replica(&mut self, module: ModuleId) -> bool {
         let now = self.now;
         let has_state = self.modules.get(&module).is_some_and(|state| state.history.chain().is_some());
@@ -224,7 +226,7 @@ impl Node {
         self.membership.roster().heads(self.now, module).filter(|(peer, _)| stays(*peer)).count()
     }
 
-    /// A module that a path here goes through, or that was left, is no replica.
+    /// A module that a path here goes through, or that was left, is no longer a replica.
     pub(in crate::protocol) fn prune_replicas(&mut self, needed: &BTreeSet<ModuleId>) {
         let modules = &self.modules;
         let Replicas { held, spare_since, .. } = &mut self.replicas;

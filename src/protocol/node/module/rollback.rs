@@ -1,8 +1,9 @@
-//! Back to before an update that was proven wrong.
+//! Rollback to the version before an invalidated update.
 //!
-//! Whoever has the state before it goes on from there. Who has not, since more updates have come on top meanwhile, is
-//! *tainted*: it takes any chain without the update for a better one than its own, and asks for it. Only if for a long
-//! time nobody has one does it stay as it is: a module must not be lost for one wrong step. The owner stays what it is.
+//! A member that has the state before the update continues from there. A member that no longer has it, because more
+//! updates have followed, treats any chain without the update as better than its own, and asks for it. If for a long
+//! time no peer has such a chain, the member keeps its own: one wrong update must not cost the module. The owner stays
+//! the same.
 
 use crate::clock::Millis;
 use crate::names::ModuleId;
@@ -13,7 +14,7 @@ use crate::protocol::wire::encoding::update_hash;
 use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
 
 impl Node {
-    /// If the module's chain has the update, it ends before it from now on.
+    /// Cuts the module's chain before the update, if the chain contains it.
     pub(in crate::protocol) fn go_back(&mut self, module: ModuleId, update: UpdateHash) {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return };
         let now = self.now;
@@ -39,18 +40,18 @@ impl Node {
         if self.owns(module) {
             self.open_collection(module, self.membership.response_times().settle_ms());
         }
-        // What the wrong update had counted is counted anew.
+        // The contributions of the wrong update are to be counted again.
         self.contributions.offer_again();
     }
 
-    /// The same, from the journal: without a word.
+    /// The same from the journal, without any message.
     pub(in crate::protocol) fn restore_before(&mut self, module: ModuleId, update: UpdateHash) {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return };
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.history.restore_before(self.now, update, genesis);
     }
 
-    /// In every sweep: what nobody can do without stays.
+    /// In every sweep: accepts an invalidated update that no peer can roll back.
     pub(in crate::protocol) fn live_with_it(&mut self) {
         let now = self.now;
         for module in self.reputation.audits().invalidated_in() {
@@ -76,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Whether an update of a chain that another sent was proven wrong. If so, its head is not asked for again.
+    /// Whether a chain from another peer contains an invalidated update. If so, it is not adopted.
     pub(in crate::protocol) fn has_invalidated<'a>(&self, mut updates: impl Iterator<Item = &'a SignedUpdate>) -> bool {
         updates
             .any(|signed| update_hash(&signed.update).is_some_and(|hash| self.reputation.audits().is_invalidated(hash)))

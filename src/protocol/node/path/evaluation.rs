@@ -1,8 +1,9 @@
-//! Standbys evaluate: each new checkpoint of a path is scored once, and the score is gossiped to the path's modules.
+//! Evaluation by standbys: each new checkpoint of a path is scored once, and the score is published to the path's
+//! modules.
 //!
-//! A path's checkpoint at a phase is what it would train from next: the states of its modules once all have come that
-//! far. Of the living peers that have all of these and train nothing, the first by rendezvous scores it, the newest
-//! checkpoint only. All of them are members of the same modules, so they know each other.
+//! A path's checkpoint at a phase consists of the states from which it would train next, once all its modules have
+//! reached that phase. Of the living peers that have all these modules and train nothing, the first by rendezvous
+//! hashing scores the newest checkpoint. All of them are members of the same modules, so they know each other.
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
@@ -18,7 +19,8 @@ fn rank(path: PathId, phase: Phase, peer: PeerKey) -> [u8; 32] {
 }
 
 impl Node {
-    /// Begins to score the checkpoint whose path has waited longest for a score, if it is this node's turn.
+    /// Begins to score a checkpoint, if it is this node's turn. The path that has waited longest for a score goes
+    /// first.
     pub(in crate::protocol) fn evaluate_next(&mut self) {
         if self.evaluations.is_busy() || self.trainer.training().is_some() || self.active_paths() > 0 {
             return;
@@ -38,7 +40,7 @@ impl Node {
         self.act(Action::Evaluate { path, phase, states });
     }
 
-    /// Paths that somebody alive trains and all of whose modules have a state here.
+    /// Paths that a living peer trains and whose modules all have a state here.
     fn paths_here(&self) -> impl Iterator<Item = PathId> {
         let bottom = self.modules.iter().filter(|(module, _)| module.level == 0);
         let here = bottom.filter_map(|(module, state)| Some((*module, self.plan.phase_of(*module, state.head()?))));
@@ -48,7 +50,7 @@ impl Node {
         })
     }
 
-    /// Whether this node comes first among those that can score the checkpoint.
+    /// Whether this node ranks first among the peers that can score the checkpoint.
     fn is_evaluator(&self, path: PathId, phase: Phase) -> bool {
         let modules = self.plan.modules_at(path, phase);
         let mine = rank(path, phase, self.me);
@@ -83,10 +85,10 @@ impl Node {
         self.evaluations.keep(score, self.me);
     }
 
-    /// A score that another gives. It is taken on trust: a wrong one misleads people, and nothing else.
+    /// Handles a score of another peer. It is not verified, because a wrong score misleads users and nothing else.
     pub(in crate::protocol) fn heard_score(&mut self, module: ModuleId, author: PeerKey, score: Score) {
         let head = self.modules.get(&module).and_then(crate::protocol::Replica::head);
-        // One from ahead would keep the next ones from being scored.
+        // A score for a future phase would prevent the next checkpoints from being scored.
         let reached = head.is_some_and(|head| (1..=self.plan.phase_of(module, head).0).contains(&score.phase.0));
         if reached && self.plan.goes_through_at(score.path, score.phase, module) {
             self.evaluations.keep(score, author);

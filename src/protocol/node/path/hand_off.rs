@@ -1,10 +1,10 @@
-//! Paths that move, with all that their trainers have.
+//! Hand-off of paths between peers, with the state of their trainers.
 //!
-//! Who takes a path that another peer holds asks that peer what the path's trainer has come to: AdamW's moments, the data
-//! cursor and the residual of compression after the last phase, and the middle of a phase if one is under way. The
-//! holder stops training it, trains its other paths, and gives the path up when the taker has what it asked for. A
-//! standby keeps the trainer that its path's holder names in its lease, so that a crash costs the residual only where
-//! nobody stood by.
+//! A peer that takes a path asks the previous holder for the state of the trainer. This is AdamW's moments, the data
+//! cursor and the residual of compression after the last phase, and the checkpoint of an interrupted phase. The holder
+//! stops training the path, trains its other paths, and gives the path up once the taker has the state. A standby keeps
+//! the trainer state that the holder names in its lease. A crash therefore costs the residual only if there was no
+//! standby.
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::protocol::Node;
@@ -18,12 +18,13 @@ use crate::protocol::path::hand_off::{Step, blobs};
 use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use crate::protocol::wire::message::{GENESIS, Lease, PathHandOff, Request, Response, Stage};
 
-/// What a trainer's blob has beside its values.
+/// Bytes of a trainer's blob besides its values.
 const FRAMING_BYTES: u64 = 1 << 20;
 
 impl Node {
-    /// A path was taken: whoever has its trainer is asked for it, of those alive and of those that a search has found
-    /// just now; once the path's modules are here, if who has it trains on until it is asked, or else at once.
+    /// A path was taken. Sends a request for the state of its trainer to a peer that has it, among the living peers and
+    /// those that a search has just found. If that peer trains the path until it receives the request, the request
+    /// waits until the path's modules are here.
     pub(in crate::protocol) fn begin_hand_off(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
         let Some((from, trains_on)) = self.donor_of(path, found) else { return };
         self.paths.hand_offs_mut().take(self.now, path, from, trains_on);
@@ -32,7 +33,8 @@ impl Node {
         }
     }
 
-    /// Whether it is too early to ask for a path's trainer: its holder trains on, and the path's modules are not here.
+    /// Whether it is too early to request the state of a path's trainer: its holder continues training, and the path's
+    /// modules are not here.
     fn waits_for_modules(&self, path: PathId) -> bool {
         let Some(from) = self.paths.hand_offs().trains_on(path).filter(|_| self.phase(path).is_none()) else {
             return false;
@@ -46,8 +48,9 @@ impl Node {
         self.paths.hand_offs_mut().asked(self.now, path, from, id);
     }
 
-    /// Beside it, whether it trains on. One that leaves before one that goes on, and a standby only if it says that it has the trainer. Who lies in what it
-    /// contributes may lie in that.
+    /// The peer to ask, and whether it continues training the path. A leaving holder comes before one that continues,
+    /// and a standby only if its lease names the trainer state. A peer that is doubted for its contributions is not
+    /// asked.
     fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<(PeerKey, bool)> {
         let heard = self.membership.roster().holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
@@ -60,7 +63,7 @@ impl Node {
         heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 1))
     }
 
-    /// Whether the answer was to a question about a path.
+    /// Handles the response to a hand-off request. Returns whether it was one.
     pub(in crate::protocol) fn hand_off_answered(&mut self, id: RequestId, response: &Option<Response>) -> bool {
         let Some((path, from)) = self.paths.hand_offs_mut().answered(id) else { return false };
         match response {
@@ -71,19 +74,20 @@ impl Node {
                 }
                 self.complete(path);
             }
-            // No answer may be one that was lost.
+            // The missing response may be a lost one.
             None => {}
             Some(_) => self.begin_afresh(path),
         }
         true
     }
 
-    /// Whether this can be what a path's trainer has come to, as far as it can be told without the bytes.
+    /// Whether this can be the state of a path's trainer, as far as it can be told without the bytes.
     fn could_be(&self, path: PathId, word: &PathHandOff) -> bool {
         let phase = word.checkpoint.as_ref().map_or_else(|| self.near(path), |middle| middle.phase);
         let modules = self.plan.slots.modules(path, phase);
         let genesis = |module: &ModuleId| self.plan.genesis.get(module).map_or(0, |state| state.bytes);
-        // A state is parameters and momentum; a trainer has three times the parameters, four in the middle of a phase.
+        // A state has parameters and momentum. A trainer has three times the parameters, or four times in the middle of
+        // a phase.
         let states: u64 = modules.iter().map(genesis).sum();
         let fits = |blob: BlobRef, times: u64| blob.bytes <= times * states + FRAMING_BYTES;
         let sound = |middle: &InnerCheckpoint| {
@@ -106,8 +110,8 @@ impl Node {
         self.complete(path);
     }
 
-    /// Takes the path's trainer over, once it is here and so are the path's modules, whose chains say whether the
-    /// phase under way began where its start says.
+    /// Completes the hand-off once the trainer's blobs and the path's modules are here. The modules' chains show
+    /// whether the interrupted phase began from the states that it claims.
     fn complete(&mut self, path: PathId) {
         if self.phase(path).is_none() || !self.paths.hand_offs().is_here(path) {
             return;
@@ -127,7 +131,7 @@ impl Node {
         self.act(Action::Report(Report::HandedOff { path, from }));
     }
 
-    /// The state of a module at a place that its chain here knows.
+    /// The state of a module at a base version that its chain here contains.
     pub(in crate::protocol) fn state_after(&self, place: &BaseVersion) -> Option<BlobRef> {
         if place.update == GENESIS {
             return self.plan.genesis.get(&place.module).copied().filter(|_| place.version.0 == 0);
@@ -144,7 +148,7 @@ impl Node {
         }
     }
 
-    /// Nothing comes of it: the path begins with what is here.
+    /// The hand-off failed: the path begins with what is here.
     fn begin_afresh(&mut self, path: PathId) {
         if let Some(from) = self.paths.hand_offs().donor(path) {
             self.cancel_hand_off(path);
@@ -154,7 +158,7 @@ impl Node {
         }
     }
 
-    /// The path is not waited for any more, and not promised.
+    /// Cancels a hand-off of the path in either direction.
     pub(in crate::protocol) fn cancel_hand_off(&mut self, path: PathId) {
         self.paths.hand_offs_mut().withdraw(path);
         let word = self.paths.hand_offs_mut().end(path).and_then(|(_, word)| word);
@@ -163,7 +167,7 @@ impl Node {
         }
     }
 
-    /// Asks again, and gives up what takes too long; in every sweep.
+    /// In every sweep: repeats requests, and times out hand-offs.
     pub(in crate::protocol) fn continue_hand_offs(&mut self) {
         for path in self.paths.hand_offs().incoming() {
             if self.waits_for_modules(path) {
@@ -178,7 +182,7 @@ impl Node {
                 Step::Complete => self.complete(path),
                 Step::Ask { from, again: true } => self.ask_for_trainer(path, from),
                 Step::Ask { from, again: false } => {
-                    // Who had it when the path was taken may be gone by now.
+                    // The peer that had it when the path was taken may be gone by now.
                     let donor = self.donor_of(path, Vec::new()).map_or(from, |(donor, _)| donor);
                     self.ask_for_trainer(path, donor);
                 }
@@ -187,8 +191,8 @@ impl Node {
         }
     }
 
-    /// The holder's part, or a standby's. Nobody can stop a trainer here but who is known to take the path, and from
-    /// one that would give it up.
+    /// The response of a holder or a standby. A trainer is stopped only for a peer that is known to take the path, and
+    /// only if this node would give it up.
     pub(in crate::protocol) fn hand_off_path(&mut self, to: PeerKey, path: PathId) -> Option<PathHandOff> {
         let stage = self.paths.held().get(&path)?.stage();
         let word = PathHandOff { later: false, trainer: self.paths.trainer(path), checkpoint: None };
@@ -217,13 +221,14 @@ impl Node {
         joins && (leaving || self.active_paths() > active_leases(&member.leases))
     }
 
-    /// What the trainer's state and the phase under way of a path held here weigh for whoever takes it.
+    /// The bytes of the trainer state and the checkpoint of a path held here.
     pub(in crate::protocol) fn trainer_bytes(&self, path: PathId) -> u64 {
         let middle = self.paths.checkpoint(path).map(|middle| middle.blob);
         self.paths.trainer(path).into_iter().chain(middle).map(|blob| blob.bytes).sum()
     }
 
-    /// Whether another takes a path from here, which is not trained meanwhile; not if that other is gone, or slow.
+    /// Whether another peer takes a path from here, so that it is not trained meanwhile. A peer that is gone or too
+    /// slow does not count.
     pub(in crate::protocol) fn is_promised(&self, path: PathId) -> bool {
         self.paths.hand_offs().promised(path).is_some_and(|(to, at)| {
             let roster = self.membership.roster();
@@ -234,7 +239,7 @@ impl Node {
         })
     }
 
-    /// A standby keeps what its path's holder says that its trainer has come to.
+    /// A standby fetches the trainer states that its path's holder names.
     pub(in crate::protocol) fn stand_by(&mut self, holder: PeerKey, leases: &[Lease]) {
         if self.reputation.scores().is_doubted(self.now, holder) {
             return;

@@ -1,12 +1,12 @@
-//! Who is late holds up nobody.
+//! A late peer does not delay others.
 //!
-//! A phase that was disturbed, by a restart, by a machine that stood still, by a path that changed hands, would end
-//! later than those of the module's other paths, which would wait for it. So it ends with them, with as many inner steps
-//! as it has made: what is lost is this peer's time, not everybody's.
+//! A phase that was disturbed by a restart, a suspended machine or a hand-off would end later than those of the
+//! module's other paths, which would wait for it. Such a phase ends with the others, with as many inner steps as it has
+//! made. This costs the time of one peer instead of everybody's.
 //!
-//! A path of which one module has moved on without it and another has not would, if it went on at once, be waited for in
-//! the other, and so be late there for ever, and hold up both in turn. So it lets the other's round pass, if others
-//! train that, and begins again with all its modules side by side.
+//! One module of a path may advance without it while another does not. If the path continued at once, the other module
+//! would wait for it. The path would be late there forever and delay both modules in turn. So it skips the other
+//! module's round, if other paths train that round, and starts again once all its modules have the same version.
 
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Version};
@@ -19,25 +19,26 @@ use crate::protocol::wire::message::{Counted, Lease, SignedUpdate};
 use crate::protocol::{Node, phase_from};
 
 impl Node {
-    /// Whether a phase that begins now, or goes on now, will end later than those of others: it has been in the middle, the
-    /// path is new here, was late the last time, or others have begun already. One that is always late has its time at least every other phase.
+    /// Whether a phase that begins or resumes now will end later than those of others. This is the case if it was
+    /// interrupted, if the path is new here or was late the last time, or if others have begun already. A path that is
+    /// always late still gets its full time at least every other phase.
     pub(in crate::protocol) fn begins_late(&self, path: PathId, resumes: bool) -> bool {
         let modules = self.modules_of(path);
         let moved = modules.iter().filter_map(|module| Some(self.modules.get(module)?.history.advanced())).min();
         let waited_ms = self.now.since(moved.unwrap_or(self.now));
-        // A part of a phase begins with the end of the one before it, whenever modules move on.
+        // A part of a phase begins at the end of the previous part, whenever modules advance.
         let began_late = waited_ms >= LATE_START_MS && self.plan.streaming.is_none();
         let stub = self.paths.held().get(&path).is_some_and(Held::is_stub);
         resumes || (!stub && (began_late || !self.was_in_time(path)))
     }
 
-    /// Whether what the path contributed last was counted at once.
+    /// Whether the path's last contributions were counted at once.
     fn was_in_time(&self, path: PathId) -> bool {
         let mut own = self.contributions.trained(path).peekable();
         if own.peek().is_none() {
             return false;
         }
-        // Of parts of phases, the last ones may still be counted in time.
+        // In streaming mode, the last parts may still be counted in time.
         let Some(last) = own.find(|finished| self.plan.streaming.is_none() || self.is_settled(finished)) else {
             return true;
         };
@@ -45,7 +46,7 @@ impl Node {
             let Some(state) = self.modules.get(&from.module) else { return true };
             let next = |signed: &&SignedUpdate| signed.update.version == from.version.next();
             let update = state.history.chain().and_then(|chain| chain.recent().find(next));
-            // Where another's work on the path is counted in its place, it may have been as soon.
+            // If a rival on the same path is counted instead, this contribution may have been as early.
             let is_it = |counted: &Counted| {
                 (counted.path, counted.parent) == (path, from.version)
                     && (self.plan.counts_once() || counted.blob == *blob)
@@ -54,16 +55,16 @@ impl Node {
         })
     }
 
-    /// Whether the modules have moved on to which something was contributed.
+    /// Whether the modules of these contributions have advanced.
     fn is_settled(&self, finished: &Finished) -> bool {
         let head = |module: ModuleId| self.modules.get(&module).and_then(crate::protocol::Replica::head);
         finished.offers.iter().all(|(from, _)| head(from.module).is_none_or(|head| head.version > from.version))
     }
 
-    /// Ends a phase that is late once the others have done theirs; after every event.
+    /// Ends a late phase once the others have finished theirs. Called after every event.
     pub(in crate::protocol) fn end_late_phase(&mut self) {
         let Some(training) = self.trainer.training().filter(|training| !training.ends) else { return };
-        // Who trains several in turn is waited for anyhow.
+        // A peer that trains several paths in turn is waited for anyway.
         let late = training.late && self.active_paths() == 1;
         let path = training.path;
         let due = training.start.iter().filter(|(from, _)| training.part.due.contains(&from.module));
@@ -75,12 +76,12 @@ impl Node {
         }
     }
 
-    /// Whether paths wait for each other, and always for the same.
+    /// Whether paths wait for each other, and always for the same ones.
     fn keep_step(&self) -> bool {
         self.plan.mode == OuterMode::Synchronous && !self.plan.slots.are_drawn_anew()
     }
 
-    /// Whether a module waits for nobody but this path and some that are as late, or has moved on without it.
+    /// Whether a module waits for nobody but this path and a few equally late ones, or has advanced without it.
     fn others_are_done(&self, module: ModuleId, version: Version, path: PathId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let Some(head) = state.head().filter(|head| !self.plan.is_done(module, *head)) else { return false };
@@ -92,9 +93,9 @@ impl Node {
         !others.is_empty() && quorum(&others, |other| state.offers.has_offered(other, head.version), 0, 1)
     }
 
-    /// The module whose round a path lets pass, if any: others train it, and the path's other modules are further.
+    /// The module whose round a path skips, if any: others train it, and the path's other modules are further.
     pub(in crate::protocol) fn skips(&self, path: PathId) -> Option<ModuleId> {
-        // Levels that are brought in step one after the other are never side by side.
+        // In streaming mode, levels never have the same version.
         if !self.keep_step() || self.plan.streaming.is_some() {
             return None;
         }
@@ -109,8 +110,8 @@ impl Node {
         behind.find(|(module, version)| self.others_train(*module, *version, path)).map(|(module, _)| module)
     }
 
-    /// Whether another path through a module is trained from this version, is about to be, or has been: word of what it
-    /// has offered may be on its way.
+    /// Whether another path through a module is trained from this version, is about to be, or has been. Its offer may
+    /// be on its way.
     fn others_train(&self, module: ModuleId, version: Version, path: PathId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let others = |other: PathId| other != path && self.plan.slots.goes_through(other, phase_from(version), module);

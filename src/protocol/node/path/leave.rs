@@ -1,9 +1,9 @@
 //! Leaving in order.
 //!
-//! A peer that is asked to go begins nothing new. It stops its trainer in the middle, says in its leases that it leaves,
-//! so that others take its paths at once, and hands over its modules. It goes when each path has a taker that has what it
-//! asked for, what it trained is counted, and no module is here alone; or after a while. Where nobody else is, it goes at
-//! once.
+//! A peer that is asked to leave begins nothing new. It pauses its trainer, announces in its leases that it is leaving,
+//! so that others take its paths at once, and hands off its modules. It goes once each path has a new holder with the
+//! trainer's state, its contributions are counted, and no module is here alone, or after a time-out. If there is no
+//! other peer, it goes at once.
 
 use crate::names::{ModuleId, PathId};
 use crate::protocol::Node;
@@ -17,7 +17,7 @@ impl Node {
         self.lifecycle.is_gone()
     }
 
-    /// The user asks the peer to go.
+    /// The user asks the peer to leave.
     pub(in crate::protocol) fn leave(&mut self) {
         if self.lifecycle.is_leaving() {
             return;
@@ -38,13 +38,14 @@ impl Node {
         self.leave_on();
     }
 
-    /// Says goodbye on the modules owned here, and names who is to own them. The next heartbeat makes this node a member again.
+    /// Says goodbye on the modules owned here and names their successors. The next heartbeat makes this node a member
+    /// again.
     fn hand_off_modules(&mut self) {
         let owned: Vec<ModuleId> = self.modules.keys().copied().filter(|module| self.owns(*module)).collect();
         for module in owned {
             self.hand_off_ownership(module);
             self.send_goodbye(module);
-            // Where nobody can be named, the next in rank claims it.
+            // If there is no successor to name, the next in rank claims the module.
             if self.owns(module)
                 && let Some(state) = self.modules.get_mut(&module)
             {
@@ -55,7 +56,7 @@ impl Node {
         self.out.set_timer(Timer::Heartbeat, self.now + SWEEP_MS);
     }
 
-    /// Gives up the paths that others have taken, and goes when nothing holds this peer any more; in every sweep.
+    /// In every sweep: gives up the paths that others have taken, and goes once nothing holds this peer any more.
     pub(in crate::protocol) fn leave_on(&mut self) {
         let Some(since) = self.lifecycle.leaving_since() else { return };
         let given = self.paths.held().iter().filter(|(_, held)| held.stage() == Stage::Leaving);
@@ -74,26 +75,26 @@ impl Node {
         }
     }
 
-    /// Whether this peer alone has a module, of those that stay.
+    /// Whether, of the peers that stay, only this one has a module.
     fn is_nowhere_else(&self, module: ModuleId) -> bool {
         let stays = |peer| self.membership.roster().member(peer).is_some_and(|member| !member.leaves());
         let is_here = self.modules.get(&module).is_some_and(|state| state.history.chain().is_some());
         is_here && !self.membership.roster().heads(self.now, module).any(|(peer, _)| stays(peer))
     }
 
-    /// Others are given so long: what these paths' trainers weigh takes them a while.
+    /// How long to wait for others to take these paths. It includes the time to transfer the trainers' bytes.
     fn leave_ms(&self, left: &[PathId]) -> u64 {
         let bytes = left.iter().map(|path| self.trainer_bytes(*path)).sum();
         LEAVE_MS.saturating_add(self.membership.response_times().bytes_ms(bytes))
     }
 
-    /// Whether another has a path, and its trainer with it.
+    /// Whether another peer has the path and the state of its trainer.
     fn is_taken(&self, path: PathId) -> bool {
         let has = |stage: Stage| Self::trains(stage) || stage == Stage::Done;
         self.membership.roster().holders(self.now, path).any(|(_, _, lease)| has(lease.stage))
     }
 
-    /// Everybody is told, so that no lease has to run out. Nothing follows.
+    /// Announces the departure, so that no lease has to expire. Nothing follows.
     fn go(&mut self) {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {

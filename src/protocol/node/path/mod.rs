@@ -1,4 +1,4 @@
-//! What a node does with its paths: placement, phases, lateness, hand-offs, evaluation and leaving.
+//! A node's work on its paths: placement, phases, lateness, hand-offs, evaluation and leaving.
 
 pub(in crate::protocol) mod evaluation;
 pub(in crate::protocol) mod hand_off;

@@ -1,9 +1,10 @@
-//! How fast peers train, and what follows from it in the asynchronous mode: how many inner steps a phase has here, how
-//! often an owner closes, and how long a path waits for its own contribution.
+//! The pace of peers. In the asynchronous mode it determines how many inner steps a phase has here, how often an owner
+//! closes a collection, and how long a path waits for its own contribution.
 //!
-//! A peer measures itself and says its *pace* in its heartbeats: the inner steps that each of its paths makes in 1000 s. The
-//! fastest sets the measure, but one alone is believed to be no more than twice as fast as the next: a liar halves what
-//! others train in a phase, at the most, and nobody trains less of the time for it.
+//! A peer measures itself and announces its *pace* in its heartbeats: the inner steps that each of its paths makes in
+//! 1000 s. The fastest pace sets the measure, but with three or more peers it counts for at most twice the second
+//! fastest. A Byzantine peer can thus at most halve the inner steps of others' phases, and no peer trains for less of
+//! its time.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use crate::protocol::Node;
 use crate::protocol::limits::{CLOSES_PER_PHASE, HEARTBEAT_MS, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
 use crate::protocol::path::trainer::Measured;
 
-/// The pace by which others are measured: the fastest, but no more than twice the second. Of two, one may be that slow.
+/// The pace that sets the measure: the fastest, but at most twice the second of three or more. Of two, one may really
+/// be that slow.
 fn measure(mut paces: Vec<u32>) -> Option<u32> {
     paces.retain(|pace| *pace > 0);
     paces.sort_unstable_by(|a, b| b.cmp(a));
@@ -23,7 +25,7 @@ fn measure(mut paces: Vec<u32>) -> Option<u32> {
 }
 
 impl Node {
-    /// Inner steps that each path here makes in 1000 s; 0 if that has not been measured, or nobody needs to know.
+    /// Inner steps that each path here makes in 1000 s; 0 if not measured or not needed.
     pub(in crate::protocol) fn pace(&self) -> u32 {
         if self.plan.mode == OuterMode::Synchronous {
             return 0;
@@ -34,7 +36,7 @@ impl Node {
         u32::try_from(pace).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The pace of the fastest living members of these modules, this peer among them.
+    /// The pace of the fastest living members of these modules, including this peer.
     fn fastest_pace(&self, modules: &[ModuleId]) -> Option<u32> {
         let others = modules.iter().flat_map(|module| self.membership.roster().living(self.now, *module));
         let mut paces: BTreeMap<PeerKey, u32> = others.map(|(peer, member)| (peer, member.pace)).collect();
@@ -45,8 +47,8 @@ impl Node {
         measure(paces.into_values().collect())
     }
 
-    /// How many inner steps a path's next phase has: all of them, or so many that this peer takes about as long for them
-    /// as the fastest does for all.
+    /// How many inner steps a path's next phase has: all of them, or as many as this peer makes in the time in which
+    /// the fastest makes all.
     pub(in crate::protocol) fn steps(&self, path: PathId) -> u64 {
         let all = self.plan.inner_steps;
         let share = |share: u64| (all / share).max(1);
@@ -58,27 +60,27 @@ impl Node {
             Some(fastest) if mine > 0 => {
                 (all.saturating_mul(mine) / u64::from(fastest)).clamp(share(LEAST_STEPS_SHARE), all)
             }
-            // How long they take here is not known yet: the phase ends when the fastest would be done.
+            // The pace here is not known yet. The phase ends when the fastest peer would be done.
             Some(_) => all,
-            // Nor anywhere: it may be eight times as long as elsewhere.
+            // No pace is known. This peer may take eight times as long as others.
             None => share(UNMEASURED_STEPS_SHARE),
         }
     }
 
-    /// When a phase ends at the latest, if how long it takes here is not known: when the fastest would have made what is
-    /// to be made.
+    /// When a phase ends at the latest, if the pace here is not known: when the fastest peer would have made these
+    /// steps.
     pub(in crate::protocol) fn phase_ends(&self, path: PathId, steps: u64) -> Option<Millis> {
         let unmeasured = self.plan.mode == OuterMode::Asynchronous && self.pace() == 0;
         let fastest = self.fastest_pace(&self.modules_of(path)).filter(|_| unmeasured)?;
         Some(self.now + steps.saturating_mul(1_000_000) / u64::from(fastest))
     }
 
-    /// Time in which the whole process stood still is none that inner steps took.
+    /// The time in which the whole process was suspended is not training time.
     pub(in crate::protocol) fn stood_still(&mut self, for_ms: u64) {
         self.trainer.stood_still(for_ms);
     }
 
-    /// How long an owner lets pass before it closes again: then a path that keeps pace is not many versions late.
+    /// How long an owner waits before it closes again, so that a path that keeps pace is not many versions late.
     pub(in crate::protocol) fn pause_ms(&self, module: ModuleId) -> u64 {
         if self.plan.mode == OuterMode::Synchronous {
             return 0;
@@ -88,7 +90,8 @@ impl Node {
         phase_ms / CLOSES_PER_PHASE
     }
 
-    /// How long a path waits for what it has contributed to be counted: as long as an owner may take, and a heartbeat.
+    /// How long a path waits until its own contribution is counted: as long as an owner may take, but at least one
+    /// heartbeat.
     pub(in crate::protocol) fn timeout_ms(&self) -> u64 {
         self.trainer.measured().map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(HEARTBEAT_MS)
     }
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_alone_of_three_sets_the_measure_to_twice_the_next_at_most() {
+    fn the_fastest_of_three_sets_the_measure_to_twice_the_second_at_most() {
         assert_eq!(measure(vec![]), None);
         assert_eq!(measure(vec![0, 0]), None);
         assert_eq!(measure(vec![0, 7]), Some(7));

@@ -1,7 +1,7 @@
-//! A trainer's part: when a path's next phase begins, and what becomes of what was trained.
+//! A trainer's work: when a path's next phase begins, and what follows from a finished one.
 //!
-//! There is no barrier: a path goes on as soon as each of its own modules has moved on from what the path last
-//! started from. In the asynchronous mode it waits for nobody else: only, and not for long, for its own contributions.
+//! There is no global barrier. A path continues as soon as each of its own modules has advanced from the path's base
+//! version. In the asynchronous mode it waits, for a short time, only for its own contributions.
 
 use crate::clock::Millis;
 use crate::config::OuterMode;
@@ -16,11 +16,11 @@ use crate::protocol::path::trainer::Training;
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{Message, Offer, Stage};
 
-/// Whether a path can go on.
+/// Whether a path can be trained.
 pub(in crate::protocol) enum Readiness {
-    /// Now, with this phase.
+    /// It can, with this phase.
     Ready(Phase),
-    /// The path was taken from this peer, and its trainer is still to come.
+    /// The path was taken from this peer, and the state of its trainer is still to come.
     AwaitingHandOff(PeerKey),
     /// The text of this path of the grid is not here.
     Textless(PathId),
@@ -28,13 +28,14 @@ pub(in crate::protocol) enum Readiness {
     Done,
     /// These modules are not here yet.
     Fetching(Vec<ModuleId>),
-    /// These modules have not moved on since the path's last phase.
+    /// These modules have not advanced since the path's last phase.
     NotUpdated(Vec<ModuleId>),
-    /// Others train this module's round, which the path lets pass.
+    /// The path skips the round of this module, which others train.
     Skipping(ModuleId),
 }
 
-/// Of the paths that are ready, the least has its turn: furthest behind, in the middle of a phase, longest waiting.
+/// Of the paths that are ready, the least goes first: the one furthest behind, with an interrupted phase, waiting
+/// longest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     behind: Phase,
@@ -74,7 +75,7 @@ impl Node {
             if here < phase && !self.is_left_behind(*module) {
                 return true;
             }
-            // Those of its own phase may wait for this path.
+            // The modules of the later phase may wait for this path.
             if self.plan.slots.are_drawn_anew() && here > phase {
                 return false;
             }
@@ -94,9 +95,9 @@ impl Node {
         }
     }
 
-    /// What the path has just trained would be missing from what it starts from: it waits for that, but not for longer
-    /// than an owner may take. Then it goes on without, from the same version again if it must, as often as that
-    /// may be counted.
+    /// Whether a path waits for its own contribution, which would be missing from its next base state. It waits no
+    /// longer than an owner may take. Then it continues without it, from the same version again if necessary, as often
+    /// as such contributions may be counted.
     fn waits_for_its_own(&self, path: PathId, from: &BaseVersion, blob: BlobHash, moved: bool) -> bool {
         let chain = self.modules.get(&from.module).and_then(|state| state.history.chain());
         if chain.is_some_and(|chain| chain.has_counted((path, from.version, blob))) {
@@ -108,7 +109,7 @@ impl Node {
             || (!moved && self.contributions.trained(path).filter(again).count() >= MAX_FROM_ONE_VERSION)
     }
 
-    /// Begins a phase, if nothing is training and a path is ready: the one that has waited longest.
+    /// Begins a phase if nothing is training and a path is ready. The path that has waited longest goes first.
     pub(in crate::protocol) fn start_next_phase(&mut self) {
         let paths: Vec<PathId> = self.paths.held().keys().copied().collect();
         let mut ready: Option<Turn> = None;
@@ -118,7 +119,7 @@ impl Node {
                 continue;
             }
             self.abandon_stale_checkpoint(path);
-            // A path that was done goes on if a heavier chain has not come as far.
+            // A path that was done continues if a heavier chain has not come as far.
             match self.readiness(path) {
                 Readiness::Fetching(_) | Readiness::AwaitingHandOff(_) => {}
                 Readiness::Done if held.stage() == Stage::Done => {}
@@ -135,7 +136,7 @@ impl Node {
                         continue;
                     }
                     let begins = self.paths.checkpoint(path).is_none();
-                    // In the asynchronous mode each has its turn: none may hold up the others by being behind.
+                    // In the asynchronous mode paths take turns. A path that is behind must not delay the others.
                     let behind = if self.plan.mode == OuterMode::Synchronous { phase } else { Phase(0) };
                     let turn = Turn { behind, begins, last_trained: held.last_trained(), path, phase };
                     ready = Some(ready.map_or(turn, |other| other.min(turn)));
@@ -183,14 +184,14 @@ impl Node {
         self.act(Action::Train { path, phase, part, start, trainer, resume });
     }
 
-    /// Other paths are trained until the text is here.
+    /// The text of a path is missing. Other paths are trained until it is here.
     pub(in crate::protocol) fn text_is_missing(&mut self, path: PathId, phase: Phase) {
         let drawn = self.path_at(path, phase);
         self.paths.text_is_missing(self.now, drawn);
         self.paused(path, phase, None);
     }
 
-    /// Rounds wait for a path whose text is on its way, and no longer if it does not come.
+    /// The stage of a path without text. Rounds wait for it for a while, but no longer if the text does not come.
     fn stage_without_text(&self, drawn: PathId) -> Stage {
         match self.paths.textless_since(drawn) {
             Some(since) if self.now.since(since) >= TEXT_MS => Stage::Skipping,
@@ -198,7 +199,7 @@ impl Node {
         }
     }
 
-    /// Where each module of a path stands, and its state.
+    /// The heads of a path's modules.
     fn heads_of(&self, path: PathId, phase: Phase) -> Vec<(BaseVersion, BlobRef)> {
         let head = |module: ModuleId| {
             let head = self.modules.get(&module)?.head()?;
@@ -234,7 +235,7 @@ impl Node {
         self.release_contributions();
     }
 
-    /// What a path's trainer carries after the end of the run.
+    /// The state of a path's trainer after the end of the run.
     pub(in crate::protocol) fn reviewed(&mut self, path: PathId, trainer: BlobRef) {
         if !self.paths.holds(path) {
             return self.release(trainer.hash);
@@ -245,8 +246,8 @@ impl Node {
         }
     }
 
-    /// What was trained from an asynchronous module that was done already is no contribution, nor what was trained from a
-    /// version from which another path is drawn.
+    /// Drops contributions that cannot count: those trained from an asynchronous module that was already done, and
+    /// those with a base version from which another path is sampled.
     fn drop_surplus(&mut self, finished: &mut Finished) {
         let asynchronous = self.plan.mode == OuterMode::Asynchronous;
         let path = finished.path;
@@ -262,7 +263,8 @@ impl Node {
         }
     }
 
-    /// Its modules may have moved on so far meanwhile that nobody will count it, or gone back so far.
+    /// Reports contributions that are already too late: their modules have advanced too far, or were rolled back too
+    /// far.
     fn tell_too_late(&mut self, finished: &Finished) {
         for (from, _) in &finished.offers {
             let head = self.modules.get(&from.module).and_then(|state| state.head());
@@ -284,7 +286,8 @@ impl Node {
         }
     }
 
-    /// What this node can offer and no update counts, though one still may: another holder's work on the path may be counted in its place.
+    /// The contributions that this node can offer, and that no update counts but one still may. A contribution whose
+    /// rival was counted instead is not among them.
     pub(in crate::protocol) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
         self.contributions.all().filter(|(module, path, (parent, update), blob)| {
             let Some(state) = self.modules.get(module) else { return false };

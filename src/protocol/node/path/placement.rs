@@ -1,8 +1,9 @@
-//! Who trains which path.
+//! Placement: which peer trains which path.
 //!
-//! A path is held by a lease that its holder's heartbeats carry. A newcomer asks those it can reach for theirs, and takes a
-//! path that nobody holds, or else one from a peer that trains several in turn; if there is none, it stands by. Where
-//! two hold the same path, the one that has more of them yields, or else the one that ranks lower for it.
+//! A path is held by a lease that its holder's heartbeats carry. A newcomer asks the peers that it can reach for their
+//! leases. It takes a path without a holder, or else one from a peer that trains several in turn. If there is none, it
+//! becomes a standby. If two peers hold the same path, the one with more paths yields it, or else the one with the
+//! lower rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +25,7 @@ pub(in crate::protocol) fn active_leases(leases: &[Lease]) -> usize {
 }
 
 impl Node {
-    /// The founder holds everything until others come.
+    /// The creator of the run holds everything until others come.
     pub(in crate::protocol) fn create(&mut self) {
         self.start_timers();
         for module in self.plan.slots.grid().modules() {
@@ -47,7 +48,7 @@ impl Node {
         self.modules.insert(module, Replica::at_genesis(state));
     }
 
-    /// A newcomer, or one that has come back with what its journal says.
+    /// Starts a newcomer, or a peer that returns with the state of its journal.
     pub(in crate::protocol) fn join(&mut self, contacts: Vec<Contact>) {
         self.start_timers();
         for contact in &contacts {
@@ -64,7 +65,7 @@ impl Node {
             self.begin_search();
         } else if !alone {
             self.lifecycle.rest_until(self.now + self.membership.response_times().settle_ms());
-            // It needs no path, but others learn that it has started.
+            // This peer needs no path, but others learn that it has started.
             self.search.ask_contacts();
             self.ask_more();
         }
@@ -106,7 +107,7 @@ impl Node {
         true
     }
 
-    /// Gives up on those that do not answer, and starts again if nobody has.
+    /// Times out pending requests, and starts again if no peer was found.
     pub(in crate::protocol) fn search_on(&mut self) {
         if !self.search.is_active() {
             return;
@@ -118,7 +119,7 @@ impl Node {
         }
     }
 
-    /// Takes a path once everybody asked has answered.
+    /// Takes a path once every request was answered or timed out.
     fn decide(&mut self) {
         if self.lifecycle.is_leaving() || !self.search.end() {
             return;
@@ -149,7 +150,7 @@ impl Node {
         if let Some(path) = unserved {
             return (path, Stage::Joining);
         }
-        // A path that one peer alone trains, in turn with others: the busiest peer's, its last in turn.
+        // A path that only one peer trains, in turn with others: of the busiest peer, the highest path.
         let spare = holders
             .iter()
             .filter(|(_, holders)| holders.iter().all(|(load, stage)| *load > 1 && *stage != Stage::Joining))
@@ -160,8 +161,8 @@ impl Node {
         (self.path_to_stand_by(&standbys, self.phase_about()), Stage::Standby)
     }
 
-    /// A standby can take up any path whose modules it has, so it goes where these have the fewest standbys, summed; then
-    /// where the fewest stand by the path itself.
+    /// The path to become a standby of. A standby can take any path whose modules it has. So it goes where these
+    /// modules have the fewest standbys in total, and then where the path itself has the fewest.
     pub(in crate::protocol) fn path_to_stand_by(&self, standbys: &[PathId], phase: Phase) -> PathId {
         let slots = &self.plan.slots;
         let mut in_module: BTreeMap<ModuleId, usize> = BTreeMap::new();
@@ -193,7 +194,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn yield_path(&mut self, path: PathId, search: bool) {
-        // What is being trained is offered all the same.
+        // The contribution of the phase in training is offered all the same.
         let modules = self.modules_around(path);
         if !self.paths.give_up(path) {
             return;
@@ -214,7 +215,7 @@ impl Node {
         }
     }
 
-    /// Another peer's leases were heard: where they meet ours, one of us yields.
+    /// Handles another peer's leases. If both hold the same path, one of them yields it.
     pub(in crate::protocol) fn settle_leases(&mut self, peer: PeerKey, leases: &[Lease]) {
         let (mine, theirs) = (self.active_paths(), active_leases(leases));
         for lease in leases {
@@ -238,17 +239,17 @@ impl Node {
         }
     }
 
-    /// Takes up paths whose holders are dead, when it is this node's turn.
+    /// Takes paths whose holders are dead, when it is this node's turn.
     pub(in crate::protocol) fn watch_paths(&mut self) {
         if self.paths.held().is_empty() {
             return;
         }
         let near = self.untrained_paths();
         self.search.retain_unheld(&near);
-        // Those stood by first: taking another means to stand by no longer.
+        // Paths of which this node is a standby come first, because it stops being a standby when it takes another.
         let (stood_by, others): (Vec<_>, Vec<_>) = near.into_iter().partition(|(path, _)| self.paths.stands_by(*path));
         for (path, phase) in stood_by.into_iter().chain(others) {
-            // One adopted just now may have been the only one.
+            // A path adopted just now may have been the only one.
             if self.paths.held().get(&path).is_some_and(|held| held.stage().is_active())
                 || self.paths.held().len() >= MAX_LEASES
             {
@@ -256,7 +257,7 @@ impl Node {
             }
             let since = self.search.note_unheld(self.now, path);
             let given = self.is_given(path);
-            // Who trains others may not know of every standby: it lets them go first.
+            // A peer that trains other paths may not know every standby, so it lets them go first.
             let busy = usize::from(self.active_paths() > 0);
             let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
             let timeout_ms = |turns: usize| ELECTION_STAGGER_MS * turns as u64 + lease_ms;
@@ -267,7 +268,7 @@ impl Node {
         }
     }
 
-    /// Whether nobody is waited for: its holder leaves, or lies.
+    /// Whether a path can be taken without waiting, because its holder leaves or is doubted.
     fn is_given(&self, path: PathId) -> bool {
         let mut holders = self.membership.roster().holders(self.now, path);
         holders.any(|(peer, _, lease)| {
@@ -275,14 +276,14 @@ impl Node {
         })
     }
 
-    /// How long a path waits for its holder to come back, by how long phases take in the modules here.
+    /// How long a path waits for its holder to return. It follows from the phase durations of the modules here.
     fn path_lease_ms(&self, path: PathId) -> u64 {
         let here = self.modules_of(path).into_iter().filter_map(|module| self.modules.get(&module));
         let phase_ms = here.filter_map(|state| state.history.phases().quicker_ms()).min().unwrap_or(0);
         (phase_ms / PATH_LEASE_PHASE_SHARE).clamp(PATH_LEASE_MS, PATH_LEASE_MOST_MS)
     }
 
-    /// The paths through modules here that nobody alive trains, and the phase in which they go through them.
+    /// The paths through local modules that no living peer trains, with the phase in which they go through them.
     fn untrained_paths(&self) -> BTreeMap<PathId, Phase> {
         let trained = self.trained_paths();
         let mut untrained = BTreeMap::new();
@@ -294,7 +295,7 @@ impl Node {
         untrained
     }
 
-    /// The paths that somebody alive trains, this node included; in order.
+    /// The paths that a living peer trains, including this node, in order.
     fn trained_paths(&self) -> Vec<PathId> {
         let mine = self.paths.held().iter().filter(|(_, held)| held.stage().is_active()).map(|(path, _)| *path);
         let theirs = self.membership.roster().everybody(self.now).flat_map(|(peer, member)| {
@@ -306,7 +307,7 @@ impl Node {
         trained
     }
 
-    /// How many living members come before this one: those with fewest paths first, standbys before all; then by rank.
+    /// How many living members go before this one: those with fewer paths, so standbys first, then by rank.
     fn before_me(&self, path: PathId, phase: Phase) -> usize {
         let place = |peer: PeerKey, paths: usize| (paths, std::cmp::Reverse(path_rank(path, peer)));
         let mine = place(self.me, self.active_paths());
@@ -319,7 +320,7 @@ impl Node {
     }
 
     fn adopt_path(&mut self, path: PathId) {
-        // A standby gives up standing by; what it has of this path's trainer, it has for this.
+        // A standby stops being one. It keeps the trainer state of this path for its own use.
         let trainer = self.paths.remove_trainer(path);
         let standby: Vec<PathId> = self
             .paths

@@ -1,8 +1,9 @@
-//! Phases that were left in the middle.
+//! Interrupted phases.
 //!
-//! The trainer says from time to time what it could go on from. After a restart, of the peer or of its trainer, the
-//! phase goes on from there and from the same states, if what it will contribute can still be counted, even where the
-//! modules have moved on meanwhile; if not, it is let go, and the path begins anew from the heads.
+//! From time to time the trainer stores a checkpoint in the middle of a phase. After a restart of the peer or of its
+//! trainer, the phase resumes from there with the same base states, even if the modules have advanced meanwhile, as
+//! long as its contribution can still be counted. Otherwise the checkpoint is dropped, and the path starts again from
+//! the heads.
 
 use crate::names::{BlobHash, BlobRef, PathId, Phase};
 use crate::protocol::Node;
@@ -11,13 +12,13 @@ use crate::protocol::journal::record::Record;
 use crate::protocol::module::offers::countable;
 use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 
-/// What is needed to go on from it.
+/// The blobs that are needed to resume.
 pub(in crate::protocol) fn blobs(checkpoint: &InnerCheckpoint) -> impl Iterator<Item = BlobHash> {
     checkpoint.start.iter().map(|(_, state)| state.hash).chain([checkpoint.blob.hash])
 }
 
 impl Node {
-    /// The trainer has stored the middle of a phase. One of a path that was given away since is of no use here.
+    /// The trainer has stored a checkpoint. It is dropped if the path was given up since.
     pub(in crate::protocol) fn checkpointed(&mut self, path: PathId, phase: Phase, steps: u64, blob: BlobRef) {
         self.progressed(path, phase, steps);
         let training = self.trainer.training().filter(|training| (training.path, training.phase) == (path, phase));
@@ -30,7 +31,7 @@ impl Node {
         self.paths.set_checkpoint(checkpoint);
     }
 
-    /// The trainer has stopped as it was asked to: another peer goes on with the path, or this one does later.
+    /// The trainer has paused as requested. Another peer resumes the path, or this one does later.
     pub(in crate::protocol) fn paused(&mut self, path: PathId, phase: Phase, middle: Option<(u64, BlobRef)>) {
         if let Some((steps, blob)) = middle {
             self.checkpointed(path, phase, steps, blob);
@@ -40,12 +41,12 @@ impl Node {
         }
     }
 
-    /// Where a path can go on in the middle of a phase.
+    /// The checkpoint from which a path can resume.
     pub(in crate::protocol) fn resumable(&self, path: PathId) -> Option<&InnerCheckpoint> {
         self.paths.checkpoint(path).filter(|checkpoint| self.counts_still(checkpoint) == Some(true))
     }
 
-    /// Whether what the phase will contribute can be counted. Not known while a module is still being fetched.
+    /// Whether the contribution of the phase can still be counted; unknown while a module is being fetched.
     fn counts_still(&self, checkpoint: &InnerCheckpoint) -> Option<bool> {
         let mut open = 0;
         for (from, _) in &checkpoint.start {
@@ -60,7 +61,7 @@ impl Node {
         Some(open > 0)
     }
 
-    /// A phase in the middle that cannot be counted any more is given up.
+    /// Drops a checkpoint whose contribution cannot be counted any more.
     pub(in crate::protocol) fn abandon_stale_checkpoint(&mut self, path: PathId) {
         let stale = |checkpoint: &InnerCheckpoint| self.counts_still(checkpoint) == Some(false);
         if self.paths.checkpoint(path).is_some_and(stale) {
@@ -69,14 +70,14 @@ impl Node {
         }
     }
 
-    /// Nobody here goes on from it.
+    /// Drops the checkpoint of a path. It is not resumed here.
     pub(in crate::protocol) fn release_checkpoint(&mut self, path: PathId) {
         if let Some(checkpoint) = self.paths.remove_checkpoint(path) {
             blobs(&checkpoint).for_each(|blob| self.release(blob));
         }
     }
 
-    /// The phases that were left in the middle here.
+    /// The checkpoints of interrupted phases here.
     pub fn checkpoints(&self) -> impl Iterator<Item = &InnerCheckpoint> {
         self.paths.checkpoints()
     }

@@ -1,11 +1,11 @@
-//! Levels that are brought in step one after the other (Streaming DiLoCo, Douillard et al., 2025, section 2.3).
+//! Streaming mode: levels synchronize one after the other (Streaming DiLoCo, Douillard et al., 2025, section 2.3).
 //!
-//! A phase has as many parts as there are levels. After each part one level's outer gradient is offered, against the
-//! version that the path stands on, and inner steps go on at once with the next part. The level's update is mixed into the
-//! path's own parameters between two parts, always after the same number of them, so what comes of a run does not depend
-//! on how long updates take to come; only who does not have one by then waits for it.
+//! A phase has as many parts as there are levels. After each part the outer gradient of one level is offered against
+//! the path's base version, and the inner steps continue at once with the next part. The level's update is mixed into
+//! the path's parameters between two parts, always after the same number of parts. The result of a run therefore does
+//! not depend on how long updates take. A path only waits if the update is not there by then.
 //!
-//! What a path stands on follows from what it has finished here; without that, from the heads.
+//! The base versions of a path follow from its finished parts here. Without any, they are the heads.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ use crate::protocol::wire::message::{Head, UpdateHash};
 use crate::protocol::{Node, Replica, RunPlan};
 
 impl RunPlan {
-    /// What of a phase is trained at once from these modules: all of it, or the part that a level ends.
+    /// The part of a phase that is trained at once from these modules: all of it, or the part that a level ends.
     fn part(&self, modules: Vec<ModuleId>, level: usize, all_steps: u64) -> Part {
         let Some(stagger) = &self.streaming else { return Part::whole(all_steps, modules) };
         let Range { start: first, end: last } = stagger.steps(level);
@@ -28,8 +28,8 @@ impl RunPlan {
 }
 
 impl Node {
-    /// What of a phase is trained next, from these modules: what is left of the part that so many steps lie in, or the
-    /// part that is due.
+    /// The next part to train from these modules: the rest of the part that contains this many steps, or the part that
+    /// is due.
     pub(in crate::protocol) fn next_part(
         &self,
         path: PathId,
@@ -45,7 +45,7 @@ impl Node {
         self.plan.part(modules, level, all_steps)
     }
 
-    /// Where levels are brought in step one after the other: what a path can train, or waits for.
+    /// Streaming mode: what a path can train, or waits for.
     pub(in crate::protocol) fn streams(&self, path: PathId, stagger: &Stagger) -> Readiness {
         let modules = self.modules_of(path);
         let Some((version, level)) = self.due_next(path) else { return Readiness::NotUpdated(self.open(modules)) };
@@ -58,8 +58,8 @@ impl Node {
         if waiting.is_empty() { Readiness::Ready(Phase(version.0)) } else { Readiness::NotUpdated(waiting) }
     }
 
-    /// What a path begins its next part from: of each module the head, but what the path stands on where the update that
-    /// has come is not to be mixed in yet.
+    /// The base states of a path's next part. For each module this is the head. If the path has contributed to its base
+    /// version there and that update is not to be mixed in yet, it is the base state.
     pub(in crate::protocol) fn streamed_from(&self, path: PathId, stagger: &Stagger) -> Vec<(BaseVersion, BlobRef)> {
         let now = self.due_next(path).map_or(u64::MAX, |(version, level)| stagger.number(version, level));
         let base_states = self.base_states(path);
@@ -75,18 +75,18 @@ impl Node {
         self.modules_of(path).into_iter().filter_map(from).collect()
     }
 
-    /// What the trainer of a path stands on, if it has trained here.
+    /// The base states of a path's trainer, if it was trained here.
     pub(in crate::protocol) fn base_states(&self, path: PathId) -> &[(BaseVersion, BlobRef)] {
         self.contributions.base_states(path)
     }
 
-    /// Nothing of a path is trained from there any more.
+    /// Releases the base states of a path, which nothing is trained from any more.
     pub(in crate::protocol) fn release_base_states(&mut self, path: PathId) {
         let states = self.contributions.release_base_states(path);
         states.into_iter().for_each(|state| self.release(state.hash));
     }
 
-    /// The version that gets an outer gradient of a path next, and its level.
+    /// The version that is due for an outer gradient of a path, and its level.
     fn due_next(&self, path: PathId) -> Option<(Version, u16)> {
         let due = |module: ModuleId| {
             let head = self.head_of(module)?;
@@ -104,8 +104,8 @@ impl Node {
         })
     }
 
-    /// Whether a part comes after that of a lower level, in the same phase: who takes a path in the middle of a phase
-    /// has not offered the parts before, but whoever trained them has.
+    /// Whether this part follows the part of a lower level in the same phase. A peer that takes a path in the middle of
+    /// a phase has not offered the earlier parts, but the previous holder has.
     fn passed(finished: &Finished, module: ModuleId, update: UpdateHash) -> bool {
         let Some((of, _)) = finished.offers.first().filter(|(of, _)| module.level < of.module.level) else {
             return false;

@@ -1,4 +1,4 @@
-//! What the node does about a trainer that gives no signs, or is gone.
+//! What the node does if the trainer is silent or dead.
 
 use crate::names::{PathId, Phase};
 use crate::protocol::Node;
@@ -16,7 +16,7 @@ impl Node {
         }
     }
 
-    /// Whether that is how a path is left when the run is over, which its peer scores unasked.
+    /// Whether this is the final state of a path, which its peer scores without a request.
     fn is_at_the_end(&self, path: PathId, phase: Phase) -> bool {
         phase.0 == self.plan.phases && self.paths.holds(path)
     }
@@ -32,13 +32,13 @@ impl Node {
         }
     }
 
-    /// Whatever it was doing.
+    /// The trainer died, whatever it was doing.
     pub(in crate::protocol) fn trainer_died(&mut self) {
         self.act(Action::Report(Report::TrainerDied));
         self.restart_trainer();
     }
 
-    /// The phase that it had in hand begins again, from where it was last stored, as soon as this event is over.
+    /// Restarts the trainer. Its phase resumes from the last checkpoint as soon as this event is handled.
     fn restart_trainer(&mut self) {
         let restarts = self.trainer.watchdog_mut().restarted();
         self.done_training();

@@ -1,4 +1,4 @@
-//! What a node says of itself.
+//! The status of a node.
 
 mod queues;
 mod waiting;
@@ -12,12 +12,12 @@ use crate::protocol::wire::message::{ContributionKey, Score, SignedUpdate, Stage
 use crate::protocol::{Node, Replica};
 
 impl Node {
-    /// Living peers that this one knows, itself not counted.
+    /// Known living peers without this one.
     pub fn living(&self) -> impl Iterator<Item = PeerKey> {
         self.membership.roster().everybody(self.now).map(|(peer, _)| peer)
     }
 
-    /// What this node is doing now.
+    /// The current status of this node.
     pub fn status(&self) -> Status {
         Status {
             peer: self.me.to_string(),
@@ -34,7 +34,7 @@ impl Node {
         }
     }
 
-    /// Whether every path held here has had all its phases.
+    /// Whether every path held here has completed all its phases.
     pub fn is_done(&self) -> bool {
         let resting = |stage: Stage| matches!(stage, Stage::Done | Stage::Standby);
         !self.paths.held().is_empty()
@@ -48,17 +48,17 @@ impl Node {
         self.paths.held().keys().copied().collect()
     }
 
-    /// Whether a path is this peer's to train, not only to stand by.
+    /// Whether this peer trains a path, and is not only its standby.
     pub fn holds(&self, path: PathId) -> bool {
         self.paths.held().get(&path).is_some_and(|held| held.stage() != Stage::Standby)
     }
 
-    /// What a path's trainer carries, as far as it is here.
+    /// The state of a path's trainer, if it is here.
     pub fn trainer(&self, path: PathId) -> Option<crate::names::BlobRef> {
         self.paths.trainer(path)
     }
 
-    /// The head's state of each module here.
+    /// The state of each module's head here.
     pub fn states(&self) -> Vec<(ModuleId, crate::names::Version, crate::names::BlobRef)> {
         let state = |(module, state): (&ModuleId, &Replica)| {
             let head = state.head()?;
@@ -72,7 +72,7 @@ impl Node {
         self.modules.keys().copied().filter(|module| self.owns(*module)).collect()
     }
 
-    /// The latest term known of a module, and the update that is to be applied next.
+    /// The latest known term of a module, and the update that is to be applied next.
     pub fn pending(&self, module: ModuleId) -> (Term, Option<&SignedUpdate>) {
         let state = self.modules.get(&module);
         let next = state.and_then(|state| state.applying.next());
@@ -84,7 +84,7 @@ impl Node {
         self.modules.iter().filter_map(|(module, state)| Some((*module, state.history.chain()?)))
     }
 
-    /// Contributions kept here that no update counts: not yet or, where the module is done, never.
+    /// Contributions kept here that no update counts: not yet or, if the module is done, never.
     pub fn uncounted(&self) -> impl Iterator<Item = (ModuleId, ContributionKey)> {
         let key = |(module, path, (parent, _), blob): Contribution| (module, (path, parent, blob.hash));
         self.contributions.all().map(key).filter(|(module, contribution)| {

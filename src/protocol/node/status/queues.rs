@@ -1,4 +1,4 @@
-//! Everything that a node keeps and that others can make grow.
+//! The tables of a node that other peers can make grow.
 
 use crate::protocol::limits::{
     MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_INVALIDATED, MAX_LEASES,
@@ -7,13 +7,12 @@ use crate::protocol::limits::{
 use crate::protocol::status::queues::Queue;
 use crate::protocol::{Node, Replica};
 
-/// A module has that many blobs on their way at the most: a full collection, an average or a state, and what the
-/// collection before it still waited for when it closed. An audit, of which one is in hand, has its contributions and an
-/// average.
+/// The most blobs that are being fetched for one module: a full collection, an average or a state, and what the
+/// previous collection still waited for when it closed. A running audit needs its contributions and an average.
 const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
 
 impl Node {
-    /// How long each queue is now.
+    /// The current length of each table.
     pub fn queues(&self) -> [Queue; 23] {
         let [audits, proven, invalidated] = self.reputation.audits().counts();
         let longest = |length: fn(&Replica) -> usize| self.modules.values().map(length).max().unwrap_or(0);

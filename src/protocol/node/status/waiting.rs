@@ -1,4 +1,4 @@
-//! Why a path, or a whole peer, does not train now.
+//! Why a path, or a whole peer, is not training now.
 
 use crate::clock::Millis;
 use crate::config::OuterMode;
@@ -14,7 +14,7 @@ fn left_s(until: Millis, now: Millis) -> u64 {
 }
 
 impl Node {
-    /// Why this peer trains nothing: what it waits for before it has a path, else what the first path that waits does.
+    /// Why this peer trains nothing: the cause before it has a path, else that of the first path that waits.
     pub fn waits(&self) -> Option<Waiting> {
         if self.trainer.training().is_some() {
             return None;
@@ -22,7 +22,7 @@ impl Node {
         self.search.waits().or_else(|| self.paths.held().keys().find_map(|path| self.waits_for(*path)))
     }
 
-    /// Why a path does not train.
+    /// Why a path is not training.
     pub fn waits_for(&self, path: PathId) -> Option<Waiting> {
         let held = self.paths.held().get(&path)?;
         if matches!(held.stage(), Stage::Training | Stage::Done | Stage::Standby | Stage::Leaving) {

@@ -1,4 +1,4 @@
-//! Heartbeats and rosters, and leaving in order.
+//! Tests of heartbeats, the roster, and leaving in order.
 
 use crate::protocol::limits::HEARTBEAT_MS;
 use crate::protocol::node::tests::*;
@@ -21,17 +21,17 @@ fn my_heartbeat(sequence: u64, stage: Stage, leaving: bool) -> Action {
 }
 
 #[test]
-fn a_peer_beats_on_each_of_its_modules_as_often_as_it_said() {
+fn a_peer_sends_heartbeats_on_each_of_its_modules_at_the_interval() {
     let mut node = member(&[]);
     assert_eq!(node.next_deadline(), Some(Millis(0)));
-    // The path began to wait, and to train: two numbers, one heartbeat.
+    // The path began to wait and then to train, which took two sequence numbers but led to one heartbeat.
     assert_eq!(node.handle(Millis(0), Event::Tick), vec![my_heartbeat(3, Stage::Training, false)]);
     assert_eq!(node.handle(Millis(HEARTBEAT_MS - 1), Event::Tick), vec![]);
     assert_eq!(node.handle(Millis(HEARTBEAT_MS), Event::Tick), vec![my_heartbeat(4, Stage::Training, false)]);
 }
 
 #[test]
-fn a_new_peer_is_connected_to_and_a_known_one_is_not_again() {
+fn a_new_peer_is_connected_to_and_a_known_one_only_at_a_new_address() {
     let mut node = member(&[]);
     assert_eq!(node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), None))), vec![learn(THIRD)]);
     assert_eq!(node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(2, Some(genesis()), None))), vec![]);
@@ -41,7 +41,7 @@ fn a_new_peer_is_connected_to_and_a_known_one_is_not_again() {
 }
 
 #[test]
-fn what_is_of_no_module_of_ours_or_out_of_the_grid_changes_nothing() {
+fn messages_of_other_modules_or_outside_the_grid_change_nothing() {
     let mut node = member(&[]);
     for level in [0, 1, u16::MAX] {
         let module = ModuleId { level, expert: 9 };
@@ -61,7 +61,7 @@ fn what_is_of_no_module_of_ours_or_out_of_the_grid_changes_nothing() {
 }
 
 #[test]
-fn one_that_leaves_and_knows_nobody_says_so_and_falls_silent() {
+fn a_peer_that_leaves_alone_says_goodbye_and_goes_silent() {
     let mut node = member(&[]);
     let left = vec![my_heartbeat(3, Stage::Training, true), Action::Unsubscribe(MODULE), Action::Gone];
     assert_eq!(node.handle(Millis(10), Event::Leave), left);
@@ -70,7 +70,7 @@ fn one_that_leaves_and_knows_nobody_says_so_and_falls_silent() {
 }
 
 #[test]
-fn what_a_peer_claims_as_it_leaves_is_not_heeded() {
+fn the_claims_of_a_leaving_peer_are_ignored() {
     let mut node = member_with_owner(&[]);
     let mine = vec![lease(0, 0, Stage::Training)];
     let parting = Heartbeat { leaving: true, leases: mine, ..heartbeat(9, Some(genesis()), Some((5, THIRD))) };

@@ -1,4 +1,4 @@
-//! Two machines with one identity.
+//! Tests of two machines with one identity.
 
 use crate::protocol::limits::{COPY_NAMED_MS, MEMBER_LEASE_MS};
 use crate::protocol::node::tests::*;
@@ -34,7 +34,7 @@ fn named(actions: &[Action]) -> Vec<Copied> {
     actions.iter().filter_map(heartbeat).next_back().unwrap_or_default()
 }
 
-/// A member that hears the third peer from two machines in turn, for so many seconds; and what it did.
+/// A member that hears the third peer from two machines in turn for so many seconds, and its actions.
 fn between_copies(seconds: u64) -> (Node, Vec<Action>) {
     let mut node = member_with_owner(&[]);
     let mut actions = Vec::new();
@@ -46,7 +46,7 @@ fn between_copies(seconds: u64) -> (Node, Vec<Action>) {
 }
 
 #[test]
-fn a_peer_that_is_heard_from_two_machines_is_named_and_reported_once() {
+fn a_peer_heard_from_two_machines_is_reported_once() {
     let (mut node, actions) = between_copies(12);
     let addresses = vec!["machine 3".to_owned(), "machine 8".to_owned()];
     let report = Report::CopiedIdentity { peer: THIRD, addresses: addresses.clone(), gives_way: false };
@@ -54,21 +54,21 @@ fn a_peer_that_is_heard_from_two_machines_is_named_and_reported_once() {
     let status = node.status().copied_identities;
     assert_eq!((status.len(), status[0].peer, &status[0].addresses), (1, THIRD, &addresses));
     let heartbeat = node.handle(Millis(13_000), Event::Tick);
-    assert_eq!(named(&heartbeat), [Copied { peer: THIRD, start: start(8) }], "the higher one goes on");
+    assert_eq!(named(&heartbeat), [Copied { peer: THIRD, start: start(8) }], "the higher start continues");
     node.handle(Millis(12_500 + COPY_NAMED_MS), Event::Tick);
     let later = node.handle(Millis(13_500 + COPY_NAMED_MS), Event::Tick);
     assert_eq!((named(&later), node.status().copied_identities.len()), (vec![], 0));
 }
 
 #[test]
-fn one_that_has_started_again_is_no_copy() {
+fn a_peer_that_has_restarted_is_no_copy() {
     let mut node = member_with_owner(&[]);
     let mut actions = node.handle(Millis(0), as_started(3, 1));
     for second in 1..20 {
         let again = Start { incarnation: 2, nonce: 1, signature: vec![] };
         let heartbeat = Heartbeat { start: again, ..heartbeat(second, Some(genesis()), None) };
         actions.extend(node.handle(Millis(second * 1_000), heard_heartbeat(THIRD, heartbeat)));
-        // What was held back of its former life, out of order.
+        // Delayed heartbeats of the earlier start, out of order.
         if second * 1_000 < MEMBER_LEASE_MS {
             actions.extend(node.handle(Millis(second * 1_000 + 10), as_started(3, 10 - second)));
         }
@@ -77,7 +77,7 @@ fn one_that_has_started_again_is_no_copy() {
 }
 
 #[test]
-fn a_copy_that_gossip_does_not_reach_is_noticed_by_its_question() {
+fn a_copy_that_gossip_does_not_reach_is_noticed_by_its_request() {
     let mut node = member_with_owner(&[]);
     for second in 1..=12 {
         node.handle(Millis(second * 1_000), as_started(8, second));
@@ -106,7 +106,7 @@ fn hears_named(other: Start) -> (Node, Vec<Action>) {
 }
 
 #[test]
-fn of_two_copies_the_lower_stops_without_a_goodbye() {
+fn the_lower_of_two_copies_stops_without_a_goodbye() {
     let (mut node, actions) = hears_named(start(8));
     assert_eq!(copied(&actions), [Report::CopiedIdentity { peer: ME, addresses: vec![], gives_way: true }]);
     assert!(!actions.iter().any(|action| matches!(action, Action::Publish { .. })), "{actions:?}");
@@ -115,7 +115,7 @@ fn of_two_copies_the_lower_stops_without_a_goodbye() {
 }
 
 #[test]
-fn of_two_copies_the_higher_goes_on_and_says_so_once() {
+fn the_higher_of_two_copies_continues_and_reports_it_once() {
     let (mut node, actions) = hears_named(start(5));
     assert_eq!(copied(&actions), [Report::CopiedIdentity { peer: ME, addresses: vec![], gives_way: false }]);
     assert_eq!(node.status().copied_identities[0].peer, ME);
@@ -123,5 +123,5 @@ fn of_two_copies_the_higher_goes_on_and_says_so_once() {
     let heartbeat = Heartbeat { copied: vec![again], ..heartbeat(2, Some(genesis()), Some((1, OTHER))) };
     assert_eq!(copied(&node.handle(Millis(1_000), heard_heartbeat(OTHER, heartbeat))), []);
     let (_, actions) = hears_named(start(4));
-    assert_eq!(copied(&actions), [], "a start that is lower stops by itself");
+    assert_eq!(copied(&actions), [], "the other copy, with the lower start, stops by itself");
 }

@@ -1,6 +1,6 @@
-//! What a node promises, said as whole lists of actions.
+//! Tests of a node as whole lists of actions.
 //!
-//! One module, which two paths share: the smallest swarm in which everything happens.
+//! There is one module shared by two paths: the smallest swarm in which everything happens.
 
 mod heartbeat;
 mod incarnation;
@@ -29,7 +29,7 @@ const ME: PeerKey = PeerKey([1; 32]);
 const OTHER: PeerKey = PeerKey([2; 32]);
 const THIRD: PeerKey = PeerKey([3; 32]);
 const PHASES: u64 = 40;
-/// How long every contribution is, and the running norm of such: 1.
+/// The norm of every contribution, and the running norm of such contributions: 1.
 const NORM: u16 = 0x3F80;
 const RUNNING: u32 = 0x3F80_0000;
 const INNER_STEPS: u64 = 64;
@@ -62,7 +62,7 @@ fn average(version: u64) -> BlobRef {
     BlobRef::of(format!("average {version}").as_bytes())
 }
 
-/// What a path contributes to a version.
+/// The contribution of a path to a version.
 fn gradient(path: u32, parent: u64) -> BlobRef {
     BlobRef::of(format!("gradient {path} {parent}").as_bytes())
 }
@@ -91,7 +91,7 @@ fn head(signed: &SignedUpdate) -> Head {
     crate::protocol::module::chain::head_of(&signed.update).unwrap()
 }
 
-/// The update after a head, in a term of an owner's, with both paths' contributions.
+/// The update after a head, in a term of an owner, with the contributions of both paths.
 fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
     let version = before.version.next();
     let update = Update {
@@ -109,10 +109,10 @@ fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
     SignedUpdate { update, signature: vec![7; 64] }
 }
 
-/// What the update of both paths is to the module.
+/// The portion of an update with both paths.
 const BOTH: Portion = Portion { paths: 2, weight: 160, uncapped: 160, full_weight: 160 };
 
-/// So many updates from genesis on.
+/// A chain of so many updates from genesis.
 fn updates(count: u64, owner: PeerKey) -> Vec<SignedUpdate> {
     let mut made: Vec<SignedUpdate> = Vec::new();
     for _ in 0..count {
@@ -126,7 +126,7 @@ fn lease(path: u32, phase: u64, stage: Stage) -> Lease {
     Lease { path: PathId(path), phase: Phase(phase), stage, trainer: None }
 }
 
-/// A heartbeat as another sends it; change what matters.
+/// A heartbeat of another peer, to be adapted by the test.
 fn heartbeat(sequence: u64, head: Option<Head>, owner: Option<(u64, PeerKey)>) -> Heartbeat {
     Heartbeat {
         start: Start { incarnation: 1, ..Start::default() },
@@ -189,7 +189,7 @@ fn trained(path: u32, from: Head) -> Finished {
     }
 }
 
-/// A phase in one part.
+/// A whole phase in one part.
 fn whole() -> Part {
     Part::whole(INNER_STEPS, vec![MODULE])
 }
@@ -199,7 +199,7 @@ fn train(path: u32, from: Head, trainer: Option<BlobRef>) -> Action {
     Action::Train { path: PathId(path), phase: Phase(from.version.0), part: whole(), start, trainer, resume: None }
 }
 
-/// Lets time pass, a sweep at a time: a node that is not called for longer takes it that it stood still.
+/// Lets time pass sweep by sweep. A node that is not called for longer assumes that it was suspended.
 fn pass(node: &mut Node, from_ms: u64, to_ms: u64) -> Vec<(u64, Action)> {
     let times = (from_ms / 250 * 250 + 250..=to_ms).step_by(250);
     times.flat_map(|now| node.handle(Millis(now), Event::Tick).into_iter().map(move |action| (now, action))).collect()
@@ -209,7 +209,8 @@ fn contact(peer: PeerKey) -> Contact {
     Contact { peer, addresses: vec!["somewhere".to_owned()] }
 }
 
-/// A node that holds path 0 and the module as these updates have left it, owned by `OTHER` in term 1, and knows nobody.
+/// A node that holds path 0 and the module after these updates. `OTHER` owns the module in term 1. The node knows no
+/// other peer.
 fn member(updates: &[SignedUpdate]) -> Node {
     let mut records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
@@ -223,12 +224,12 @@ fn member(updates: &[SignedUpdate]) -> Node {
     node
 }
 
-/// The phase in training is as if it had begun when those of others did.
+/// As if the phase in training had begun at the same time as those of other peers.
 fn began_in_time(node: &mut Node) {
     node.trainer.began_in_time();
 }
 
-/// As [`member`], and `OTHER` lives, at the same head, with path 1.
+/// Like [`member`], with `OTHER` alive at the same head and holding path 1.
 fn member_with_owner(updates: &[SignedUpdate]) -> Node {
     let mut node = member(updates);
     let head = updates.last().map_or(genesis(), head);
@@ -240,8 +241,8 @@ fn member_with_owner(updates: &[SignedUpdate]) -> Node {
     node
 }
 
-/// As [`member_with_owner`], but `ME` owns the module in term 1, for so long that it need not listen any more. Time is
-/// 2 s, path 0 is in training.
+/// Like [`member_with_owner`], but `ME` has owned the module in term 1 for so long that it no longer needs to listen.
+/// The time is 2 s, and path 0 is in training.
 fn owner() -> Node {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },

@@ -1,4 +1,4 @@
-//! Queries about text and their results have fixed bytes on the wire.
+//! Tests that queries about text and their results have golden bytes on the wire.
 
 use crate::names::PathId;
 use crate::protocol::wire::encoding;
@@ -41,7 +41,7 @@ fn answers(result: QueryResult, body: &[u8]) {
 }
 
 #[test]
-fn questions_have_these_bytes() {
+fn queries_have_golden_bytes() {
     let (word, long) = (|number: u32| number.to_le_bytes(), |number: u64| number.to_le_bytes());
     asks(Query::Route(vec![vec![258]]), &[&word(0)[..], &long(1), &long(1), &word(258)].concat());
     let span = TokenSpan { tokens: vec![7, 8], from: 1 };
@@ -55,7 +55,7 @@ fn questions_have_these_bytes() {
 }
 
 #[test]
-fn answers_have_these_bytes() {
+fn query_results_have_golden_bytes() {
     let (word, long) = (|number: u32| number.to_le_bytes(), |number: u64| number.to_le_bytes());
     answers(QueryResult::Routes(vec![PathId(3)]), &[&word(0)[..], &long(1), &word(3)].concat());
     answers(QueryResult::Nats(vec![1.5.into()]), &[&word(1)[..], &long(1), &1.5f64.to_le_bytes()].concat());

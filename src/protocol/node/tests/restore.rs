@@ -1,4 +1,4 @@
-//! From the journal back to the same node.
+//! Tests of restoring a node from its journal.
 
 use crate::protocol::limits::{MEMBER_LEASE_MS, SETTLE_MS};
 use crate::protocol::node::tests::*;
@@ -7,12 +7,12 @@ fn restored(records: &[Record]) -> Node {
     Node::restore(ME, plan(), records.to_vec())
 }
 
-/// All that a rewritten journal says, but how often the peer has started.
+/// The records of a compacted journal without the number of starts.
 fn says(node: &Node) -> Vec<Record> {
     node.records().into_iter().filter(|record| !matches!(record, Record::Started(_))).collect()
 }
 
-/// The records of a life.
+/// The records that a node persists during these events.
 fn journal(node: &mut Node, events: Vec<Event>) -> Vec<Record> {
     let actions = events.into_iter().flat_map(|event| node.handle(Millis(10), event));
     let record = |action| match action {
@@ -45,7 +45,7 @@ fn lived() -> (Node, Vec<Record>) {
 }
 
 #[test]
-fn a_journal_makes_the_same_node_and_so_does_what_it_is_rewritten_to() {
+fn a_journal_restores_the_same_node_and_so_does_its_compacted_form() {
     let (node, records) = lived();
     let again = restored(&records);
     assert_eq!(says(&again), says(&node));
@@ -57,7 +57,7 @@ fn a_journal_makes_the_same_node_and_so_does_what_it_is_rewritten_to() {
 }
 
 #[test]
-fn a_journal_that_is_rewritten_between_two_records_says_them_twice_and_nothing_else() {
+fn a_journal_compacted_between_two_records_contains_them_twice_without_effect() {
     let (node, records) = lived();
     for from in 0..records.len() {
         let twice = [node.records(), records[from..].to_vec()].concat();
@@ -66,7 +66,7 @@ fn a_journal_that_is_rewritten_between_two_records_says_them_twice_and_nothing_e
 }
 
 #[test]
-fn a_crash_while_a_chain_is_taken_over_leaves_no_head_without_a_state() {
+fn a_crash_during_a_switch_of_chains_leaves_no_head_without_a_state() {
     let chain = updates(3, OTHER);
     let installed = Record::Installed { updates: chain.clone(), replays_from: Version(3) };
     let before = vec![Record::Genesis { module: MODULE, state: state(0) }];
@@ -76,7 +76,7 @@ fn a_crash_while_a_chain_is_taken_over_leaves_no_head_without_a_state() {
 }
 
 #[test]
-fn a_path_that_was_given_away_and_taken_again_begins_with_a_fresh_trainer() {
+fn a_path_that_was_given_up_and_taken_again_begins_with_a_fresh_trainer() {
     let finished = trained(0, genesis());
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
@@ -88,11 +88,11 @@ fn a_path_that_was_given_away_and_taken_again_begins_with_a_fresh_trainer() {
     let node = restored(&records);
     assert!(!node.referenced_blobs().contains(&finished.trainer.hash));
     assert!(!restored(&node.records()).referenced_blobs().contains(&finished.trainer.hash));
-    // What it trained is offered all the same.
+    // Its contribution is offered all the same.
     assert!(node.referenced_blobs().contains(&gradient(0, 0).hash));
 }
 
-/// An owner that was killed after it had signed its first update, and has come back.
+/// An owner that was killed after it signed its first update, and was restarted.
 fn owner_that_had_sealed() -> Node {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
@@ -102,7 +102,7 @@ fn owner_that_had_sealed() -> Node {
     let mut node = restored(&records);
     assert_eq!(restored(&node.records()).records()[1..], node.records()[1..]);
     let joined = vec![Action::Persist(Record::Started(1)), Action::Subscribe(MODULE)];
-    assert_eq!(node.handle(Millis(0), Event::Join(vec![])), joined, "it is not the owner by itself");
+    assert_eq!(node.handle(Millis(0), Event::Join(vec![])), joined, "it does not resume its ownership by itself");
     node
 }
 
@@ -111,7 +111,7 @@ fn my_heartbeat(sequence: u64, owner: Option<(u64, PeerKey)>) -> Action {
 }
 
 #[test]
-fn an_owner_that_the_others_still_know_says_the_update_again_that_it_signed_before_it_was_killed() {
+fn an_owner_that_is_still_accepted_publishes_the_update_again_that_it_signed_before_the_kill() {
     let mut node = owner_that_had_sealed();
     assert_eq!(
         node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((1, ME))))),
@@ -128,7 +128,7 @@ fn an_owner_that_the_others_still_know_says_the_update_again_that_it_signed_befo
 }
 
 #[test]
-fn if_its_average_is_gone_it_gathers_again() {
+fn an_owner_whose_signed_average_is_gone_collects_again() {
     let mut node = owner_that_had_sealed();
     node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((1, ME)))));
     let mut reopened = false;
@@ -145,7 +145,7 @@ fn if_its_average_is_gone_it_gathers_again() {
 }
 
 #[test]
-fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
+fn an_owner_that_returns_to_no_peer_claims_the_next_term_after_a_lease() {
     let mut node = owner_that_had_sealed();
     let mut said = Vec::new();
     let mut now = 0;
@@ -160,7 +160,7 @@ fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
         vec![
             term(2, ME),
             new_owner(ME),
-            // Nobody else has the module, and no path here goes through it.
+            // No other peer has the module, and no path here goes through it.
             publish(Message::Heartbeat(Heartbeat {
                 addresses: vec![],
                 replicas: 1,
@@ -169,12 +169,12 @@ fn an_owner_that_comes_back_to_nobody_claims_the_next_term_after_a_lease() {
             Action::Outer(Outer::OpenSum { module: MODULE, target: Version(1), running: 0 }),
             Action::Release(average(1).hash),
         ],
-        "what it signed in the term before is not said any more"
+        "the update signed in the previous term is not published any more"
     );
 }
 
 #[test]
-fn who_was_killed_before_it_noted_the_term_of_its_head_claims_a_later_one() {
+fn a_peer_killed_before_it_recorded_the_term_of_its_head_claims_a_later_one() {
     let chain = vec![update(genesis(), 7, OTHER)];
     let installed = Record::Installed { updates: chain.clone(), replays_from: Version(1) };
     for taken in [installed, Record::Head(chain[0].clone())] {
@@ -188,19 +188,19 @@ fn who_was_killed_before_it_noted_the_term_of_its_head_claims_a_later_one() {
 }
 
 #[test]
-fn an_owner_that_has_been_replaced_while_it_was_gone_follows_the_new_one() {
+fn an_owner_that_was_replaced_while_it_was_away_follows_the_new_one() {
     let mut node = owner_that_had_sealed();
     assert_eq!(
         node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((2, OTHER))))),
         vec![learn(OTHER), term(2, OTHER), new_owner(OTHER), Action::Release(average(1).hash)]
     );
-    // One that has not heard of it yet.
+    // A peer that has not heard of the new owner yet.
     let old = heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((1, ME))));
     assert_eq!(node.handle(Millis(200), old), vec![learn(THIRD)]);
 }
 
 #[test]
-fn a_peer_that_comes_back_listens_before_it_trains() {
+fn a_peer_that_returns_listens_before_it_trains() {
     let (_, records) = lived();
     let mut node = restored(&records);
     let joined = node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));

@@ -1,9 +1,9 @@
-//! Which blobs stay, and when they go.
+//! Tests of the retention of blobs.
 
 use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::node::tests::*;
 
-/// Goes one update further.
+/// Advances by one update.
 fn advance(node: &mut Node, signed: &SignedUpdate) -> Vec<Action> {
     let version = signed.update.version;
     let mut actions = node.handle(Millis(100), heard(OTHER, Message::Update(signed.clone())));
@@ -22,29 +22,29 @@ fn forgotten(actions: &[Action]) -> Vec<crate::names::BlobHash> {
 }
 
 #[test]
-fn what_a_phase_in_training_starts_from_stays_until_it_is_trained() {
+fn the_base_state_of_a_phase_in_training_is_kept_until_it_is_trained() {
     let mut node = member_with_owner(&[]);
     let chain = updates(4, OTHER);
     let gone: Vec<_> = chain.iter().flat_map(|signed| forgotten(&advance(&mut node, signed))).collect();
-    assert_eq!(gone, vec![state(1).hash], "two states before the head stay, and the one in training");
+    assert_eq!(gone, vec![state(1).hash], "the states before the head and the base state in training are kept");
     assert_eq!(forgotten(&node.handle(Millis(100), Event::Trained(trained(0, genesis())))), vec![state(0).hash]);
 }
 
 #[test]
-fn a_path_given_away_while_it_trains_is_offered_all_the_same_and_its_trainer_goes_afterwards() {
+fn a_path_given_up_in_training_is_offered_all_the_same_and_its_trainer_is_released_afterwards() {
     let mut node = member_with_owner(&[]);
     let before = trained(0, genesis());
     let first = update(genesis(), 1, OTHER);
     node.handle(Millis(10), Event::Trained(before.clone()));
     assert!(advance(&mut node, &first).contains(&train(0, head(&first), Some(before.trainer))));
-    // Another trains the path, and has no other.
+    // Another peer trains only this path.
     let ours = node.leases();
     let taken = (4..=255).map(|byte| PeerKey([byte; 32])).find_map(|peer| {
         let theirs = Heartbeat { leases: ours.clone(), ..heartbeat(1, Some(head(&first)), Some((1, OTHER))) };
         let actions = node.handle(Millis(110), heard_heartbeat(peer, theirs));
         actions.contains(&Action::Report(Report::PathYielded(PathId(0)))).then_some(actions)
     });
-    assert_eq!(forgotten(&taken.unwrap()), vec![], "the trainer may not have read it yet");
+    assert_eq!(forgotten(&taken.unwrap()), vec![], "the trainer's thread may not have read it yet");
     node.handle(Millis(500), Event::Tick);
     let after = trained(0, head(&first));
     let actions = node.handle(Millis(600), Event::Trained(after.clone()));
@@ -58,7 +58,7 @@ fn a_path_given_away_while_it_trains_is_offered_all_the_same_and_its_trainer_goe
 }
 
 #[test]
-fn a_contribution_that_has_become_too_old_is_told_of_once() {
+fn a_contribution_that_has_become_too_old_is_reported_once() {
     let mut node = member_with_owner(&[]);
     let mut finished = trained(0, genesis());
     finished.offers[0].1 = BlobRef::of(b"never counted");
@@ -74,7 +74,7 @@ fn a_contribution_that_has_become_too_old_is_told_of_once() {
 }
 
 #[test]
-fn what_another_has_trained_as_well_is_offered_until_the_others_is_counted_and_told_of_when_it_is_too_old() {
+fn a_contribution_is_offered_until_a_rival_is_counted_and_kept_afterwards() {
     let mut node = member_with_owner(&[]);
     let mut finished = trained(0, genesis());
     let twice = BlobRef::of(b"trained by another as well");
@@ -84,14 +84,14 @@ fn what_another_has_trained_as_well_is_offered_until_the_others_is_counted_and_t
         actions.iter().filter(of_it).count()
     };
     assert_eq!(offers(&node.handle(Millis(10), Event::Trained(finished))), 1);
-    assert_eq!(offers(&node.handle(Millis(30_000), Event::Tick)), 1, "nothing of the path is counted yet");
+    assert_eq!(offers(&node.handle(Millis(30_000), Event::Tick)), 1, "no contribution of the path is counted yet");
     advance(&mut node, &update(genesis(), 1, OTHER));
     assert_eq!(offers(&node.handle(Millis(60_000), Event::Tick)), 0);
-    assert_eq!(node.uncounted().count(), 1, "it is kept: another chain may not have the other");
+    assert_eq!(node.uncounted().count(), 1, "it is kept, because another chain may not have counted the rival");
 }
 
 #[test]
-fn what_an_owner_combined_in_a_chain_that_is_given_up_is_offered_to_the_other() {
+fn contributions_counted_in_an_abandoned_chain_are_reproposed_by_their_aggregator() {
     let mine = update(genesis(), 1, ME);
     let mut node = member(&[mine]);
     let mut best = updates(2, OTHER);
@@ -131,7 +131,7 @@ fn what_an_owner_combined_in_a_chain_that_is_given_up_is_offered_to_the_other() 
 }
 
 #[test]
-fn where_room_is_short_only_the_newest_average_stays_and_laggards_take_a_whole_state() {
+fn under_disk_pressure_only_the_newest_average_is_kept_and_lagging_members_take_a_whole_state() {
     let chain = updates(4, OTHER);
     let mut node = member(&chain);
     let lags = crate::protocol::Request::CatchUp { module: MODULE, from: Some((Version(1), head(&chain[0]).update)) };

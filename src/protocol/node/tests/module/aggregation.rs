@@ -1,4 +1,4 @@
-//! An owner's way from offers to an update.
+//! Tests of an owner's work, from offers to an update.
 
 use crate::protocol::limits::{FAILED_OWNER_MS, MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
 use crate::protocol::node::tests::*;
@@ -27,7 +27,7 @@ fn combine(contributions: Vec<Counted>) -> Action {
     Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions, portion })
 }
 
-/// Takes an offer in, up to its place in the sum.
+/// Handles an offer until its contribution is in the sum.
 fn take_in(node: &mut Node, from: PeerKey, offer: Offer) -> Vec<Action> {
     let blob = offer.blob;
     let mut actions = node.handle(Millis(2_001), heard(from, Message::Offer(offer)));
@@ -37,7 +37,7 @@ fn take_in(node: &mut Node, from: PeerKey, offer: Offer) -> Vec<Action> {
 }
 
 #[test]
-fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
+fn an_owner_aggregates_offers_into_an_update_and_continues_with_the_next() {
     let mut node = owner();
     let now = Millis(2_001);
     let theirs = gradient(1, 0);
@@ -62,7 +62,7 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
             publish(Message::Heartbeat(heartbeat)),
             fetch(gradient(0, 0), ME),
         ],
-        "what this peer trains goes the same way"
+        "this peer's own contribution is treated alike"
     );
     assert_eq!(node.handle(now, fetched(gradient(0, 0), true)), vec![accumulate(gradient(0, 0), 100)]);
     let both = vec![counted(0, 0), counted(1, 0)];
@@ -78,9 +78,9 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
             publish(Message::Update(signed.clone())),
             fetch(average(1), ME),
         ],
-        "it is remembered before it is said"
+        "it is persisted before it is published"
     );
-    assert_eq!(node.handle(now, fetched(average(1), true)), vec![], "another goes first");
+    assert_eq!(node.handle(now, fetched(average(1), true)), vec![], "another member applies it first");
     let theirs = Heartbeat {
         leases: vec![lease(1, 1, Stage::Waiting)],
         sequence: 2,
@@ -96,7 +96,7 @@ fn an_owner_goes_from_offers_to_an_update_and_on_to_the_next() {
             average: average(1),
             portion: BOTH
         })],
-        "the owner applies its own update like everybody"
+        "the owner applies its own update like every member"
     );
     let trainer = trained(0, genesis()).trainer;
     let heartbeat = Heartbeat {
@@ -123,7 +123,7 @@ fn heartbeat_of_owner() -> Heartbeat {
 }
 
 #[test]
-fn who_offers_what_is_no_contribution_is_accused_and_others_may_offer() {
+fn a_peer_that_offers_an_invalid_contribution_is_quarantined_with_a_fraud_proof_and_others_may_offer() {
     let mut node = owner();
     let blob = gradient(1, 0);
     node.handle(Millis(2_001), heard(OTHER, Message::Offer(offer(1, genesis()))));
@@ -140,7 +140,7 @@ fn who_offers_what_is_no_contribution_is_accused_and_others_may_offer() {
 }
 
 #[test]
-fn who_offers_the_same_broken_bytes_again_is_not_asked_for_them_and_for_another_version_is_named_again() {
+fn known_invalid_bytes_are_not_fetched_again_and_quarantine_again_for_another_version() {
     let mut node = owner();
     let blob = gradient(1, 0);
     let tries = |node: &mut Node, now, offer: &Offer| {
@@ -160,7 +160,7 @@ fn who_offers_the_same_broken_bytes_again_is_not_asked_for_them_and_for_another_
 }
 
 #[test]
-fn what_was_offered_for_another_path_or_version_is_not_taken_again() {
+fn a_contribution_offered_for_another_path_or_version_is_not_accepted_again() {
     let mut node = owner();
     let same = BlobRef::of(&b"what a neighbour has learned".repeat(3));
     let of = |path| Offer { blob: same, ..offer(path, genesis()) };
@@ -175,7 +175,7 @@ fn what_was_offered_for_another_path_or_version_is_not_taken_again() {
 }
 
 #[test]
-fn who_has_offered_a_lie_for_a_round_is_not_waited_for() {
+fn a_peer_whose_offer_for_a_round_was_a_fault_is_not_waited_for() {
     let mut node = owner();
     let same = BlobRef::of(&b"what a neighbour has learned".repeat(3));
     let of = |path| Offer { blob: same, ..offer(path, genesis()) };
@@ -187,7 +187,7 @@ fn who_has_offered_a_lie_for_a_round_is_not_waited_for() {
 }
 
 #[test]
-fn of_two_peers_that_trained_a_path_from_the_same_update_the_first_that_is_here_is_counted() {
+fn of_two_contributions_of_a_path_from_the_same_update_the_first_to_arrive_is_counted() {
     let mut node = owner();
     let rival = Offer { blob: BlobRef::of(b"by another"), ..offer(1, genesis()) };
     node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival.clone())));
@@ -195,13 +195,13 @@ fn of_two_peers_that_trained_a_path_from_the_same_update_the_first_that_is_here_
     node.handle(Millis(2_001), fetched(gradient(1, 0), true));
     assert_eq!(node.handle(Millis(2_001), fetched(rival.blob, true)), vec![Action::Release(rival.blob.hash)]);
     node.handle(Millis(2_001), accumulated(gradient(1, 0), true));
-    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival))), vec![], "heard again");
+    assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(rival))), vec![], "a repeated offer");
     let actions = take_in(&mut node, THIRD, offer(0, genesis()));
     assert_eq!(actions.last(), Some(&combine(vec![counted(0, 0), counted(1, 0)])));
 }
 
 #[test]
-fn what_was_trained_from_an_update_that_another_was_counted_for_is_not_counted_later_unless_it_is_of_another_side() {
+fn a_rival_of_a_counted_contribution_is_not_counted_later_unless_it_has_another_base_update() {
     let mut node = member_with_owner(&[]);
     let first = update(genesis(), 1, OTHER);
     node.handle(Millis(20), heard(OTHER, Message::Update(first.clone())));
@@ -216,7 +216,7 @@ fn what_was_trained_from_an_update_that_another_was_counted_for_is_not_counted_l
 }
 
 #[test]
-fn what_was_trained_for_a_path_on_two_sides_of_a_split_is_both_counted() {
+fn contributions_of_a_path_from_both_sides_of_a_partition_are_counted() {
     let mut node = owner();
     take_in(&mut node, OTHER, offer(1, genesis()));
     take_in(&mut node, THIRD, of_another_side());
@@ -236,7 +236,7 @@ fn with_another_side() -> Vec<Counted> {
 }
 
 #[test]
-fn one_path_cannot_fill_an_update_with_itself() {
+fn one_path_cannot_fill_an_update() {
     let mut node = owner();
     let rivals = (0..20u8).map(|byte| Offer { blob: BlobRef::of(&[byte]), ..offer(1, genesis()) });
     let fetches: usize =
@@ -245,7 +245,7 @@ fn one_path_cannot_fill_an_update_with_itself() {
 }
 
 #[test]
-fn offers_that_fit_no_version_near_do_not_keep_out_one_that_does() {
+fn offers_for_distant_versions_do_not_keep_out_a_countable_one() {
     let mut node = owner();
     for number in 0..2 * MAX_OFFERS as u64 {
         let blob = BlobRef::of(&number.to_le_bytes());
@@ -257,7 +257,7 @@ fn offers_that_fit_no_version_near_do_not_keep_out_one_that_does() {
 }
 
 #[test]
-fn who_lies_about_a_size_does_not_keep_a_blob_from_its_holder() {
+fn a_false_size_does_not_keep_a_blob_from_being_fetched() {
     let mut node = owner();
     let lie = Offer { blob: BlobRef { bytes: 1, ..gradient(1, 0) }, ..offer(1, genesis()) };
     assert_eq!(node.handle(Millis(2_001), heard(THIRD, Message::Offer(lie.clone()))), vec![fetch(lie.blob, THIRD)]);
@@ -267,13 +267,13 @@ fn who_lies_about_a_size_does_not_keep_a_blob_from_its_holder() {
 }
 
 #[test]
-fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
+fn an_average_of_a_dropped_collection_enters_no_update() {
     let mut node = owner();
     take_in(&mut node, OTHER, offer(1, genesis()));
     let closed = take_in(&mut node, THIRD, offer(0, genesis()));
     let both = combine(vec![counted(0, 0), counted(1, 0)]);
     assert_eq!(closed.last(), Some(&both));
-    // Ownership goes and comes back, and the same contributions are in again, with one more.
+    // Ownership changes and returns, and the same contributions are in again, with one more.
     node.handle(Millis(2_100), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((2, THIRD)))));
     let gone = Heartbeat { leaving: true, ..heartbeat(2, Some(genesis()), Some((2, THIRD))) };
     node.handle(Millis(2_200), heard_heartbeat(THIRD, gone));
@@ -292,7 +292,7 @@ fn an_average_made_for_a_collection_that_is_gone_goes_into_no_update() {
     let combines =
         |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Outer(Outer::Combine { .. })));
     assert!(!combines(&actions), "one average at a time");
-    // The first average comes: it is let go, and only now the other is begun.
+    // The first average arrives and is released. Only then is the other begun.
     let combined = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
     let mut gone = vec![average(1).hash, state(1).hash];
     gone.sort();

@@ -1,10 +1,10 @@
-//! A member's way from an update to a new head.
+//! Tests of a member's work, from an update to a new head.
 
 use crate::protocol::limits::MEMBER_LEASE_MS;
 use crate::protocol::node::tests::*;
 
 #[test]
-fn a_member_applies_an_update_and_trains_on() {
+fn a_member_applies_an_update_and_continues_training() {
     let mut node = member_with_owner(&[]);
     let signed = update(genesis(), 1, OTHER);
     let finished = trained(0, genesis());
@@ -30,7 +30,7 @@ fn a_member_applies_an_update_and_trains_on() {
     );
 }
 
-/// An owner that has said its update, at 2 001 ms, and whose average is about to be here.
+/// An owner that has published its update at 2 001 ms, and whose average is about to arrive.
 fn owner_that_has_sealed() -> (Node, SignedUpdate) {
     let mut node = owner();
     let signed = update(genesis(), 1, ME);
@@ -66,10 +66,10 @@ fn apply() -> Action {
 }
 
 #[test]
-fn an_owner_applies_its_own_update_after_another_has() {
+fn an_owner_applies_its_own_update_after_another_member() {
     let (mut node, signed) = owner_that_has_sealed();
     assert_eq!(node.handle(Millis(2_010), average_is_here()), vec![]);
-    // Another, that has not got it either.
+    // Another member, which has not applied it either.
     let behind = heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, ME))));
     assert_eq!(node.handle(Millis(2_020), behind), vec![]);
     let has_it = heard_heartbeat(OTHER, heartbeat(3, Some(head(&signed)), Some((1, ME))));
@@ -77,7 +77,7 @@ fn an_owner_applies_its_own_update_after_another_has() {
 }
 
 #[test]
-fn of_an_owner_s_update_that_a_later_owner_s_takes_the_place_of_nothing_is_kept() {
+fn an_owners_update_replaced_by_that_of_a_later_owner_is_released() {
     let (mut node, signed) = owner_that_has_sealed();
     node.handle(Millis(2_010), average_is_here());
     let theirs = Update { term: Term(2), owner: OTHER, average: average(9), ..signed.update.clone() };
@@ -86,7 +86,7 @@ fn of_an_owner_s_update_that_a_later_owner_s_takes_the_place_of_nothing_is_kept(
 }
 
 #[test]
-fn an_owner_whose_update_another_s_of_the_same_term_takes_the_place_of_signs_no_other_in_that_term() {
+fn an_owner_whose_update_is_replaced_in_the_same_term_claims_the_next_term() {
     let (mut node, signed) = owner_that_has_sealed();
     let theirs = Update { owner: OTHER, average: average(9), ..signed.update.clone() };
     let actions = node.handle(Millis(2_020), heard(OTHER, Message::Update(SignedUpdate { update: theirs, ..signed })));
@@ -103,7 +103,7 @@ fn an_owner_that_is_alone_applies_its_own_update_at_once() {
 }
 
 #[test]
-fn an_owner_does_not_wait_for_one_that_has_no_state_to_apply_it_to() {
+fn an_owner_does_not_wait_for_a_member_without_a_state() {
     let (mut node, _) = owner_that_has_sealed();
     let parting = Heartbeat { leaving: true, ..heartbeat(2, Some(genesis()), Some((1, ME))) };
     node.handle(Millis(2_010), heard_heartbeat(OTHER, parting));
@@ -112,7 +112,7 @@ fn an_owner_does_not_wait_for_one_that_has_no_state_to_apply_it_to() {
 }
 
 #[test]
-fn an_owner_waits_for_another_no_longer_than_a_lease() {
+fn an_owner_waits_for_another_member_no_longer_than_a_lease() {
     let (mut node, _) = owner_that_has_sealed();
     assert_eq!(node.handle(Millis(2_100), average_is_here()), vec![]);
     let mut applied_at = None;
@@ -128,7 +128,7 @@ fn an_owner_waits_for_another_no_longer_than_a_lease() {
 }
 
 #[test]
-fn what_is_trained_is_offered_until_an_update_counts_it() {
+fn a_contribution_is_offered_until_an_update_counts_it() {
     let mut node = member_with_owner(&[]);
     let finished = trained(0, genesis());
     let heartbeat = Heartbeat {
@@ -145,7 +145,7 @@ fn what_is_trained_is_offered_until_an_update_counts_it() {
             publish(Message::Offer(first.clone())),
         ]
     );
-    // Gossip carries the same bytes but once in a while, so they differ.
+    // Gossip suppresses repeated bytes, so the offers differ.
     let again = node.handle(Millis(3_000), Event::Tick);
     let offers: Vec<&Offer> = again
         .iter()
@@ -166,7 +166,7 @@ fn what_is_trained_is_offered_until_an_update_counts_it() {
 }
 
 #[test]
-fn a_path_that_was_done_trains_on_when_a_heavier_chain_has_not_come_as_far() {
+fn a_path_that_was_done_continues_when_a_heavier_chain_has_fewer_rounds() {
     let chain = updates(PHASES, OTHER);
     let mut node = member_with_owner(&chain);
     assert!(node.is_done());

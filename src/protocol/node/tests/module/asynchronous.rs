@@ -1,9 +1,9 @@
-//! The asynchronous mode: nobody waits for a slow path, and nothing is very late all the same.
+//! Tests of the asynchronous mode: nobody waits for a slow path, and yet no contribution is very late.
 
 use crate::protocol::limits::{CLOSES_PER_PHASE, HEARTBEAT_MS, MAX_FROM_ONE_VERSION, VERSIONS_KEPT};
 use crate::protocol::node::tests::*;
 
-/// What one path's contribution is to the module, whose round weighs 160.
+/// The portion of one path's contribution, in a module whose round weighs 160.
 fn portion(weight: u64) -> Portion {
     Portion { paths: 2, weight, uncapped: weight, full_weight: 160 }
 }
@@ -12,7 +12,7 @@ fn async_plan() -> RunPlan {
     RunPlan { mode: OuterMode::Asynchronous, ..plan() }
 }
 
-/// `ME` owns the module in term 1 and trains path 0, `OTHER` is there with path 1 and has said its pace. Time is 2 s.
+/// `ME` owns the module in term 1 and trains path 0. `OTHER` trains path 1 and has announced its pace. The time is 2 s.
 fn owner_of_paths(pace: u32) -> (Node, Vec<Action>) {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
@@ -51,7 +51,7 @@ fn signed(before: Head, contributions: Vec<Counted>) -> SignedUpdate {
     signed
 }
 
-/// What was combined goes the whole way to a new head.
+/// Takes a computed average all the way to a new head.
 fn make_head(node: &mut Node, now: u64, signed: &SignedUpdate) -> Vec<Action> {
     let version = signed.update.version;
     let (average, state) = (signed.update.average, signed.update.state);
@@ -71,11 +71,11 @@ fn steps(actions: &[Action]) -> Option<u64> {
 }
 
 #[test]
-fn an_owner_waits_for_no_slow_path() {
+fn an_owner_does_not_wait_for_a_slow_path() {
     let (mut node, _) = owner_of_paths(0);
     let one = vec![counted(1, 0)];
     let actions = in_hand(&mut node, 2_001, OTHER, offer(1, genesis()), 1);
-    assert_eq!(actions.last(), Some(&combine(1, one.clone())), "path 0 trains still");
+    assert_eq!(actions.last(), Some(&combine(1, one.clone())), "path 0 is still training");
     let made = signed(genesis(), one);
     let actions = make_head(&mut node, 2_001, &made);
     let apply =
@@ -85,7 +85,7 @@ fn an_owner_waits_for_no_slow_path() {
 }
 
 #[test]
-fn an_owner_closes_no_more_often_than_eight_times_in_a_phase() {
+fn an_owner_closes_at_most_eight_times_in_a_phase() {
     let (mut node, _) = owner_of_paths(0);
     in_hand(&mut node, 2_001, OTHER, offer(1, genesis()), 1);
     let first = signed(genesis(), vec![counted(1, 0)]);
@@ -102,7 +102,7 @@ fn an_owner_closes_no_more_often_than_eight_times_in_a_phase() {
 }
 
 #[test]
-fn a_late_contribution_counts_in_full_until_it_is_refused_and_its_lateness_is_shown() {
+fn a_late_contribution_counts_in_full_until_it_is_refused_and_the_status_shows_its_staleness() {
     let (mut node, _) = owner_of_paths(0);
     let mut heads = vec![genesis()];
     for version in 1..VERSIONS_KEPT {
@@ -114,7 +114,7 @@ fn a_late_contribution_counts_in_full_until_it_is_refused_and_its_lateness_is_sh
     }
     let shown = |node: &Node| (node.status().modules[0].staleness_mean, node.status().modules[0].staleness_most);
     assert_eq!(shown(&node), (0.0, 0));
-    // The slow path's is 15 versions late by now.
+    // The slow path's contribution is 15 versions late by now.
     let late = VERSIONS_KEPT - 1;
     let now = 10_000 * VERSIONS_KEPT;
     let actions = in_hand(&mut node, now, THIRD, offer(0, genesis()), late + 1);
@@ -123,7 +123,7 @@ fn a_late_contribution_counts_in_full_until_it_is_refused_and_its_lateness_is_sh
     let made = signed(heads[late as usize], vec![full]);
     make_head(&mut node, now, &made);
     assert_eq!(shown(&node), (late as f64 / VERSIONS_KEPT as f64, late));
-    // One more, and it is too late.
+    // One version later it is too late.
     let refused = node.handle(
         Millis(now),
         heard(THIRD, Message::Offer(Offer { blob: BlobRef::of(b"later"), ..offer(0, genesis()) })),
@@ -132,7 +132,7 @@ fn a_late_contribution_counts_in_full_until_it_is_refused_and_its_lateness_is_sh
 }
 
 #[test]
-fn a_module_is_done_when_it_has_had_its_rounds_in_weight_not_in_versions() {
+fn a_module_is_done_after_its_rounds_in_weight_not_in_versions() {
     let plan = RunPlan { phases: 2, ..async_plan() };
     let at = |version, weight| Head { version: Version(version), weight, ..genesis() };
     assert_eq!(plan.full_weight(MODULE), 160);
@@ -150,11 +150,11 @@ fn a_module_is_done_when_it_has_had_its_rounds_in_weight_not_in_versions() {
 }
 
 #[test]
-fn a_phase_has_as_many_steps_as_the_peer_is_fast() {
+fn a_phase_has_as_many_steps_as_the_pace_of_the_peer_allows() {
     // Not measured yet: an eighth.
     let (mut node, actions) = owner_of_paths(1_000);
     assert_eq!(steps(&actions), Some(INNER_STEPS / 8));
-    // 8 steps in 16 s are 500 in 1000 s: half of the other's pace.
+    // 8 steps in 16 s are 500 in 1000 s, half of the other's pace.
     let actions = node.handle(Millis(16_000), Event::Trained(trained(0, genesis())));
     let pace = |actions: &[Action]| {
         actions.iter().find_map(|action| match action {
@@ -162,7 +162,7 @@ fn a_phase_has_as_many_steps_as_the_peer_is_fast() {
             _ => None,
         })
     };
-    assert_eq!(pace(&actions), Some(500), "and it says so");
+    assert_eq!(pace(&actions), Some(500), "and it announces that");
     let leases = vec![lease(1, 0, Stage::Training)];
     let alive = Heartbeat { leases, pace: 1_000, ..heartbeat(2, Some(genesis()), Some((1, ME))) };
     let mut actions = node.handle(Millis(16_000), heard_heartbeat(OTHER, alive));
@@ -171,7 +171,7 @@ fn a_phase_has_as_many_steps_as_the_peer_is_fast() {
 }
 
 #[test]
-fn a_liar_among_three_halves_a_phase_at_most() {
+fn a_byzantine_peer_among_three_halves_a_phase_at_most() {
     let (mut node, _) = owner_of_paths(1_000);
     node.handle(Millis(16_000), Event::Trained(trained(0, genesis())));
     let say = |node: &mut Node, peer, sequence, pace| {
@@ -183,14 +183,14 @@ fn a_liar_among_three_halves_a_phase_at_most() {
     assert_eq!(node.steps(PathId(0)), INNER_STEPS / 2);
     say(&mut node, THIRD, 1, u32::MAX);
     assert_eq!(node.steps(PathId(0)), INNER_STEPS / 4);
-    // Two that lie can; as far as the least that a phase has.
+    // Two Byzantine peers can reduce it further, down to the minimum of a phase.
     say(&mut node, OTHER, 3, u32::MAX);
     assert_eq!(node.steps(PathId(0)), INNER_STEPS / 16);
 }
 
 #[test]
-fn a_path_waits_for_its_own_contribution_and_then_goes_on_without() {
-    // A member whose owner does not combine.
+fn a_path_waits_for_its_own_contribution_and_then_continues_without_it() {
+    // A member whose owner makes no update.
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
         Record::Term { module: MODULE, term: Term(1), owner: OTHER },
@@ -216,13 +216,16 @@ fn a_path_waits_for_its_own_contribution_and_then_goes_on_without() {
         trains(&actions)
     };
     for number in 1..MAX_FROM_ONE_VERSION {
-        assert!(wait(&mut node, number, HEARTBEAT_MS), "{number}: it goes on from the same version");
+        assert!(wait(&mut node, number, HEARTBEAT_MS), "{number}: it continues from the same version");
     }
-    assert!(!wait(&mut node, MAX_FROM_ONE_VERSION, 100_000), "no more of one version could be counted");
+    assert!(
+        !wait(&mut node, MAX_FROM_ONE_VERSION, 100_000),
+        "further contributions from one version could not be counted"
+    );
 }
 
 #[test]
-fn a_path_whose_contribution_is_counted_goes_on_at_once() {
+fn a_path_whose_contribution_is_counted_continues_at_once() {
     let (mut node, _) = owner_of_paths(0);
     let mine = trained(0, genesis());
     let blob = gradient(0, 0).hash;
@@ -237,7 +240,7 @@ fn a_path_whose_contribution_is_counted_goes_on_at_once() {
 }
 
 #[test]
-fn what_is_trained_from_a_module_that_is_done_is_not_offered() {
+fn a_contribution_trained_from_a_module_that_is_done_is_not_offered() {
     let last = {
         let mut made = signed(genesis(), vec![counted(0, 0), counted(1, 0)]);
         made.update.owner = OTHER;
@@ -276,7 +279,7 @@ fn what_is_trained_from_a_module_that_is_done_is_not_offered() {
 }
 
 #[test]
-fn an_owner_that_does_not_count_what_is_offered_is_replaced_and_not_for_what_others_say_they_have() {
+fn an_asynchronous_owner_that_does_not_count_this_nodes_offers_is_replaced() {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
         Record::Term { module: MODULE, term: Term(1), owner: OTHER },
@@ -298,7 +301,7 @@ fn an_owner_that_does_not_count_what_is_offered_is_replaced_and_not_for_what_oth
         claimed
     };
     node.handle(Millis(0), heard(THIRD, Message::Offer(offer(1, genesis()))));
-    assert!(!claims_within(&mut node, 300_000), "a liar may offer what nobody can have");
+    assert!(!claims_within(&mut node, 300_000), "a Byzantine peer may offer a blob that cannot be had");
     node.handle(Millis(300_000), Event::Trained(trained(0, genesis())));
     assert!(claims_within(&mut node, 2_000_000));
 }

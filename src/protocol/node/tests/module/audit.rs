@@ -1,4 +1,4 @@
-//! Updates are counted again, and what is wrong is left.
+//! Tests of audits and rollback.
 
 use crate::protocol::Response;
 use crate::protocol::limits::FRAUD_PROOF_MS;
@@ -6,7 +6,7 @@ use crate::protocol::node::tests::*;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{Evidence, FraudProof};
 
-/// As [`member_with_owner`], but every update is counted again.
+/// Like [`member_with_owner`], but the node audits every update.
 fn auditor(updates: &[SignedUpdate]) -> Node {
     let mut node = member_with_owner(updates);
     node.plan = RunPlan { audit_share: 64.0, ..plan() }.into();
@@ -22,7 +22,7 @@ fn taken(node: &mut Node, signed: &SignedUpdate) -> Vec<Action> {
     actions
 }
 
-/// Everything that an audit takes is here.
+/// Every blob that an audit needs arrives.
 fn all_here(node: &mut Node, signed: &SignedUpdate) -> Vec<Action> {
     let blobs = signed.update.contributions.iter().map(|counted| counted.blob).chain([signed.update.average]);
     let events = blobs.map(|blob| Event::Fetched { blob: blob.hash, found: true }).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ fn score(node: &Node, peer: PeerKey) -> Option<(bool, Vec<Fault>)> {
 }
 
 #[test]
-fn an_update_that_is_wrong_is_left_told_of_and_stays_left_after_a_restart() {
+fn a_wrong_update_is_rolled_back_and_published_and_stays_invalidated_after_a_restart() {
     let mut node = auditor(&[]);
     let signed = update(genesis(), 1, OTHER);
     let actions = taken(&mut node, &signed);
@@ -74,7 +74,7 @@ fn an_update_that_is_wrong_is_left_told_of_and_stays_left_after_a_restart() {
     assert!(matches!(&refused[..], [Action::Report(Report::Refused { .. })]), "{refused:?}");
     let later = pass(&mut node, 300, FRAUD_PROOF_MS + 1_000);
     assert!(later.iter().any(|(at, action)| *at > 5_000 && says(std::slice::from_ref(action))), "gossip may lose it");
-    assert!(later.iter().any(|(_, action)| *action == term(2, ME)), "another combines");
+    assert!(later.iter().any(|(_, action)| *action == term(2, ME)), "another member claims the module");
 
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
@@ -89,7 +89,7 @@ fn an_update_that_is_wrong_is_left_told_of_and_stays_left_after_a_restart() {
 }
 
 #[test]
-fn whoever_hears_an_accusation_counts_for_itself_and_remembers_who_was_wrong() {
+fn a_fraud_proof_is_verified_and_a_false_one_is_held_against_its_author() {
     let signed = update(genesis(), 1, OTHER);
     let mut node = member_with_owner(std::slice::from_ref(&signed));
     let asks = node.handle(Millis(50), heard(THIRD, fraud_proof(&signed)));
@@ -98,11 +98,11 @@ fn whoever_hears_an_accusation_counts_for_itself_and_remembers_who_was_wrong() {
     decided(&mut node, &signed, true);
     assert_eq!(score(&node, THIRD), Some((false, vec![Fault::FalseProof])));
     assert_eq!(node.states(), vec![(MODULE, Version(1), state(1))]);
-    assert_eq!(node.handle(Millis(400), heard(THIRD, fraud_proof(&signed))), vec![], "it is known already");
+    assert_eq!(node.handle(Millis(400), heard(THIRD, fraud_proof(&signed))), vec![], "the claim is decided already");
 }
 
 #[test]
-fn where_contributions_are_clipped_it_is_counted_from_the_state_before() {
+fn with_centred_clipping_an_audit_starts_from_the_state_before() {
     let signed = update(genesis(), 1, OTHER);
     let mut node = auditor(&[]);
     node.plan = RunPlan { centred_clipping: true, ..(*node.plan).clone() }.into();
@@ -117,15 +117,11 @@ fn where_contributions_are_clipped_it_is_counted_from_the_state_before() {
     assert_eq!(actions.iter().find_map(from), Some(state(0)), "{actions:?}");
 
     let unheard_of = update(head(&update(genesis(), 1, THIRD)), 2, THIRD);
-    assert_eq!(
-        node.handle(Millis(300), heard(OTHER, fraud_proof(&unheard_of))),
-        vec![],
-        "nobody knows what it was made from"
-    );
+    assert_eq!(node.handle(Millis(300), heard(OTHER, fraud_proof(&unheard_of))), vec![], "the state before is unknown");
 }
 
 #[test]
-fn what_cannot_be_had_proves_nothing() {
+fn a_blob_that_cannot_be_had_proves_nothing() {
     let signed = update(genesis(), 1, OTHER);
     let mut node = member_with_owner(std::slice::from_ref(&signed));
     node.handle(Millis(50), heard(THIRD, fraud_proof(&signed)));
@@ -140,7 +136,7 @@ fn what_cannot_be_had_proves_nothing() {
 }
 
 #[test]
-fn who_cannot_go_back_takes_a_chain_without_the_update_though_it_is_lighter() {
+fn a_member_that_cannot_roll_back_takes_a_lighter_chain_without_the_update() {
     let chain = updates(6, OTHER);
     let mut node = member_with_owner(&chain);
     node.handle(Millis(50), heard(THIRD, fraud_proof(&chain[2])));
@@ -161,7 +157,7 @@ fn who_cannot_go_back_takes_a_chain_without_the_update_though_it_is_lighter() {
 }
 
 #[test]
-fn a_wrong_update_that_came_with_another_chain_is_left_for_what_both_have() {
+fn a_wrong_update_of_an_adopted_chain_is_rolled_back_to_the_common_state() {
     let mine = updates(2, OTHER);
     let mut node = member_with_owner(&mine);
     let wrong = update(head(&mine[0]), 2, THIRD);

@@ -1,10 +1,10 @@
-//! Catching up: by replay, by a whole state, and past donors that cannot help.
+//! Tests of catch-up: by replay, by a whole state, and past donors that cannot help.
 
 use crate::protocol::limits::GAP_TIMEOUT_MS;
 use crate::protocol::node::tests::*;
 use crate::protocol::{ReplyToken, Request, RequestId, Response};
 
-/// A member at genesis, which has heard that `THIRD` is so far, and asked; and the question.
+/// A member at genesis that has heard of this head of `THIRD` and sent a request, with that request.
 fn asked(best: Head) -> (Node, RequestId, Action) {
     let mut node = member(&[]);
     node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(1, Some(best), Some((1, OTHER)))));
@@ -71,7 +71,7 @@ fn a_member_that_missed_a_few_updates_replays_them() {
 }
 
 #[test]
-fn a_member_that_missed_many_takes_a_whole_state() {
+fn a_member_that_missed_many_updates_takes_a_whole_state() {
     let chain = updates(20, OTHER);
     let best = head(&chain[19]);
     let (mut node, id, _) = asked(best);
@@ -85,12 +85,12 @@ fn a_member_that_missed_many_takes_a_whole_state() {
             Action::Persist(Record::Installed { updates: kept, replays_from: Version(20) }),
             Action::Report(Report::ChainSwitched { module: MODULE, from: Version(0), to: Version(20) }),
         ],
-        "the state before is in training, and stays"
+        "the state before is the base state in training, and is kept"
     );
 }
 
 #[test]
-fn who_took_a_whole_state_does_not_offer_to_replay_what_it_never_had() {
+fn a_member_that_took_a_whole_state_does_not_serve_a_replay_of_what_it_never_had() {
     let chain = updates(2, OTHER);
     let (mut node, id, _) = asked(head(&chain[1]));
     node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Snapshot(chain.clone())) });
@@ -105,7 +105,7 @@ fn who_took_a_whole_state_does_not_offer_to_replay_what_it_never_had() {
 }
 
 #[test]
-fn a_replay_whose_average_nobody_has_ends_in_a_whole_state() {
+fn a_replay_whose_average_cannot_be_had_ends_in_a_whole_state() {
     let chain = updates(2, OTHER);
     let (mut node, id, _) = asked(head(&chain[1]));
     node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Replay(chain.clone())) });
@@ -120,12 +120,12 @@ fn a_replay_whose_average_nobody_has_ends_in_a_whole_state() {
             assert_eq!(*asked, question(*id, THIRD, None));
             return;
         }
-        assert!(now < 20_000, "nobody is asked any more");
+        assert!(now < 20_000, "no further request is sent");
     }
 }
 
 #[test]
-fn a_replay_that_begins_with_a_refused_update_holds_up_nothing() {
+fn a_replay_that_begins_with_a_refused_update_does_not_stop_catch_up() {
     let chain = updates(2, OTHER);
     let (mut node, id, _) = asked(head(&chain[1]));
     node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Replay(chain.clone())) });
@@ -141,11 +141,11 @@ fn a_replay_that_begins_with_a_refused_update_holds_up_nothing() {
             }
         }
     }
-    assert!(questions > 1, "it goes on asking");
+    assert!(questions > 1, "it keeps sending requests");
 }
 
 #[test]
-fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
+fn absurd_numbers_in_a_chain_are_refused() {
     let chain = updates(3, OTHER);
     let hostile: [fn(&mut Vec<SignedUpdate>); 5] = [
         |chain| chain[0].update.version = Version(u64::MAX),
@@ -174,8 +174,8 @@ fn numbers_beyond_all_bounds_in_a_chain_are_refused() {
 }
 
 #[test]
-fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
-    // A lighter chain, here, and a heavier one, elsewhere, of one update each; and the second update of both.
+fn an_average_applied_to_an_abandoned_chain_does_not_affect_the_next() {
+    // A lighter chain here and a heavier one elsewhere, of one update each, and the second update of both.
     let mut light = vec![update(genesis(), 1, OTHER)];
     light[0].update.contributions.truncate(1);
     light[0].update.weight = 100;
@@ -193,7 +193,7 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     let (mut node, id, _) = asked_in(node, &actions);
     let now = Millis(1_000);
     node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(heavy[..1].to_vec())) });
-    // While the heavier one's state is on its way, the lighter one's second average is being applied.
+    // While the state of the heavier chain is being fetched, the second average of the lighter one is being applied.
     let apply = |from, average| {
         vec![Action::Outer(Outer::Apply { module: MODULE, version: Version(2), from, average, portion: BOTH })]
     };
@@ -206,13 +206,13 @@ fn an_average_applied_to_a_chain_that_was_given_up_says_nothing_of_the_next() {
     let reports = |actions: Vec<Action>| -> Vec<Action> {
         actions.into_iter().filter(|action| matches!(action, Action::Report(_))).collect()
     };
-    assert_eq!(reports(node.handle(now, applied(state(2)))), vec![], "this one is of the chain that was given up");
+    assert_eq!(reports(node.handle(now, applied(state(2)))), vec![], "this state belongs to the abandoned chain");
     let advanced = Report::Advanced { module: MODULE, version: Version(2), contributions: 2 };
     assert_eq!(reports(node.handle(now, applied(state(12)))), vec![Action::Report(advanced)]);
 }
 
 #[test]
-fn how_fast_missed_updates_come_says_nothing_of_when_the_next_is_overdue() {
+fn the_speed_of_a_replay_does_not_make_the_next_update_overdue() {
     let chain = updates(3, OTHER);
     let (mut node, id, _) = asked(head(&chain[2]));
     let replay = Response::Replay(chain.clone());
@@ -225,7 +225,7 @@ fn how_fast_missed_updates_come_says_nothing_of_when_the_next_is_overdue() {
     }
     let best = head(&chain[2]);
     assert_eq!(node.states().last().map(|(_, version, _)| *version), Some(Version(3)));
-    // One of two paths has been trained, the other takes its time.
+    // One of two paths has been trained. The other is slow.
     node.handle(Millis(8_000), heard(OTHER, Message::Offer(offer(1, best))));
     for second in 8..300 {
         let leases = vec![lease(1, 3, Stage::Waiting)];

@@ -1,4 +1,4 @@
-//! Who combines, and who takes over.
+//! Tests of elections.
 
 use crate::protocol::limits::{
     ELECTION_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS,
@@ -12,7 +12,8 @@ fn ranked(first: bool) -> PeerKey {
     (4..=255).map(|byte| PeerKey([byte; 32])).find(before).unwrap()
 }
 
-/// Hears these, 100 ms before the owner's lease runs out; the node's heartbeats are not asked for.
+/// Hears these peers, first 100 ms before the owner's lease expires. Returns how long after the lease this node claims
+/// the module.
 fn claims_after(others: &[(PeerKey, Head)], mine: &[SignedUpdate]) -> u64 {
     let mut node = member_with_owner(mine);
     pass(&mut node, 0, MEMBER_LEASE_MS - 100);
@@ -59,7 +60,7 @@ fn the_second_in_rank_waits_for_the_first() {
 }
 
 #[test]
-fn whoever_is_behind_claims_after_those_that_are_not() {
+fn a_member_that_is_behind_claims_after_those_that_are_not() {
     let ahead = head(&update(genesis(), 1, OTHER));
     assert!(claims_after(&[(ranked(false), ahead)], &[]) >= ELECTION_STAGGER_MS);
     let first = [update(genesis(), 1, OTHER)];
@@ -71,7 +72,7 @@ fn a_later_term_takes_the_module_away() {
     let mut node = owner();
     let taken = vec![learn(THIRD), term(2, THIRD), new_owner(THIRD)];
     assert_eq!(node.handle(Millis(2_001), heard_heartbeat(THIRD, heartbeat(1, None, Some((2, THIRD))))), taken);
-    // Whatever its combiner had in hand is of no use now.
+    // The average that is being computed is of no use now.
     let late = Event::Combined { module: MODULE, target: Version(1), average: average(1), state: state(1) };
     let forgotten = vec![Action::Release(state(1).hash), Action::Release(average(1).hash)];
     let mut forgotten_sorted = forgotten.clone();
@@ -82,7 +83,7 @@ fn a_later_term_takes_the_module_away() {
 }
 
 #[test]
-fn of_two_that_claim_the_same_term_the_first_in_rank_has_it() {
+fn of_two_claims_to_the_same_term_the_first_in_rank_wins() {
     let (before, after) = (ranked(true), ranked(false));
     let mut node = owner();
     assert_eq!(
@@ -94,22 +95,22 @@ fn of_two_that_claim_the_same_term_the_first_in_rank_has_it() {
 }
 
 #[test]
-fn where_the_owner_itself_takes_another_for_the_owner_in_the_same_term_the_next_term_is_claimed() {
+fn the_next_term_is_claimed_if_the_owner_itself_names_another_owner_in_the_same_term() {
     for other in [ME, THIRD] {
         let mut node = member_with_owner(&[]);
         node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, other)))));
         let claims = pass(&mut node, 250, MEMBER_LEASE_MS).into_iter().any(|(_, action)| action == term(2, ME));
-        assert!(claims, "nobody else would");
+        assert!(claims, "no other peer would");
     }
     let mut node = member_with_owner(&[]);
     node.reputation.owner_failed(node.now, MODULE, THIRD);
     node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, THIRD)))));
     let claims = pass(&mut node, 250, MEMBER_LEASE_MS).into_iter().any(|(_, action)| action == term(2, ME));
-    assert!(claims, "also where whom it names is not believed");
+    assert!(claims, "even if the named peer is not accepted as an owner");
     let mut node = member_with_owner(&[]);
     node.handle(Millis(100), heard_heartbeat(THIRD, heartbeat(2, Some(genesis()), Some((1, ME)))));
     node.handle(Millis(200), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, OTHER)))));
-    assert!(!node.handle(Millis(250), Event::Tick).contains(&term(2, ME)), "what others say of it is no matter");
+    assert!(!node.handle(Millis(250), Event::Tick).contains(&term(2, ME)), "the claims of others do not matter");
 }
 
 #[test]
@@ -134,14 +135,14 @@ fn an_owner_that_leaves_is_replaced_at_once() {
 }
 
 #[test]
-fn a_peer_that_has_just_begun_takes_nobody_for_dead() {
+fn a_peer_that_has_just_started_considers_nobody_dead() {
     let mut node = member(&[]);
     assert!(!pass(&mut node, 0, MEMBER_LEASE_MS - 250).iter().any(|(_, action)| *action == term(2, ME)));
     assert!(node.handle(Millis(MEMBER_LEASE_MS), Event::Tick).contains(&term(2, ME)));
 }
 
 #[test]
-fn a_claim_that_our_journal_has_lost_is_made_good_by_a_new_term() {
+fn a_claim_that_the_journal_has_lost_is_made_valid_by_a_new_term() {
     let mut node = member(&[]);
     let heard = node.handle(Millis(100), heard_heartbeat(OTHER, heartbeat(1, Some(genesis()), Some((7, ME)))));
     assert_eq!(heard, vec![learn(OTHER), term(7, ME), new_owner(ME)]);
@@ -154,7 +155,7 @@ fn a_claim_that_our_journal_has_lost_is_made_good_by_a_new_term() {
 }
 
 #[test]
-fn a_term_that_would_use_up_the_numbers_is_not_believed() {
+fn a_term_that_would_exhaust_the_numbers_is_not_accepted() {
     let mut node = member(&[]);
     let absurd = heartbeat(1, Some(genesis()), Some((u64::MAX, THIRD)));
     assert_eq!(node.handle(Millis(0), heard_heartbeat(THIRD, absurd)), vec![learn(THIRD)]);
@@ -164,7 +165,7 @@ fn a_term_that_would_use_up_the_numbers_is_not_believed() {
 }
 
 #[test]
-fn an_update_of_such_a_term_is_not_believed_either() {
+fn an_update_with_such_a_term_is_not_accepted_either() {
     let mut node = member_with_owner(&[]);
     let actions = node.handle(Millis(10), heard(THIRD, Message::Update(update(genesis(), u64::MAX, THIRD))));
     assert!(matches!(&actions[..], [Action::Report(Report::Refused { .. })]), "{actions:?}");
@@ -173,7 +174,7 @@ fn an_update_of_such_a_term_is_not_believed_either() {
 }
 
 #[test]
-fn one_that_has_come_back_and_has_heard_nobody_is_patient() {
+fn a_peer_that_has_returned_and_heard_nobody_waits_longer() {
     let claims_at = |hears: bool| {
         let records = vec![
             Record::Started(1),
@@ -194,10 +195,10 @@ fn one_that_has_come_back_and_has_heard_nobody_is_patient() {
 }
 
 #[test]
-fn an_owner_that_leaves_hands_over_and_its_successor_goes_on_at_once() {
+fn an_owner_that_leaves_hands_off_and_its_successor_continues_at_once() {
     let mut node = owner();
     let said = node.handle(Millis(2_100), Event::Leave);
-    assert!(said.contains(&term(2, OTHER)), "in the journal before it is said: {said:?}");
+    assert!(said.contains(&term(2, OTHER)), "persisted before it is published: {said:?}");
     let parting = said.iter().find_map(|action| match action {
         Action::Publish { message: Message::Heartbeat(heartbeat), .. } if heartbeat.leaving => Some(heartbeat.clone()),
         _ => None,
@@ -219,7 +220,7 @@ fn only_the_owner_itself_can_name_its_successor() {
     assert!(!actions.contains(&term(2, ME)), "{actions:?}");
 }
 
-/// `OTHER` heartbeats as the owner in this term, once a second, while time passes.
+/// `OTHER` sends a heartbeat as the owner in this term once a second, while time passes.
 fn with_heartbeats(node: &mut Node, seconds: std::ops::Range<u64>, term: u64) -> Vec<Action> {
     let mut actions = Vec::new();
     for second in seconds {
@@ -234,7 +235,7 @@ fn with_heartbeats(node: &mut Node, seconds: std::ops::Range<u64>, term: u64) ->
 }
 
 #[test]
-fn an_owner_that_beats_but_does_not_combine_is_replaced_and_not_believed_again() {
+fn an_owner_that_sends_heartbeats_but_no_updates_is_replaced_and_not_accepted_again() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(1), Event::Trained(trained(0, genesis())));
     node.handle(Millis(1), heard(OTHER, Message::Offer(offer(1, genesis()))));
@@ -243,11 +244,11 @@ fn an_owner_that_beats_but_does_not_combine_is_replaced_and_not_believed_again()
     let stepped_down = |action: &Action| matches!(action, Action::Report(Report::SteppedDown { owner: OTHER, .. }));
     assert_eq!(actions.iter().filter(|action| stepped_down(action)).count(), 1);
     let actions = with_heartbeats(&mut node, 40..50, 9);
-    assert!(!actions.contains(&term(9, OTHER)), "it claims again, and is not believed");
+    assert!(!actions.contains(&term(9, OTHER)), "it claims again, and is not accepted");
 }
 
 #[test]
-fn an_owner_that_takes_one_term_after_another_and_combines_nothing_is_not_believed() {
+fn an_owner_that_takes_term_after_term_without_an_update_is_not_accepted() {
     let after_terms_of = |author: PeerKey| {
         let mut node = member_with_owner(&[]);
         let mut terms = Vec::new();
@@ -260,11 +261,11 @@ fn an_owner_that_takes_one_term_after_another_and_combines_nothing_is_not_believ
         (at, at.is_some_and(|at| terms[at + 1].contains(&new_owner(OTHER))))
     };
     assert_eq!(after_terms_of(OTHER), (Some(MAX_TERMS_IN_VAIN as usize), false));
-    assert_eq!(after_terms_of(THIRD), (None, false), "who says that another claims does it no harm");
+    assert_eq!(after_terms_of(THIRD), (None, false), "claims reported by another peer do it no harm");
 }
 
 #[test]
-fn how_long_an_owner_may_take_does_not_follow_from_what_the_clock_says_when_a_run_begins() {
+fn the_time_an_owner_may_take_does_not_depend_on_the_clock_at_the_start_of_a_run() {
     let begins_s = 50_000;
     let held = Record::Lease { path: PathId(0), held: true, standby: false };
     let owned = Record::Term { module: MODULE, term: Term(1), owner: OTHER };
@@ -278,13 +279,13 @@ fn how_long_an_owner_may_take_does_not_follow_from_what_the_clock_says_when_a_ru
 }
 
 #[test]
-fn who_failed_as_owner_and_tells_nobody_of_its_path_holds_up_nobody() {
+fn a_failed_owner_that_offers_its_path_to_nobody_is_not_waited_for() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(1), heard(OTHER, Message::Offer(offer(1, genesis()))));
     node.handle(Millis(1), Event::Trained(trained(0, genesis())));
     let mut actions = with_heartbeats(&mut node, 0..40, 1);
     let mine = gradient(0, 0);
-    // What it offered cannot be had, and it offers nothing more.
+    // Its offer cannot be fetched, and it offers nothing more.
     for second in 40..44 {
         node.handle(Millis(second * 1_000), Event::Fetched { blob: gradient(1, 0).hash, found: false });
         actions.extend(with_heartbeats(&mut node, second..second + 1, 1));
@@ -306,17 +307,17 @@ fn an_owner_that_waits_for_contributions_is_not_overdue() {
 }
 
 #[test]
-fn who_stood_still_takes_nobody_for_dead() {
+fn a_node_that_was_suspended_considers_nobody_dead() {
     let mut node = member_with_owner(&[]);
     with_heartbeats(&mut node, 0..20, 1);
     assert!(!node.handle(Millis(60_000), Event::Tick).contains(&term(2, ME)));
     assert!(!with_heartbeats(&mut node, 61..64, 1).contains(&term(2, ME)));
     let silent = pass(&mut node, 64_000, 75_000);
-    assert!(silent.iter().any(|(_, action)| *action == term(2, ME)), "and yet it will not wait for ever");
+    assert!(silent.iter().any(|(_, action)| *action == term(2, ME)), "but it does not wait forever");
 }
 
 #[test]
-fn a_regular_owner_that_does_not_answer_either_is_missed_after_two_beats() {
+fn a_regular_owner_that_does_not_respond_either_is_dead_after_two_heartbeats() {
     let mut node = member_with_owner(&[]);
     with_heartbeats(&mut node, 0..20, 1);
     let claim = pass(&mut node, 19_900, 30_000).into_iter().find(|(_, action)| *action == term(2, ME));
@@ -325,11 +326,11 @@ fn a_regular_owner_that_does_not_answer_either_is_missed_after_two_beats() {
 }
 
 #[test]
-fn who_comes_and_goes_claims_after_those_that_stay() {
+fn a_peer_that_comes_and_goes_claims_after_those_that_stay() {
     let flapping = ranked(true);
     let mut node = member_with_owner(&[]);
     with_heartbeats(&mut node, 0..40, 1);
-    // It ranks first, and has just started again: this node, which has been here for long, does not wait for it.
+    // It ranks first but has just restarted. This node has been present for long and does not wait for it.
     let start = Start { incarnation: 5, ..Start::default() };
     let again = Heartbeat { start, ..heartbeat(1, Some(genesis()), Some((1, OTHER))) };
     node.handle(Millis(40_000), heard_heartbeat(flapping, again));
@@ -339,11 +340,11 @@ fn who_comes_and_goes_claims_after_those_that_stay() {
 }
 
 #[test]
-fn an_update_of_one_that_is_not_believed_raises_the_term_all_the_same() {
+fn an_update_of_an_owner_that_is_not_accepted_raises_the_term_all_the_same() {
     let mut node = member_with_owner(&[]);
     node.force_step_down(MODULE, "overdue".to_owned());
     node.hear_later_term(MODULE, Term(5), OTHER);
-    assert!(node.handle(Millis(250), Event::Tick).contains(&term(6, ME)), "what it signs follows that update");
+    assert!(node.handle(Millis(250), Event::Tick).contains(&term(6, ME)), "its own update follows that update");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Modules.
+//! Tests of a node's work on modules.
 
 pub(super) mod aggregation;
 pub(super) mod apply;

@@ -1,10 +1,10 @@
-//! Owners that fall silent.
+//! Tests of probes of silent owners.
 
 use crate::protocol::limits::{ANSWER_MS, HEARTBEAT_MS, LEASE_LEAST_MS, PROBE_AFTER_LEAST_MS, SWEEP_MS};
 use crate::protocol::node::tests::*;
 use crate::protocol::{Request, RequestId, Response};
 
-/// The owner's last heartbeat, after many as regular.
+/// The time of the owner's last heartbeat, after many regular ones.
 const LAST_MS: u64 = 12_000;
 
 fn heartbeat_of_owner(sequence: u64) -> Event {
@@ -34,7 +34,7 @@ fn claims_at(actions: &[(u64, Action)]) -> Option<u64> {
 }
 
 #[test]
-fn an_owner_that_neither_beats_nor_answers_is_replaced_before_its_lease_runs_out() {
+fn an_owner_that_neither_sends_heartbeats_nor_responds_is_replaced_before_its_lease_expires() {
     let mut node = member_of_a_regular_owner();
     let actions = pass(&mut node, LAST_MS, LAST_MS + LEASE_LEAST_MS - 1);
     let asked_ms = questions(&actions)[0].0;
@@ -43,7 +43,7 @@ fn an_owner_that_neither_beats_nor_answers_is_replaced_before_its_lease_runs_out
 }
 
 #[test]
-fn one_that_answers_has_its_lease_and_no_longer() {
+fn an_owner_that_responds_keeps_its_lease_and_no_longer() {
     let mut node = member_of_a_regular_owner();
     let asked_ms = LAST_MS + PROBE_AFTER_LEAST_MS + SWEEP_MS;
     let actions = pass(&mut node, LAST_MS, asked_ms);
@@ -54,7 +54,7 @@ fn one_that_answers_has_its_lease_and_no_longer() {
 }
 
 #[test]
-fn one_that_beats_again_is_not_asked_any_more() {
+fn an_owner_that_sends_heartbeats_again_is_no_longer_probed() {
     let mut node = member_of_a_regular_owner();
     let asked_ms = LAST_MS + PROBE_AFTER_LEAST_MS + SWEEP_MS;
     assert!(!questions(&pass(&mut node, LAST_MS, asked_ms)).is_empty());

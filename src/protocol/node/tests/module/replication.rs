@@ -1,4 +1,4 @@
-//! A second holder for every module.
+//! Tests of replication.
 
 use crate::protocol::limits::{
     HEARTBEAT_MS, MAX_REPLICAS, MAX_REPLICAS_FOR_ONE, MAX_WANTED, MEMBER_LEASE_MS, REPLICA_ANSWER_MS,
@@ -11,7 +11,7 @@ use crate::protocol::{Request, RequestId};
 const OWN: ModuleId = ModuleId { level: 0, expert: 0 };
 const COMMON: ModuleId = ModuleId { level: 1, expert: 0 };
 
-/// Each path has a module of its own, and all go through one.
+/// A plan in which each path has a module of its own, and all share one.
 fn wide(paths: u32) -> RunPlan {
     let grid = Grid::new(vec![Sharing::Experts(paths), Sharing::Shared]).unwrap();
     let genesis = grid.modules().into_iter().map(|module| (module, state(0))).collect();
@@ -36,7 +36,7 @@ fn at_genesis(module: ModuleId) -> Record {
     Record::Genesis { module, state: state(0) }
 }
 
-/// Holds path 0: the only one that has `OWN`.
+/// A node that holds path 0 and is the only one that has `OWN`.
 fn holder() -> Node {
     holder_of(16)
 }
@@ -48,7 +48,8 @@ fn holder_of(paths: u32) -> Node {
     node
 }
 
-/// A heartbeat on a module of one that replicates so many. `OTHER` holds all paths but the first; the rest stand by.
+/// A heartbeat on a module, of a peer with so many replicas. `OTHER` holds all paths but the first; other peers are
+/// standbys.
 fn on(module: ModuleId, peer: PeerKey, sequence: u64, replicas: u32) -> Event {
     let leases = match peer == OTHER {
         true => (1..16).map(|path| lease(path, 0, Stage::Waiting)).collect(),
@@ -66,7 +67,8 @@ fn wanted(actions: &[Action]) -> Vec<Wanted> {
     actions.iter().filter_map(said).next_back().unwrap_or_default()
 }
 
-/// Lets these heartbeat on the common module for a while; what the node's last heartbeat wants.
+/// Lets these peers send heartbeats on the common module for a while. Returns the replicas that the node's last
+/// heartbeat wants.
 fn after(node: &mut Node, from_ms: u64, to_ms: u64, others: &[(PeerKey, u32)]) -> Vec<Wanted> {
     let mut last = Vec::new();
     for now in (from_ms..to_ms).step_by(HEARTBEAT_MS as usize) {
@@ -83,7 +85,7 @@ fn asks(peer: PeerKey) -> Vec<Wanted> {
 }
 
 #[test]
-fn the_only_holder_of_a_module_asks_one_peer_for_a_replica_and_shows_that_there_is_none() {
+fn the_only_holder_of_a_module_asks_one_peer_for_a_replica_and_the_status_shows_that_there_is_none() {
     let mut node = holder();
     assert_eq!(after(&mut node, 0, REPLICA_TIMEOUT_MS, &[(OTHER, 0)]), []);
     assert!(node.status().modules[0].no_replica && !node.status().modules[1].no_replica);
@@ -95,7 +97,7 @@ fn the_only_holder_of_a_module_asks_one_peer_for_a_replica_and_shows_that_there_
 }
 
 #[test]
-fn the_one_that_replicates_least_is_asked_and_if_it_does_not_come_the_next() {
+fn the_peer_with_the_fewest_replicas_is_asked_and_if_it_does_not_join_the_next() {
     let mut node = holder();
     let others = [(OTHER, 3), (THIRD, 1)];
     let now = REPLICA_TIMEOUT_MS + 3_000;
@@ -107,14 +109,14 @@ fn the_one_that_replicates_least_is_asked_and_if_it_does_not_come_the_next() {
 }
 
 #[test]
-fn one_that_dies_before_it_comes_is_replaced() {
+fn a_helper_that_dies_before_it_joins_is_replaced() {
     let mut node = holder();
     let now = REPLICA_TIMEOUT_MS + 3_000;
     assert_eq!(after(&mut node, 0, now, &[(OTHER, 3), (THIRD, 1)]), asks(THIRD));
     assert_eq!(after(&mut node, now, now + MEMBER_LEASE_MS + 2_000, &[(OTHER, 3)]), asks(OTHER));
 }
 
-/// `peer` says on a module that it has path 0 in this stage.
+/// `peer` announces on a module that it has path 0 in this stage.
 fn holds(module: ModuleId, peer: PeerKey, sequence: u64, stage: Option<Stage>) -> Event {
     let leases = stage.into_iter().map(|stage| lease(0, 0, stage)).collect();
     let heartbeat = Heartbeat { leases, ..heartbeat(sequence, Some(genesis()), Some((1, OTHER))) };
@@ -122,7 +124,7 @@ fn holds(module: ModuleId, peer: PeerKey, sequence: u64, stage: Option<Stage>) -
 }
 
 #[test]
-fn who_is_about_to_leave_is_no_holder_to_rely_on() {
+fn a_peer_that_is_leaving_is_no_lasting_holder() {
     let stays = |stage| {
         let mut node = holder();
         node.handle(Millis(100), holds(OWN, OTHER, 1, Some(Stage::Standby)));
@@ -133,14 +135,15 @@ fn who_is_about_to_leave_is_no_holder_to_rely_on() {
 }
 
 #[test]
-fn a_beat_that_comes_after_a_newer_one_on_another_topic_takes_no_path_away() {
+fn a_heartbeat_delayed_behind_a_newer_one_on_another_topic_takes_no_path_away() {
     let yields = |peer, sequence| {
         let mut node = holder();
         node.handle(Millis(100), holds(COMMON, peer, 5, None));
         let actions = node.handle(Millis(200), holds(OWN, peer, sequence, Some(Stage::Training)));
         actions.contains(&Action::Report(Report::PathYielded(PathId(0))))
     };
-    let first = (4..=255).map(|byte| PeerKey([byte; 32])).find(|peer| yields(*peer, 6)).expect("one has it by right");
+    let first =
+        (4..=255).map(|byte| PeerKey([byte; 32])).find(|peer| yields(*peer, 6)).expect("a peer that outranks this one");
     assert!(!yields(first, 3));
 }
 
@@ -151,7 +154,7 @@ fn asked_for(modules: &[ModuleId], helper: PeerKey) -> Event {
 }
 
 #[test]
-fn one_that_is_asked_joins_the_module_fetches_it_and_does_so_again_after_a_restart() {
+fn a_helper_joins_the_module_fetches_it_and_does_so_again_after_a_restart() {
     let mut node = holder();
     let actions = node.handle(Millis(100), asked_for(&[own(7)], ME));
     assert!(actions.contains(&Action::Persist(Record::Replica(own(7)))), "{actions:?}");
@@ -167,7 +170,7 @@ fn one_that_is_asked_joins_the_module_fetches_it_and_does_so_again_after_a_resta
 }
 
 #[test]
-fn what_others_are_asked_is_no_concern_of_ours_nor_is_what_is_not_in_the_grid() {
+fn requests_to_other_helpers_and_for_unknown_modules_are_ignored() {
     let mut node = holder();
     node.handle(Millis(100), asked_for(&[own(7)], THIRD));
     node.handle(Millis(100), asked_for(&[own(16), ModuleId { level: 9, expert: 0 }], ME));
@@ -175,7 +178,7 @@ fn what_others_are_asked_is_no_concern_of_ours_nor_is_what_is_not_in_the_grid() 
 }
 
 #[test]
-fn nobody_is_made_to_hold_more_replicas_than_the_bound_or_to_read_a_longer_list() {
+fn the_number_of_replicas_and_the_length_of_a_request_are_bounded() {
     let mut node = holder_of(40);
     let mut ask = |author: PeerKey, expert: u32| {
         let wanted = vec![Wanted { module: own(expert), helper: ME }];
@@ -197,7 +200,7 @@ fn nobody_is_made_to_hold_more_replicas_than_the_bound_or_to_read_a_longer_list(
 }
 
 #[test]
-fn a_machine_replicates_no_more_than_its_disk_has_room_for() {
+fn a_machine_replicates_no_more_than_its_disk_quota_allows() {
     let one = STATES_KEPT as u64 * state(0).bytes + VERSIONS_KEPT * 1_000;
     for (room_bytes, replicas) in [(0, 0), (one - 1, 0), (2 * one, 2), (3 * one - 1, 2)] {
         let mut node = holder().replicating_within(room_bytes);
@@ -206,7 +209,8 @@ fn a_machine_replicates_no_more_than_its_disk_has_room_for() {
     }
 }
 
-/// A node with a replica of module 7, whose path's holder heartbeats, and so do these, for so long.
+/// A node with a replica of module 7. The holder of that module's path and these peers send heartbeats for so many
+/// seconds.
 fn replica_beside(others: &[PeerKey], seconds: u64) -> Node {
     let mut node = holder();
     node.handle(Millis(0), asked_for(&[own(7)], ME));
@@ -233,13 +237,13 @@ fn replica_beside(others: &[PeerKey], seconds: u64) -> Node {
 }
 
 #[test]
-fn a_replica_stays_while_one_other_has_the_module() {
+fn a_replica_stays_while_only_one_other_peer_has_the_module() {
     let node = replica_beside(&[], REPLICA_RELEASE_MS / 1_000 + 10);
     assert_eq!(node.status().modules.iter().filter(|module| module.replica).count(), 1);
 }
 
 #[test]
-fn a_replica_goes_once_two_others_have_had_the_module_for_a_while() {
+fn a_replica_is_released_once_two_other_peers_have_had_the_module_for_a_while() {
     let higher = (4..=255).map(|byte| PeerKey([byte; 32])).find(|peer| ranks(*peer) > ranks(ME)).unwrap();
     let lower = (4..=255).map(|byte| PeerKey([byte; 32])).find(|peer| ranks(*peer) < ranks(ME)).unwrap();
     let seconds = REPLICA_RELEASE_MS / 1_000;
@@ -248,7 +252,7 @@ fn a_replica_goes_once_two_others_have_had_the_module_for_a_while() {
     let node = replica_beside(&[higher], seconds + 10);
     assert_eq!(modules(&node), 2);
     assert!(!node.records().contains(&Record::Replica(own(7))));
-    // Of two replicas, one stays: they do not both take the other for the second holder.
+    // Of two replicas, one stays. They do not both count each other as the second holder.
     assert_eq!(modules(&replica_beside(&[lower], seconds + 10)), 3);
 }
 

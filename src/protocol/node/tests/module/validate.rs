@@ -1,4 +1,4 @@
-//! What a member does not take from an owner.
+//! Tests of updates that a member refuses.
 
 use crate::protocol::node::tests::*;
 
@@ -6,7 +6,7 @@ fn refused(reason: &str) -> Action {
     Action::Report(Report::Refused { module: MODULE, by: OTHER, reason: reason.to_owned() })
 }
 
-/// And its signer is not believed to be the owner any more.
+/// The signer also has to step down as the owner.
 fn refused_and_stepped_down(reason: &str) -> Vec<Action> {
     let stepped_down = Report::SteppedDown { module: MODULE, owner: OTHER, reason: reason.to_owned() };
     vec![refused(reason), Action::Report(stepped_down)]
@@ -16,7 +16,7 @@ fn says(node: &mut Node, signed: SignedUpdate) -> Vec<Action> {
     node.handle(Millis(100), heard(OTHER, Message::Update(signed)))
 }
 
-/// An update like a good one but for one thing.
+/// A valid update with one change.
 fn but(change: impl FnOnce(&mut Update)) -> SignedUpdate {
     let mut signed = update(genesis(), 1, OTHER);
     change(&mut signed.update);
@@ -24,15 +24,15 @@ fn but(change: impl FnOnce(&mut Update)) -> SignedUpdate {
 }
 
 #[test]
-fn a_lower_term() {
+fn a_lower_term_is_refused() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(50), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((2, THIRD)))));
     let actions = says(&mut node, update(genesis(), 1, OTHER));
-    assert_eq!(actions, vec![refused("version 1 comes from term 1, now is 2")]);
+    assert_eq!(actions, vec![refused("version 1 comes from term 1, the current one is 2")]);
 }
 
 #[test]
-fn a_wrong_parent_or_version() {
+fn a_wrong_parent_or_version_is_ignored() {
     let mut node = member_with_owner(&[]);
     assert_eq!(says(&mut node, but(|update| update.parent = state(9).hash)), vec![]);
     assert_eq!(says(&mut node, but(|update| update.version = Version(2))), vec![]);
@@ -41,7 +41,7 @@ fn a_wrong_parent_or_version() {
 }
 
 #[test]
-fn wrong_weights_sizes_and_contributions() {
+fn wrong_weights_sizes_and_contributions_are_refused() {
     let cases: [(SignedUpdate, &str); 9] = [
         (but(|update| update.contributions[1].weight = 61), "path 1 has weight 61 in it, not 60"),
         (but(|update| update.weight = u64::MAX), "its total weight is 18446744073709551615, not 160"),
@@ -63,7 +63,7 @@ fn wrong_weights_sizes_and_contributions() {
 }
 
 #[test]
-fn what_was_counted_before_and_what_lies_beyond_the_end() {
+fn a_counted_contribution_and_an_update_beyond_the_last_phase_are_refused() {
     let chain = updates(1, OTHER);
     let before = head(&chain[0]);
     let mut node = member_with_owner(&chain);
@@ -80,7 +80,7 @@ fn what_was_counted_before_and_what_lies_beyond_the_end() {
 }
 
 #[test]
-fn a_state_with_another_hash_and_then_its_owner() {
+fn a_state_with_another_hash_is_refused_and_its_owner_has_to_step_down() {
     let mut node = member_with_owner(&[]);
     let signed = update(genesis(), 1, OTHER);
     says(&mut node, signed.clone());
@@ -92,12 +92,12 @@ fn a_state_with_another_hash_and_then_its_owner() {
         Action::Release(blob) => *blob,
         _ => average(1).hash,
     });
-    let mut expected = refused_and_stepped_down("version 1: the state it makes has another hash here");
+    let mut expected = refused_and_stepped_down("version 1: the resulting state has another hash here");
     expected.extend(forgotten);
     assert_eq!(node.handle(Millis(120), applied), expected);
-    let again = format!("version 1 comes from …{}, which is not believed for now", OTHER.short());
-    assert_eq!(says(&mut node, signed), vec![refused(&again)], "it is not tried again");
-    // It goes on sending, but another term is needed.
+    let again = format!("version 1 comes from …{}, which is not accepted as an owner for now", OTHER.short());
+    assert_eq!(says(&mut node, signed), vec![refused(&again)], "it is not applied again");
+    // It continues to send heartbeats, but another term is needed.
     node.handle(Millis(200), heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, OTHER)))));
     let claimed = (1..12).any(|sweep| node.handle(Millis(250 * sweep), Event::Tick).contains(&term(2, ME)));
     assert!(claimed);

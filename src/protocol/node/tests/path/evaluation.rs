@@ -1,4 +1,4 @@
-//! Scores of paths' checkpoints.
+//! Tests of evaluation.
 
 use crate::protocol::limits::{FIRST_STEP_MS, MEMBER_LEASE_MS, SILENCE_LEAST_MS};
 use crate::protocol::node::tests::*;
@@ -6,7 +6,7 @@ use crate::protocol::wire::message::Score;
 
 const SECOND: u64 = 1_000;
 
-/// Stands by on path 0, and has the module as these updates have left it.
+/// A standby of path 0 that has the module after these updates.
 fn standby(updates: &[SignedUpdate]) -> Node {
     let mut records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
@@ -18,7 +18,7 @@ fn standby(updates: &[SignedUpdate]) -> Node {
     node
 }
 
-/// `OTHER` trains path 0 and owns the module; others stand by. All are where these updates lead.
+/// `OTHER` trains path 0 and owns the module, and these peers are standbys. All are at the head of these updates.
 fn hears(node: &mut Node, second: u64, updates: &[SignedUpdate], standbys: &[PeerKey]) -> Vec<Action> {
     let head = updates.last().map_or(genesis(), head);
     let theirs = Heartbeat {
@@ -54,13 +54,13 @@ fn score(phase: u64) -> Score {
 }
 
 #[test]
-fn a_standby_scores_each_new_checkpoint_once_and_tells_the_members() {
+fn a_standby_scores_each_new_checkpoint_once_and_publishes_the_score() {
     let chain = updates(3, OTHER);
     let mut node = standby(&chain[..2]);
     let began = hears(&mut node, 1, &chain[..2], &[]);
     let evaluate = Action::Evaluate { path: PathId(0), phase: Phase(2), states: vec![(MODULE, state(2))] };
     assert!(began.contains(&evaluate), "{began:?}");
-    assert_eq!(evaluations(&hears(&mut node, 2, &chain[..2], &[])), [], "one is under way");
+    assert_eq!(evaluations(&hears(&mut node, 2, &chain[..2], &[])), [], "one is being scored");
     assert_eq!(node.handle(Millis(2_500), scored(2)), vec![publish(Message::Score(score(2)))]);
     assert_eq!(evaluations(&hears(&mut node, 3, &chain[..2], &[])), []);
     let shown = node.status().scores;
@@ -73,7 +73,7 @@ fn a_standby_scores_each_new_checkpoint_once_and_tells_the_members() {
 }
 
 #[test]
-fn nothing_is_scored_before_the_first_update_nor_by_one_that_trains() {
+fn nothing_is_scored_before_the_first_update_nor_by_a_peer_that_trains() {
     let chain = updates(1, OTHER);
     let mut new = standby(&[]);
     assert_eq!(evaluations(&hears(&mut new, 1, &[], &[])), []);
@@ -83,7 +83,7 @@ fn nothing_is_scored_before_the_first_update_nor_by_one_that_trains() {
 }
 
 #[test]
-fn of_two_standbys_one_scores_and_if_it_dies_the_other() {
+fn one_of_two_standbys_scores_and_the_other_does_if_it_dies() {
     let chain = updates(2, OTHER);
     let others = || (4..=255).map(|byte| PeerKey([byte; 32]));
     let does = |peer: PeerKey| !evaluations(&hears(&mut standby(&chain), 1, &chain, &[peer])).is_empty();
@@ -98,7 +98,7 @@ fn of_two_standbys_one_scores_and_if_it_dies_the_other() {
 }
 
 #[test]
-fn a_score_that_another_gives_is_kept_and_one_from_ahead_is_not() {
+fn a_score_of_another_peer_is_kept_unless_it_is_of_a_future_phase() {
     let chain = updates(2, OTHER);
     let mut node = standby(&chain);
     for phase in [0, 3, u64::MAX] {
@@ -113,7 +113,7 @@ fn a_score_that_another_gives_is_kept_and_one_from_ahead_is_not() {
 }
 
 #[test]
-fn what_is_being_scored_stays_until_it_is_scored_and_what_could_not_be_is_not_tried_again() {
+fn a_state_is_kept_while_it_is_scored_and_a_failed_evaluation_is_not_repeated() {
     let chain = updates(4, OTHER);
     let mut node = standby(&chain[..1]);
     hears(&mut node, 1, &chain[..1], &[]);
@@ -132,7 +132,7 @@ fn what_is_being_scored_stays_until_it_is_scored_and_what_could_not_be_is_not_tr
 }
 
 #[test]
-fn a_trainer_that_hangs_while_it_scores_is_restarted_and_the_checkpoint_passed_over() {
+fn a_trainer_that_hangs_while_it_scores_is_restarted_and_the_checkpoint_is_skipped() {
     let chain = updates(2, OTHER);
     let mut node = standby(&chain);
     assert_eq!(evaluations(&hears(&mut node, 1, &chain, &[])), [(PathId(0), Phase(2))]);
@@ -149,18 +149,18 @@ fn a_trainer_that_hangs_while_it_scores_is_restarted_and_the_checkpoint_passed_o
     let none = Event::Evaluated { path: PathId(0), phase: Phase(2), millibits_per_byte: None };
     node.handle(Millis(4_000 + SILENCE_LEAST_MS), none);
     let later = pass(&mut node, 4_000 + SILENCE_LEAST_MS, 4_000 + 3 * FIRST_STEP_MS);
-    assert!(!later.iter().any(|(_, action)| *action == Action::RestartTrainer), "it does nothing now");
+    assert!(!later.iter().any(|(_, action)| *action == Action::RestartTrainer), "it is not working now");
 }
 
 #[test]
-fn what_a_trainer_carries_when_it_is_over_takes_the_place_of_what_it_carried_before() {
+fn the_trainer_state_after_the_run_replaces_the_one_before() {
     let mut node = standby(&updates(3, OTHER));
     let reviewed = |path, number| Event::Reviewed { path: PathId(path), trainer: BlobRef::of(&[number]) };
     let persist = |number| Action::Persist(Record::Trainer { path: PathId(0), trainer: BlobRef::of(&[number]) });
     let remove = |number| Action::Release(BlobRef::of(&[number]).hash);
     assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)]);
-    assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)], "said twice, kept once");
+    assert_eq!(node.handle(Millis(0), reviewed(0, 1)), vec![persist(1)], "reported twice, kept once");
     assert_eq!(node.handle(Millis(0), reviewed(0, 2)), vec![persist(2), remove(1)]);
     assert_eq!(node.trainer(PathId(0)), Some(BlobRef::of(&[2])));
-    assert_eq!(node.handle(Millis(0), reviewed(1, 3)), vec![remove(3)], "nobody here has that path");
+    assert_eq!(node.handle(Millis(0), reviewed(1, 3)), vec![remove(3)], "the path is not held here");
 }

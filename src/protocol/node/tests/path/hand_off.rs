@@ -1,4 +1,4 @@
-//! Paths that move, with all that their trainers have.
+//! Tests of hand-offs of paths with the state of their trainers.
 
 use crate::protocol::limits::{
     FAILED_OWNER_MS, HAND_OFF_REPEAT_MS, HAND_OFF_RESPONSE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS,
@@ -38,7 +38,7 @@ fn found(blob: BlobRef) -> Event {
     Event::Fetched { blob: blob.hash, found: true }
 }
 
-/// A newcomer that takes path 1 from `OTHER`, of which it has heard this, and what it does about it.
+/// A newcomer that takes path 1 from `OTHER`, which holds it in this stage, and the newcomer's actions.
 fn joining(stage: Stage) -> (Node, Vec<Action>) {
     let mut node = Node::restore(ME, plan(), vec![]);
     node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
@@ -60,7 +60,7 @@ fn asks_for_path(actions: &[Action]) -> Option<RequestId> {
     })
 }
 
-/// A newcomer that takes path 1 from `OTHER`, has the module, and knows what it asked.
+/// A newcomer that takes path 1 from `OTHER` and has the module, with its pending request for the trainer.
 fn newcomer() -> (Node, RequestId) {
     let (mut node, asked) = joining(Stage::Waiting);
     let state = asked.iter().find_map(|action| match action {
@@ -74,7 +74,7 @@ fn newcomer() -> (Node, RequestId) {
 }
 
 #[test]
-fn who_takes_a_path_lets_its_holder_train_until_the_modules_are_here_but_for_one_that_leaves() {
+fn a_new_holder_lets_the_previous_one_train_until_the_modules_are_here_unless_it_is_leaving() {
     let (mut node, asked) = joining(Stage::Waiting);
     let mut actions = asked;
     for now in (250..2 * HAND_OFF_RESPONSE_MS).step_by(250) {
@@ -92,7 +92,7 @@ fn who_takes_a_path_lets_its_holder_train_until_the_modules_are_here_but_for_one
     node.handle(Millis(now), heard_heartbeat(OTHER, Heartbeat { leases, ..heartbeat(1 + now, Some(genesis()), None) }));
     assert!(asks_for_path(&node.handle(Millis(now + 250), Event::Tick)).is_some());
 
-    assert!(asks_for_path(&joining(Stage::Leaving).1).is_some(), "at once");
+    assert!(asks_for_path(&joining(Stage::Leaving).1).is_some(), "the request is sent at once");
 }
 
 fn answered(id: RequestId, hand_off: PathHandOff) -> Event {
@@ -104,7 +104,7 @@ fn trains(actions: &[Action]) -> bool {
 }
 
 #[test]
-fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for() {
+fn the_path_of_a_quarantined_peer_is_taken_at_once_and_its_trainer_is_not_requested() {
     let mut node = member_with_owner(&[]);
     node.reputation.penalize(Millis(0), OTHER, Fault::Broken, None);
     let actions = pass(&mut node, 0, 3_000);
@@ -112,7 +112,7 @@ fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for()
     assert!(at(Action::Report(Report::PathTaken(PathId(1)))).is_some_and(|at| at < PATH_LEASE_MS), "{actions:?}");
     let asks = |(_, action): &(u64, Action)| matches!(action, Action::Ask { request: Request::Path(_), .. });
     assert!(!actions.iter().any(asks));
-    // When its name is forgotten it has the path no more.
+    // After its quarantine it does not get the path back.
     let leases = vec![lease(1, 0, Stage::Waiting)];
     let back = Heartbeat { leases, ..heartbeat(2, Some(genesis()), None) };
     let later = node.handle(Millis(3_000 + FAILED_OWNER_MS), heard_heartbeat(OTHER, back));
@@ -120,7 +120,7 @@ fn the_path_of_one_that_lies_is_taken_at_once_and_its_trainer_is_not_asked_for()
 }
 
 #[test]
-fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
+fn a_path_resumes_at_its_new_holder_where_the_previous_one_stopped() {
     let (mut node, id) = newcomer();
     let fetches: Vec<BlobRef> = node
         .handle(Millis(260), answered(id, word()))
@@ -131,7 +131,7 @@ fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
         })
         .collect();
     assert_eq!(fetches, [trainer(), genesis().state, middle().blob]);
-    assert!(!trains(&node.handle(Millis(270), found(trainer()))), "not before all of it is here");
+    assert!(!trains(&node.handle(Millis(270), found(trainer()))), "not before all blobs are here");
     node.handle(Millis(270), found(genesis().state));
     let actions = node.handle(Millis(280), found(middle().blob));
     let resume = Some(Resume { steps: 9, blob: middle().blob });
@@ -146,7 +146,7 @@ fn a_path_goes_on_at_its_new_holder_where_the_old_one_had_come_to() {
 }
 
 #[test]
-fn who_takes_a_path_asks_again_while_it_is_being_stopped_and_begins_afresh_if_that_takes_too_long() {
+fn a_new_holder_repeats_its_request_while_the_path_is_being_stopped_and_begins_afresh_after_a_time_out() {
     let (mut node, mut id) = newcomer();
     let (mut now, mut asked) = (260, 0);
     let afresh = loop {
@@ -173,7 +173,7 @@ fn who_takes_a_path_asks_again_while_it_is_being_stopped_and_begins_afresh_if_th
 }
 
 #[test]
-fn what_cannot_be_had_or_cannot_be_right_is_told_of_and_the_path_begins_afresh() {
+fn an_impossible_or_refused_hand_off_is_reported_and_the_path_begins_afresh() {
     let refused = Event::Answered { id: RequestId(0), response: Some(Response::Refused("no".to_owned())) };
     let huge = BlobRef { bytes: u64::MAX / 4, ..trainer() };
     let elsewhere = InnerCheckpoint { path: PathId(0), ..middle() };
@@ -194,7 +194,7 @@ fn what_cannot_be_had_or_cannot_be_right_is_told_of_and_the_path_begins_afresh()
 }
 
 #[test]
-fn a_phase_that_did_not_start_from_a_state_of_the_chain_is_not_gone_on_with() {
+fn a_phase_whose_base_state_is_not_in_the_chain_is_not_resumed() {
     let (mut node, id) = newcomer();
     let made_up = BlobRef { bytes: genesis().state.bytes, ..BlobRef::of(b"made up") };
     let checkpoint = InnerCheckpoint { start: vec![(started_from(genesis()), made_up)], ..middle() };
@@ -207,7 +207,7 @@ fn a_phase_that_did_not_start_from_a_state_of_the_chain_is_not_gone_on_with() {
     assert!(actions.contains(&Action::Release(made_up.hash)));
 }
 
-/// A peer that holds both paths and trains path 0, and knows that `OTHER` joins one of them.
+/// A peer that holds both paths, trains path 0, and knows that `OTHER` joins one of them.
 fn busy(joined: u32) -> Node {
     let mut node = member(&[]);
     let records = [node.records(), vec![Record::Lease { path: PathId(1), held: true, standby: false }]].concat();
@@ -224,10 +224,10 @@ fn joins(sequence: u64, path: u32) -> Event {
 }
 
 #[test]
-fn a_holder_stops_a_path_for_the_peer_that_takes_it_and_trains_its_others_meanwhile() {
+fn a_holder_stops_a_path_for_its_new_holder_and_trains_its_other_paths_meanwhile() {
     let mut node = busy(0);
     assert_eq!(node.handle(Millis(10), asked(OTHER, 0)), vec![Action::Pause, answer(Some(later()))]);
-    assert_eq!(node.handle(Millis(20), asked(OTHER, 0)), vec![answer(Some(later()))], "once is enough");
+    assert_eq!(node.handle(Millis(20), asked(OTHER, 0)), vec![answer(Some(later()))], "it is paused only once");
     let blob = BlobRef::of(b"middle");
     let paused = Event::Paused { path: PathId(0), phase: Phase(0), middle: Some((7, blob)) };
     let actions = node.handle(Millis(30), paused);
@@ -236,7 +236,7 @@ fn a_holder_stops_a_path_for_the_peer_that_takes_it_and_trains_its_others_meanwh
     let middle = InnerCheckpoint { path: PathId(0), phase: Phase(0), start, steps: 7, blob };
     let word = PathHandOff { checkpoint: Some(middle), ..PathHandOff::default() };
     assert_eq!(node.handle(Millis(40), asked(OTHER, 0)), vec![answer(Some(word))]);
-    // The other has it.
+    // The other peer has the path.
     let trains = Heartbeat { leases: vec![lease(0, 0, Stage::Training)], ..heartbeat(2, Some(genesis()), None) };
     let actions = node.handle(Millis(50), heard_heartbeat(OTHER, trains));
     assert!(actions.contains(&Action::Report(Report::PathYielded(PathId(0)))));
@@ -244,7 +244,7 @@ fn a_holder_stops_a_path_for_the_peer_that_takes_it_and_trains_its_others_meanwh
 }
 
 #[test]
-fn a_path_that_was_promised_to_a_peer_that_is_gone_is_trained_again() {
+fn a_path_promised_to_a_peer_that_is_gone_is_trained_again() {
     let mut node = busy(0);
     node.handle(Millis(10), asked(OTHER, 0));
     node.handle(Millis(30), Event::Paused { path: PathId(0), phase: Phase(0), middle: None });
@@ -259,10 +259,10 @@ fn a_path_that_was_promised_to_a_peer_that_is_gone_is_trained_again() {
 }
 
 #[test]
-fn nobody_stops_a_trainer_whose_path_would_not_be_given_up() {
+fn a_trainer_is_stopped_only_for_a_path_that_would_be_given_up() {
     let mut node = busy(0);
-    assert_eq!(node.handle(Millis(10), asked(THIRD, 0)), vec![answer(Some(later()))], "not known to take it");
-    assert_eq!(node.handle(Millis(10), asked(OTHER, 1)), vec![answer(Some(later()))], "known to take another");
+    assert_eq!(node.handle(Millis(10), asked(THIRD, 0)), vec![answer(Some(later()))], "not known to take the path");
+    assert_eq!(node.handle(Millis(10), asked(OTHER, 1)), vec![answer(Some(later()))], "known to take another path");
     let mut one = member_with_owner(&[]);
     one.handle(Millis(10), joins(9, 0));
     assert_eq!(one.handle(Millis(20), asked(OTHER, 0)), vec![answer(Some(later()))], "the only path of this peer");
@@ -270,7 +270,7 @@ fn nobody_stops_a_trainer_whose_path_would_not_be_given_up() {
 }
 
 #[test]
-fn a_standby_keeps_the_trainer_of_its_path_and_goes_on_with_it_when_the_holder_crashes() {
+fn a_standby_keeps_the_trainer_of_its_path_and_resumes_with_it_when_the_holder_crashes() {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
         Record::Lease { path: PathId(0), held: true, standby: true },
@@ -289,7 +289,7 @@ fn a_standby_keeps_the_trainer_of_its_path_and_goes_on_with_it_when_the_holder_c
     assert_eq!(node.handle(Millis(30), holds(2, first)), vec![]);
     assert_eq!(node.handle(Millis(40), holds(3, second)), vec![fetch(second)]);
     let replaced = node.handle(Millis(50), found(second));
-    assert_eq!(replaced, vec![kept(second), Action::Release(first.hash)], "one for each path that is stood by");
+    assert_eq!(replaced, vec![kept(second), Action::Release(first.hash)], "one per standby path");
     let mut actions = Vec::new();
     for now in (250..MEMBER_LEASE_MS + PATH_LEASE_MS + 2_000).step_by(250) {
         let leases = vec![lease(1, 0, Stage::Training)];

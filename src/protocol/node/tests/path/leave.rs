@@ -1,4 +1,4 @@
-//! Leaving in order.
+//! Tests of leaving in order.
 
 use crate::protocol::limits::{ELECTION_STAGGER_MS, LEAVE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::node::tests::*;
@@ -14,7 +14,7 @@ fn heartbeats(actions: &[Action]) -> Vec<&Heartbeat> {
     actions.iter().filter_map(heartbeat).collect()
 }
 
-/// What happens until the node has gone, and when that is; the other members say this all the while.
+/// The actions until the node has left, and when that is. The other member announces these leases meanwhile.
 fn goes(node: &mut Node, leases: &[Lease]) -> (Vec<Action>, u64) {
     let mut actions = Vec::new();
     for now in (250..60_000).step_by(250) {
@@ -29,7 +29,7 @@ fn goes(node: &mut Node, leases: &[Lease]) -> (Vec<Action>, u64) {
 }
 
 #[test]
-fn one_that_leaves_stops_its_trainer_and_says_that_its_path_is_to_be_taken() {
+fn a_peer_that_leaves_stops_its_trainer_and_announces_its_path() {
     let mut node = member_with_owner(&[]);
     let actions = node.handle(Millis(10), Event::Leave);
     assert!(actions.contains(&Action::Pause) && !actions.contains(&Action::Gone), "{actions:?}");
@@ -41,7 +41,7 @@ fn one_that_leaves_stops_its_trainer_and_says_that_its_path_is_to_be_taken() {
 }
 
 #[test]
-fn it_goes_when_its_path_is_another_s_with_the_middle_of_its_phase_and_trains_nothing_meanwhile() {
+fn it_leaves_once_another_peer_has_its_path_with_the_checkpoint_and_trains_nothing_meanwhile() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(10), Event::Leave);
     let blob = BlobRef::of(b"middle");
@@ -66,7 +66,7 @@ fn it_goes_when_its_path_is_another_s_with_the_middle_of_its_phase_and_trains_no
 }
 
 #[test]
-fn one_that_alone_has_a_module_asks_for_a_replica_at_once_and_goes_when_another_has_it() {
+fn the_only_holder_of_a_module_asks_for_a_replica_at_once_and_leaves_when_another_peer_has_it() {
     let mut node = member_with_owner(&[]);
     let others = |now: u64, head| Heartbeat {
         leases: vec![lease(0, 0, Stage::Training)],
@@ -85,7 +85,7 @@ fn one_that_alone_has_a_module_asks_for_a_replica_at_once_and_goes_when_another_
 }
 
 #[test]
-fn where_nobody_takes_its_path_it_goes_after_a_while_and_has_it_when_it_comes_back() {
+fn if_no_peer_takes_its_path_it_leaves_after_a_time_out_and_keeps_the_path() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(0), Event::Leave);
     let (actions, at) = goes(&mut node, &[lease(1, 0, Stage::Training)]);
@@ -94,7 +94,7 @@ fn where_nobody_takes_its_path_it_goes_after_a_while_and_has_it_when_it_comes_ba
 }
 
 #[test]
-fn what_it_trained_is_offered_until_it_is_counted_while_it_leaves() {
+fn its_contribution_is_offered_until_it_is_counted_while_it_leaves() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(0), Event::Trained(trained(0, genesis())));
     node.handle(Millis(0), Event::Leave);
@@ -113,12 +113,12 @@ fn what_it_trained_is_offered_until_it_is_counted_while_it_leaves() {
 }
 
 #[test]
-fn an_owner_that_leaves_names_the_next_at_once_and_beats_on_as_a_member() {
+fn an_owner_that_leaves_names_its_successor_at_once_and_stays_a_member() {
     let mut node = owner();
     let actions = node.handle(Millis(2_010), Event::Leave);
     assert!(heartbeats(&actions).last().is_some_and(|heartbeat| heartbeat.leaving), "{actions:?}");
     let next = Some((Term(2), OTHER));
-    assert!(heartbeats(&actions).last().is_some_and(|heartbeat| heartbeat.owner == next), "and names it");
+    assert!(heartbeats(&actions).last().is_some_and(|heartbeat| heartbeat.owner == next), "and names its successor");
     let still = heard_heartbeat(OTHER, heartbeat(2, Some(genesis()), Some((1, ME))));
     let actions = [node.handle(Millis(2_020), still), node.handle(Millis(2_500), Event::Tick)].concat();
     assert!(
@@ -128,7 +128,7 @@ fn an_owner_that_leaves_names_the_next_at_once_and_beats_on_as_a_member() {
 }
 
 #[test]
-fn a_standby_takes_the_path_of_one_that_leaves_at_once_and_asks_it_for_its_trainer() {
+fn a_standby_takes_the_path_of_a_leaving_peer_at_once_and_requests_its_trainer() {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
         Record::Term { module: MODULE, term: Term(1), owner: OTHER },
@@ -154,16 +154,16 @@ fn a_standby_takes_the_path_of_one_that_leaves_at_once_and_asks_it_for_its_train
 }
 
 #[test]
-fn where_all_leave_nobody_waits_for_another() {
+fn peers_that_all_leave_do_not_wait_for_each_other() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(0), Event::Leave);
     let (_, at) = goes(&mut node, &[lease(1, 0, Stage::Leaving)]);
     assert!(at <= 500, "{at}");
 }
 
-/// 2×2 paths, of which `OTHER` trains three and leaves.
+/// A grid of 2×2 paths, of which `OTHER` trains three and leaves.
 #[test]
-fn who_trains_one_path_already_takes_all_of_one_that_leaves_at_the_same_time() {
+fn a_peer_that_trains_one_path_takes_all_paths_of_a_leaving_one_at_the_same_time() {
     let slots: WorkerSlots = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap().into();
     let genesis_of = slots.grid().modules().into_iter().map(|module| (module, state(0)));
     let genesis_of: BTreeMap<ModuleId, BlobRef> = genesis_of.collect();

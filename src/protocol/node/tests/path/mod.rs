@@ -1,4 +1,4 @@
-//! Paths.
+//! Tests of a node's work on paths.
 
 pub(super) mod evaluation;
 pub(super) mod hand_off;

@@ -1,4 +1,4 @@
-//! Who trains which path.
+//! Tests of the placement of paths.
 
 use crate::protocol::limits::{ELECTION_STAGGER_MS, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS};
 use crate::protocol::node::module::election::path_rank;
@@ -35,7 +35,7 @@ fn takes(path: u32, stage: Stage, id: u64, donor: PeerKey) -> Vec<Action> {
     ]
 }
 
-/// A newcomer that has heard these from `OTHER`.
+/// The actions of a newcomer to which `OTHER` has named these leases.
 fn newcomer(leases: Vec<Lease>) -> Vec<Action> {
     let mut node = Node::restore(ME, plan(), vec![]);
     assert_eq!(
@@ -49,11 +49,11 @@ fn newcomer(leases: Vec<Lease>) -> Vec<Action> {
 fn a_newcomer_takes_a_path_from_a_peer_that_has_several() {
     let both = vec![lease(0, 3, Stage::Training), lease(1, 3, Stage::Waiting)];
     let expected = [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat();
-    assert_eq!(newcomer(both), expected, "what its trainer has come to is asked once the module is here");
+    assert_eq!(newcomer(both), expected, "the state of its trainer is requested once the module is here");
 }
 
 #[test]
-fn a_newcomer_says_whom_it_has_asked_and_that_nobody_has_answered() {
+fn the_status_of_a_newcomer_shows_its_requests_and_that_no_peer_has_responded() {
     let mut node = Node::restore(ME, plan(), vec![]);
     node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
     assert_eq!(node.status().waits_for, Some(Waiting::Directory { unanswered: vec![OTHER], asked: 1 }));
@@ -67,13 +67,13 @@ fn a_newcomer_says_whom_it_has_asked_and_that_nobody_has_answered() {
 }
 
 #[test]
-fn a_newcomer_takes_a_path_that_nobody_trains_before_any_other() {
+fn a_newcomer_prefers_a_path_without_a_holder() {
     let one = vec![lease(0, 3, Stage::Training), lease(1, 3, Stage::Standby)];
     assert_eq!(newcomer(one), [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat());
 }
 
 #[test]
-fn paths_that_are_not_in_the_grid_lure_nobody() {
+fn paths_outside_the_grid_attract_no_newcomer() {
     let made_up = vec![lease(u32::MAX, 3, Stage::Training), lease(7, 3, Stage::Waiting), lease(0, 3, Stage::Waiting)];
     assert_eq!(newcomer(made_up), [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat());
     let endless = vec![lease(0, 3, Stage::Waiting); 5_000];
@@ -81,7 +81,7 @@ fn paths_that_are_not_in_the_grid_lure_nobody() {
 }
 
 #[test]
-fn where_every_path_has_its_peer_a_newcomer_stands_by() {
+fn a_newcomer_becomes_a_standby_where_every_path_has_its_own_peer() {
     let mut node = Node::restore(ME, plan(), vec![]);
     node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
     let entries =
@@ -129,8 +129,8 @@ fn standbys_spread_over_the_modules() {
 }
 
 #[test]
-fn of_two_that_join_one_path_the_one_that_trains_another_already_yields() {
-    assert!(path_rank(PathId(1), ME) > path_rank(PathId(1), THIRD), "or else this shows nothing");
+fn of_two_peers_that_join_one_path_the_one_that_trains_another_yields() {
+    assert!(path_rank(PathId(1), ME) > path_rank(PathId(1), THIRD), "otherwise the test shows nothing");
     for busy in [false, true] {
         let mut node = member_with_owner(&[]);
         node.take_path(PathId(1), Stage::Joining);
@@ -143,12 +143,12 @@ fn of_two_that_join_one_path_the_one_that_trains_another_already_yields() {
 }
 
 #[test]
-fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
+fn a_newcomer_asks_every_peer_it_ever_heard_of_when_it_searches_again() {
     let mut node = Node::restore(ME, plan(), vec![]);
     node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
     node.handle(Millis(10), directory(1, vec![entry(THIRD, vec![lease(0, 0, Stage::Training)])]));
     node.handle(Millis(20), Event::Answered { id: RequestId(2), response: None });
-    // It holds a path now, and gives it up again to one that holds only that.
+    // It holds a path now, and yields it to a peer that holds only that path.
     let path = node.paths()[0];
     let theirs = Heartbeat { leases: vec![lease(path.0, 0, Stage::Training)], ..heartbeat(1, Some(genesis()), None) };
     let actions = node.handle(Millis(30), heard_heartbeat(THIRD, theirs));
@@ -162,7 +162,7 @@ fn a_newcomer_asks_everybody_it_was_ever_told_of_when_it_searches_again() {
     assert_eq!(asked, [THIRD, OTHER]);
 }
 
-/// When a node takes up a path that nobody trains, in a module whose phases took so long lately.
+/// When a node takes a path without a holder, in a module whose recent phases took this long.
 fn taken_up_ms(phase_ms: Option<u64>) -> u64 {
     let mut node = member_with_owner(&[]);
     let modules = node.modules.values_mut();
@@ -173,7 +173,7 @@ fn taken_up_ms(phase_ms: Option<u64>) -> u64 {
 }
 
 #[test]
-fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease_and_a_standby_s_time_to_do_so_first() {
+fn a_path_whose_holder_is_dead_is_taken_after_its_lease_and_a_delay_for_standbys() {
     let orphaned_ms = MEMBER_LEASE_MS + PATH_LEASE_MS + ELECTION_STAGGER_MS;
     for phase_ms in [None, Some(5_000), Some(60_000)] {
         let taken_ms = taken_up_ms(phase_ms);
@@ -182,7 +182,7 @@ fn a_path_whose_peer_is_dead_is_taken_up_after_its_lease_and_a_standby_s_time_to
 }
 
 #[test]
-fn where_phases_are_long_a_path_waits_longer_for_a_peer_that_may_come_back_but_not_for_ever() {
+fn where_phases_are_long_a_path_waits_longer_for_its_holder_but_not_forever() {
     for (phase_ms, lease_ms) in [(200_000, 50_000), (3_600_000, PATH_LEASE_MOST_MS)] {
         let taken_ms = taken_up_ms(Some(phase_ms)) - MEMBER_LEASE_MS - ELECTION_STAGGER_MS;
         assert!((lease_ms..lease_ms + 1_000).contains(&taken_ms), "{phase_ms}: {taken_ms}");
@@ -190,7 +190,7 @@ fn where_phases_are_long_a_path_waits_longer_for_a_peer_that_may_come_back_but_n
 }
 
 #[test]
-fn where_the_first_in_rank_does_not_take_up_a_path_the_next_does() {
+fn if_the_first_in_rank_does_not_take_a_path_the_next_does() {
     let mut node = member_with_owner(&[]);
     let mut taken_ms = None;
     for now in (0..60_000).step_by(250) {
@@ -207,7 +207,7 @@ fn where_the_first_in_rank_does_not_take_up_a_path_the_next_does() {
 }
 
 #[test]
-fn a_standby_that_takes_up_a_path_stands_by_no_longer() {
+fn a_standby_that_takes_a_path_is_no_longer_a_standby() {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
         Record::Lease { path: PathId(0), held: true, standby: true },
@@ -221,7 +221,7 @@ fn a_standby_that_takes_up_a_path_stands_by_no_longer() {
         }));
     };
     keep(node.handle(Millis(0), Event::Join(vec![])));
-    assert_eq!(node.leases(), vec![lease(0, 0, Stage::Standby)], "a restart makes no trainer of it");
+    assert_eq!(node.leases(), vec![lease(0, 0, Stage::Standby)], "it is still a standby after a restart");
     for now in (0..40_000).step_by(250) {
         keep(node.handle(Millis(now), Event::Tick));
     }

@@ -1,4 +1,4 @@
-//! Phases that are left in the middle.
+//! Tests of interrupted phases.
 
 use crate::protocol::Resume;
 use crate::protocol::limits::{SETTLE_MS, TEXT_MS, VERSIONS_KEPT};
@@ -33,7 +33,7 @@ fn held() -> Vec<Record> {
     ]
 }
 
-/// What a node that comes back with these records does first with its path.
+/// The first actions of a node that returns with these records.
 fn comes_back(records: Vec<Record>) -> Vec<Action> {
     let mut node = Node::restore(ME, plan(), records);
     node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
@@ -45,7 +45,7 @@ fn forgets(actions: &[Action], blob: BlobRef) -> bool {
 }
 
 #[test]
-fn a_phase_goes_on_from_its_last_checkpoint_after_a_restart() {
+fn a_phase_resumes_from_its_last_checkpoint_after_a_restart() {
     let mut node = member_with_owner(&[]);
     let persisted = |steps| Action::Persist(Record::Checkpoint(checkpoint(genesis(), steps)));
     assert_eq!(node.handle(Millis(10), checkpointed(0, 5)), vec![persisted(5)]);
@@ -59,7 +59,7 @@ fn a_phase_goes_on_from_its_last_checkpoint_after_a_restart() {
 }
 
 #[test]
-fn it_goes_on_from_the_states_that_it_started_from_where_the_module_has_moved_on() {
+fn a_phase_resumes_from_its_base_states_after_the_module_has_advanced() {
     let first = update(genesis(), 1, OTHER);
     let records = [held(), vec![Record::Checkpoint(checkpoint(genesis(), 9)), Record::Head(first.clone())]].concat();
     assert!(comes_back(records.clone()).contains(&resumed(genesis(), 9)));
@@ -68,7 +68,7 @@ fn it_goes_on_from_the_states_that_it_started_from_where_the_module_has_moved_on
 }
 
 #[test]
-fn a_phase_that_can_not_be_counted_any_more_is_let_go_and_the_path_begins_anew() {
+fn a_phase_that_cannot_be_counted_any_more_is_abandoned_and_the_path_begins_anew() {
     let chain = updates(VERSIONS_KEPT, OTHER);
     let heads = chain.iter().cloned().map(Record::Head);
     let mut records = [held(), vec![Record::Checkpoint(checkpoint(genesis(), 9))]].concat();
@@ -80,7 +80,7 @@ fn a_phase_that_can_not_be_counted_any_more_is_let_go_and_the_path_begins_anew()
 }
 
 #[test]
-fn the_middle_of_a_phase_goes_when_the_phase_is_done_and_when_the_path_is_given_away() {
+fn a_checkpoint_is_released_when_the_phase_is_done_and_when_the_path_is_given_up() {
     let mut node = member_with_owner(&[]);
     node.handle(Millis(10), checkpointed(0, 5));
     let done = node.handle(Millis(20), Event::Trained(trained(0, genesis())));
@@ -102,7 +102,7 @@ fn a_checkpoint_of_a_phase_that_is_not_in_training_is_not_kept() {
 }
 
 #[test]
-fn of_several_paths_the_one_in_the_middle_of_its_phase_goes_on_first() {
+fn an_interrupted_phase_goes_before_other_paths() {
     let other = Record::Lease { path: PathId(1), held: true, standby: false };
     let in_the_middle = InnerCheckpoint { path: PathId(1), ..checkpoint(genesis(), 5) };
     let records = [held(), vec![other, Record::Checkpoint(in_the_middle)]].concat();
@@ -117,7 +117,7 @@ fn of_several_paths_the_one_in_the_middle_of_its_phase_goes_on_first() {
 }
 
 #[test]
-fn a_path_whose_text_is_missing_holds_up_no_other_and_goes_on_when_it_is_here() {
+fn a_path_without_text_delays_no_other_and_continues_when_the_text_is_here() {
     let mut records = held();
     records.push(Record::Lease { path: PathId(1), held: true, standby: false });
     let mut node = Node::restore(ME, plan(), records);
@@ -132,7 +132,7 @@ fn a_path_whose_text_is_missing_holds_up_no_other_and_goes_on_when_it_is_here() 
     assert_eq!(node.waits_for(PathId(0)), Some(Waiting::Text { path: 0 }));
 
     node.handle(Millis(SETTLE_MS + TEXT_MS), Event::Tick);
-    assert_eq!(stage(&node), "skipping", "no round waits for it any longer");
+    assert_eq!(stage(&node), "skipping", "no round waits for it any more");
     node.handle(Millis(SETTLE_MS + TEXT_MS + 10), Event::TextHere(PathId(0)));
     assert_eq!(stage(&node), "waiting");
     let actions = node.handle(Millis(SETTLE_MS + TEXT_MS + 20), Event::Trained(trained(1, genesis())));

@@ -1,4 +1,4 @@
-//! Levels that are brought in step one after the other.
+//! Tests of streaming mode.
 
 use crate::config::Stagger;
 use crate::protocol::Resume;
@@ -46,7 +46,7 @@ fn genesis_of_both() -> Vec<(BaseVersion, BlobRef)> {
     vec![at(LOWER, genesis()), at(UPPER, Head { state: upper(0), ..genesis() })]
 }
 
-/// What a part of a phase came to.
+/// The result of a part of a phase.
 fn part_done(phase: u64, start: &[(BaseVersion, BlobRef)], level: usize) -> Finished {
     let what = format!("{phase} {level}");
     let blob = if level == 0 { gradient(0, phase) } else { BlobRef::of(what.as_bytes()) };
@@ -76,7 +76,7 @@ fn of_upper() -> Part {
     Part { first: 32, last: INNER_STEPS, of: INNER_STEPS, due: vec![UPPER] }
 }
 
-/// The update that counts the first part of the lower level, said and applied.
+/// The update that counts the first part of the lower level, published and applied.
 fn update_lower(node: &mut Node, now: u64) -> (Head, Vec<Action>) {
     update_after(genesis(), node, now)
 }
@@ -91,13 +91,13 @@ fn update_after(before: Head, node: &mut Node, now: u64) -> (Head, Vec<Action>) 
 }
 
 #[test]
-fn inner_steps_go_on_while_an_update_travels_and_wait_for_it_when_it_is_to_be_mixed_in() {
+fn inner_steps_continue_while_an_update_travels_and_wait_for_it_when_it_is_to_be_mixed_in() {
     let (mut node, began) = member_of_both(records());
     let start = genesis_of_both();
     assert_eq!(trains(&began), Some((Phase(0), of_lower(), start.clone())));
 
     let actions = node.handle(Millis(1_000), Event::Trained(part_done(0, &start, 0)));
-    assert_eq!(trains(&actions), Some((Phase(0), of_upper(), start.clone())), "nobody waits");
+    assert_eq!(trains(&actions), Some((Phase(0), of_upper(), start.clone())), "it does not wait");
 
     let actions = node.handle(Millis(2_000), Event::Trained(part_done(0, &start, 1)));
     assert_eq!(trains(&actions), None, "the lower level's update is to be mixed in now");
@@ -109,25 +109,25 @@ fn inner_steps_go_on_while_an_update_travels_and_wait_for_it_when_it_is_to_be_mi
 }
 
 #[test]
-fn an_update_that_comes_early_is_mixed_in_when_it_would_be_anyhow() {
+fn an_early_update_is_mixed_in_after_the_same_number_of_parts() {
     let (mut node, _) = member_of_both(records());
     let start = genesis_of_both();
     node.handle(Millis(1_000), Event::Trained(part_done(0, &start, 0)));
     let (head, actions) = update_lower(&mut node, 1_100);
-    assert_eq!(trains(&actions), None, "the upper level's part is in hand");
-    assert!(node.referenced_blobs().contains(&state(0).hash), "it is trained from there");
+    assert_eq!(trains(&actions), None, "the part of the upper level is in training");
+    assert!(node.referenced_blobs().contains(&state(0).hash), "it is the base state in training");
     let actions = node.handle(Millis(2_000), Event::Trained(part_done(0, &start, 1)));
     assert_eq!(trains(&actions), Some((Phase(1), of_lower(), vec![at(LOWER, head), start[1]])));
 }
 
-/// The first phase, stopped in the upper level's part.
+/// The first phase, interrupted in the part of the upper level.
 fn middle_of_upper(start: &[(BaseVersion, BlobRef)]) -> InnerCheckpoint {
     let (path, phase, blob) = (PathId(0), Phase(0), BlobRef::of(b"middle"));
     InnerCheckpoint { path, phase, start: start.to_vec(), steps: 40, blob }
 }
 
 #[test]
-fn after_a_restart_a_path_stands_where_it_stood() {
+fn after_a_restart_a_path_keeps_its_base_states() {
     let start = genesis_of_both();
     let finished = part_done(0, &start, 0);
     let again = [records(), vec![Record::Finished(finished.clone())]].concat();
@@ -144,20 +144,20 @@ fn after_a_restart_a_path_stands_where_it_stood() {
 }
 
 #[test]
-fn who_takes_a_path_in_the_middle_of_a_phase_does_not_train_the_parts_before_again() {
+fn a_new_holder_in_the_middle_of_a_phase_does_not_repeat_the_earlier_parts() {
     let start = genesis_of_both();
     let middle = middle_of_upper(&start);
     let (mut node, began) = member_of_both([records(), vec![Record::Checkpoint(middle)]].concat());
-    assert_eq!(trains(&began), Some((Phase(0), of_upper(), start.clone())), "where the one before was stopped");
+    assert_eq!(trains(&began), Some((Phase(0), of_upper(), start.clone())), "where the previous holder stopped");
 
     let actions = node.handle(Millis(1_000), Event::Trained(part_done(0, &start, 1)));
-    assert_eq!(trains(&actions), None, "the one before has offered the lower level's part");
+    assert_eq!(trains(&actions), None, "the previous holder has offered the part of the lower level");
     let (lower, actions) = update_lower(&mut node, 1_100);
     assert_eq!(trains(&actions), Some((Phase(1), of_lower(), vec![at(LOWER, lower), start[1]])));
 }
 
 #[test]
-fn a_path_that_is_given_away_lets_go_of_what_it_stood_on() {
+fn a_path_that_is_given_up_releases_its_base_states() {
     let start = genesis_of_both();
     let given = Record::Lease { path: PathId(0), held: false, standby: false };
     let node =
@@ -166,11 +166,11 @@ fn a_path_that_is_given_away_lets_go_of_what_it_stood_on() {
 }
 
 #[test]
-fn a_lease_of_the_last_phase_that_a_number_can_name_is_one_like_others() {
+fn a_lease_with_the_largest_phase_number_is_harmless() {
     let (mut node, _) = member_of_both(records());
     let (lower, _) = update_lower(&mut node, 2_100);
     let (lower, _) = update_after(lower, &mut node, 2_600);
-    // Long enough for the module to be held up, so that its holders are looked at.
+    // Long enough that the module is held up and its holders are checked.
     for now_s in 3..80 {
         let leases = vec![lease(1, u64::MAX, Stage::Training)];
         let heartbeat = Heartbeat { leases, ..heartbeat(now_s, Some(lower), Some((1, OTHER))) };

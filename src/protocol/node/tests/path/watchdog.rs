@@ -1,10 +1,10 @@
-//! A trainer that hangs or dies.
+//! Tests of a trainer that hangs or dies.
 
 use crate::protocol::Resume;
 use crate::protocol::limits::{FIRST_STEP_MS, MAX_RESTARTS, SILENCE_FACTOR, SILENCE_LEAST_MS};
 use crate::protocol::node::tests::*;
 
-/// A node whose trainer is at work, and its time.
+/// A node whose trainer is working, with its time.
 struct Watched {
     node: Node,
     now: u64,
@@ -19,7 +19,7 @@ impl Watched {
         self.node.handle(Millis(self.now), Event::Progress { path: PathId(0), phase: Phase(0), steps })
     }
 
-    /// What the node does about its trainer while time passes.
+    /// The node's actions on its trainer while time passes.
     fn waits(&mut self, duration_ms: u64) -> Vec<Action> {
         let mut actions = Vec::new();
         for _ in 0..duration_ms / 250 {
@@ -44,7 +44,7 @@ fn stuck(steps: u64, silent_ms: u64) -> Action {
 }
 
 #[test]
-fn a_trainer_that_falls_silent_is_restarted_from_its_last_checkpoint_and_told_of() {
+fn a_silent_trainer_is_restarted_from_its_last_checkpoint_and_reported() {
     let mut watched = Watched::new();
     watched.signs(0);
     watched.signs(1);
@@ -58,7 +58,7 @@ fn a_trainer_that_falls_silent_is_restarted_from_its_last_checkpoint_and_told_of
 }
 
 #[test]
-fn a_slow_trainer_is_given_its_time() {
+fn the_time_out_of_a_slow_trainer_is_longer() {
     let mut watched = Watched::new();
     watched.signs(0);
     watched.signs(1);
@@ -69,7 +69,7 @@ fn a_slow_trainer_is_given_its_time() {
 }
 
 #[test]
-fn a_trainer_that_has_not_begun_or_has_just_begun_is_not_taken_for_stuck() {
+fn a_trainer_that_has_not_begun_or_has_just_begun_is_not_considered_stuck() {
     let mut watched = Watched::new();
     assert_eq!(watched.waits(2 * FIRST_STEP_MS), [], "it may be fetching text, or scoring another path");
     watched.signs(0);
@@ -78,7 +78,7 @@ fn a_trainer_that_has_not_begun_or_has_just_begun_is_not_taken_for_stuck() {
 }
 
 #[test]
-fn a_process_that_was_frozen_does_not_take_its_trainer_for_stuck() {
+fn a_process_that_was_frozen_does_not_consider_its_trainer_stuck() {
     let mut watched = Watched::new();
     watched.signs(0);
     watched.signs(1);
@@ -87,7 +87,7 @@ fn a_process_that_was_frozen_does_not_take_its_trainer_for_stuck() {
 }
 
 #[test]
-fn a_trainer_that_waits_for_its_turn_and_says_so_is_not_taken_for_stuck() {
+fn a_trainer_that_reports_that_it_waits_for_its_turn_is_not_considered_stuck() {
     let mut watched = Watched::new();
     for _ in 0..4 {
         assert_eq!(watched.waits(SILENCE_LEAST_MS - 250), []);
@@ -108,13 +108,13 @@ fn a_trainer_that_dies_is_restarted_whatever_it_was_doing() {
 }
 
 #[test]
-fn a_peer_whose_trainer_gets_no_further_gives_up_and_one_whose_trainer_does_goes_on() {
+fn a_peer_whose_trainer_makes_no_progress_gives_up() {
     let mut watched = Watched::new();
     let dies = |watched: &mut Watched| of_the_trainer(watched.node.handle(Millis(10), Event::TrainerDied));
     for steps in 1..20 {
         watched.signs(steps - 1);
         watched.signs(steps);
-        assert!(dies(&mut watched).contains(&Action::RestartTrainer), "it gets a step further each time");
+        assert!(dies(&mut watched).contains(&Action::RestartTrainer), "it makes one step more each time");
     }
     for _ in 1..MAX_RESTARTS {
         watched.signs(18);
@@ -127,7 +127,7 @@ fn a_peer_whose_trainer_gets_no_further_gives_up_and_one_whose_trainer_does_goes
 }
 
 #[test]
-fn a_trainer_that_hangs_while_it_scores_what_a_run_has_come_to_is_noticed_and_one_that_has_scored_may_rest() {
+fn a_trainer_that_hangs_in_the_final_evaluation_is_restarted_and_one_that_has_finished_is_not() {
     let at_the_end = |steps| Event::Progress { path: PathId(0), phase: Phase(PHASES), steps };
     let mut watched = Watched::new();
     watched.node.handle(Millis(0), at_the_end(0));

@@ -1,19 +1,19 @@
-//! Where slots are, in runs that draw paths anew.
+//! Tests of worker slots, in runs that sample paths anew.
 
 use crate::protocol::node::tests::*;
 use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::sampling::{Sample, WorkerSlots};
 
 #[test]
-fn after_the_last_phase_a_slot_stays_where_the_last_has_put_it() {
+fn after_the_last_phase_a_slot_keeps_its_path() {
     let grid = Grid::new(vec![Sharing::Experts(3); 2]).unwrap();
     let slots = WorkerSlots::sampled(grid, Sample { slots: 4, hold_phases: 1, seed: 7 }).unwrap();
     let plan = RunPlan { slots, phases: 2, ..plan() };
     let (last, done) = (Phase(1), Phase(2));
     let moves = |slot: &PathId| plan.slots.path(*slot, last) != plan.slots.path(*slot, done);
-    let slot = plan.slots.all().find(moves).expect("a further draw would move a slot");
+    let slot = plan.slots.all().find(moves).expect("a further sample would move a slot");
     assert_eq!(plan.path_at(slot, done), plan.slots.path(slot, last));
-    // What its checkpoint is scored with.
+    // The modules with which its checkpoint is scored.
     assert_eq!(plan.modules_at(slot, done), plan.slots.modules(slot, last));
     for module in plan.slots.grid().modules() {
         let drawn = plan.slots.goes_through(slot, last, module);
@@ -22,13 +22,13 @@ fn after_the_last_phase_a_slot_stays_where_the_last_has_put_it() {
 }
 
 #[test]
-fn a_phase_in_the_middle_keeps_its_modules_wherever_its_slot_is_drawn_to_meanwhile() {
+fn an_interrupted_phase_keeps_its_modules_when_its_slot_moves() {
     let grid = Grid::new(vec![Sharing::Experts(3); 2]).unwrap();
     let slots = WorkerSlots::sampled(grid, Sample { slots: 4, hold_phases: 1, seed: 7 }).unwrap();
     let plan = RunPlan { slots, phases: 9, ..plan() };
     let goes = |slot: PathId, phase| plan.modules_at(slot, Phase(phase))[1];
     let moves = |slot: &PathId| (2..8).find(|at| ![goes(*slot, *at), goes(*slot, at + 1)].contains(&goes(*slot, 0)));
-    let (slot, later) = plan.slots.all().find_map(|slot| Some((slot, moves(&slot)?))).expect("a draw moves a slot");
+    let (slot, later) = plan.slots.all().find_map(|slot| Some((slot, moves(&slot)?))).expect("a sample moves a slot");
     let left = goes(slot, 0);
     let from = BaseVersion { module: left, version: Version(0), update: genesis().update };
     let middle = InnerCheckpoint {
