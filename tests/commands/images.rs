@@ -155,7 +155,7 @@ fn a_run_and_a_corpus_that_do_not_fit_are_refused_before_anything_is_begun() {
     assert!(found(&two, &prepared).contains("model.vocabulary = 2"));
     let wrong = |from: &str, to: &str| mistake(&["config", "show", &world.write("wrong.toml", RUN.replace(from, to))]);
     assert!(wrong("context = 768", "context = 700").contains("3 * side * side"));
-    assert!(wrong("patch = 4", "patch = 5").contains("must divide a side of 16"));
+    assert!(wrong("patch = 4", "patch = 5").contains("must divide the side of 16"));
     assert!(wrong("prefix_tokens = 768", "prefix_tokens = 32").contains("the whole image"));
     assert!(wrong("crop = 1", "crop = 16").contains("training.augment.crop = 16"));
     assert!(wrong("images = { patch = 4 }\n", "").contains("vocabulary"));

@@ -214,11 +214,11 @@ fn a_port_that_is_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
     let found = ["found", &world.config, "--corpus", &world.corpus, "--listen", &address];
-    refused(&world, &found, &[&address, "taken"]);
+    refused(&world, &found, &[&address, "in use"]);
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = format!("/ip4/127.0.0.1/udp/{}/quic-v1", taken.local_addr().unwrap().port());
     let anybody = with_peer(&"/ip4/127.0.0.1/tcp/1".parse().unwrap(), Identity::generate().key()).to_string();
-    refused(&world, &["join", &anybody, "--listen", &address], &[&address, "taken"]);
+    refused(&world, &["join", &anybody, "--listen", &address], &[&address, "in use"]);
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn sources_that_are_none_are_named() {
     assert!(said.contains(&format!("{missing} does not exist")), "{said}");
     fs::create_dir_all(place.path("empty")).unwrap();
     let said = place.refused(&[&place.name("empty")]);
-    assert!(said.contains("empty has no folders"), "{said}");
+    assert!(said.contains("empty has no subfolders"), "{said}");
     let short = place.write("short.bin", vec![0; RECORD_BYTES + 1]);
     let said = place.refused(&[&short]);
     assert!(said.contains(&short) && said.contains("3074 bytes"), "{said}");

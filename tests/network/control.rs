@@ -119,7 +119,7 @@ async fn a_key_that_is_no_key_is_an_answer_too() {
     let mut one = Peer::on(&[QUIC]).await;
     one.handle.request(1, NO_KEY, vec![], vec![]).unwrap();
     match answer(&mut one, 1).await {
-        Err(RequestError::Unreachable(error)) => assert!(error.reason.contains("no ed25519 key"), "{error}"),
+        Err(RequestError::Unreachable(error)) => assert!(error.reason.contains("is not an ed25519 key"), "{error}"),
         other => panic!("{other:?}"),
     }
 }
