@@ -36,6 +36,8 @@ pub enum Byzantine {
     Hearsay,
     /// It offers contributions to the paths of others that no peer can fetch.
     PhantomOffers,
+    /// No peer can fetch its blobs.
+    Unfetchable,
     /// It asks every peer in turn to replicate modules that it does not have.
     FalseHelper,
 }
@@ -59,6 +61,7 @@ impl Byzantine {
             Self::WrongWeights => "byzantine: wrong weights",
             Self::Hearsay => "byzantine: hearsay",
             Self::PhantomOffers => "byzantine: phantom offers",
+            Self::Unfetchable => "byzantine: unfetchable",
             Self::FalseHelper => "byzantine: false helper",
         }
     }

@@ -7,6 +7,7 @@ use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::{Evidence, FraudProof, Heartbeat};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
 use crate::simulator::Failure;
+use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::actions::{claim, sign};
 use crate::simulator::world::byzantine::{Said, to_all};
 use crate::simulator::world::{Due, World};
@@ -132,7 +133,8 @@ impl World {
         let gives = |donor: &usize| {
             let peer = &self.peers[*donor];
             let size = peer.disk.get(blob.hash).map(|bytes| bytes.len() as u64);
-            *donor != index && now_ms >= peer.frozen_until_ms && size == Some(blob.bytes)
+            let serves = self.behaviour(*donor) != Some(Byzantine::Unfetchable);
+            serves && *donor != index && now_ms >= peer.frozen_until_ms && size == Some(blob.bytes)
         };
         let donors: Vec<usize> = from.iter().filter_map(|key| self.reachable(*key)).filter(gives).collect();
         let part = blob.bytes.div_ceil(donors.len().max(1) as u64);
