@@ -124,24 +124,6 @@ impl ExactSum {
         Ok(())
     }
 
-    /// Adds another sum, as if its contributions had been added here.
-    pub fn merge(&mut self, other: &Self) -> Result<(), SumError> {
-        let total = self.fits(other.steps.len(), other.weight)?;
-        self.steps.par_chunks_mut(CHUNK_VALUES).zip(other.steps.par_chunks(CHUNK_VALUES)).for_each(|(sum, other)| {
-            for (sum, other) in sum.iter_mut().zip(other) {
-                *sum = sum.wrapping_add(*other);
-            }
-        });
-        if let (Some(senders), Some(other)) = (&mut self.senders, &other.senders) {
-            senders.iter_mut().zip(other).for_each(|(senders, other)| *senders += other);
-        }
-        if let (Some(lengths), Some(other)) = (&mut self.lengths, other.lengths) {
-            *lengths += other;
-        }
-        self.weight = total;
-        Ok(())
-    }
-
     fn fits(&self, count: usize, weight: u64) -> Result<u64, SumError> {
         if count != self.steps.len() {
             return Err(SumError::Count { found: count, expected: self.steps.len() });
@@ -283,10 +265,9 @@ mod tests {
     #[test]
     fn a_value_is_divided_by_its_senders_if_configured() {
         let outer = OuterConfig { divide: Divide::Senders, ..OuterConfig::default() };
-        let (mut sum, mut other) = (ExactSum::of_run(3, &outer), ExactSum::of_run(3, &outer));
+        let mut sum = ExactSum::of_run(3, &outer);
         sum.add(&[1.0, 0.0, 0.0], 1).unwrap();
-        other.add(&[0.5, 0.25, 0.0], 3).unwrap();
-        sum.merge(&other).unwrap();
+        sum.add(&[0.5, 0.25, 0.0], 3).unwrap();
         assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
         // Values that round to zero have no sender.
         sum.add(&[0.0, 1.0e-12, 1.0e-12], 4).unwrap();
@@ -315,27 +296,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_order_and_any_grouping_gives_the_same_bits(
-            (ordered, shuffled, groups) in contributions().prop_flat_map(|list| {
-                let count = list.len();
-                (Just(list.clone()), Just(list).prop_shuffle(), prop::collection::vec(0usize..4, count))
-            }),
+        fn any_order_gives_the_same_bits(
+            (ordered, shuffled) in contributions().prop_flat_map(|list| (Just(list.clone()), Just(list).prop_shuffle())),
         ) {
-            let mut plain = ExactSum::new(5);
-            for (values, weight) in &ordered {
-                plain.add(values, *weight).unwrap();
-            }
-            let mut partial = vec![ExactSum::new(5); 4];
-            for ((values, weight), group) in shuffled.iter().zip(&groups) {
-                partial[*group].add(values, *weight).unwrap();
-            }
-            let mut merged = ExactSum::new(5);
-            for sum in partial.iter().rev() {
-                merged.merge(sum).unwrap();
-            }
-            prop_assert_eq!(&merged, &plain);
+            let [one, other] = [ordered, shuffled].map(|list| {
+                let mut sum = ExactSum::new(5);
+                list.iter().for_each(|(values, weight)| sum.add(values, *weight).unwrap());
+                sum
+            });
+            prop_assert_eq!(&one, &other);
             let bits = |sum: &ExactSum| sum.average(1.4).iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            prop_assert_eq!(bits(&merged), bits(&plain));
+            prop_assert_eq!(bits(&one), bits(&other));
         }
 
         #[test]
