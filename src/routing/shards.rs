@@ -183,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// 300 documents of one to three sequences; the third repeats the first.
+    /// 300 documents of one to four sequences; the third repeats the first.
     fn set() -> TokenSet {
         let mut documents: Vec<Vec<u32>> = (0..300).map(|i| (0..4 + i % 9).map(|j| i * 10 + j).collect()).collect();
         documents[2] = documents[0].clone();
