@@ -42,9 +42,7 @@ impl Checkpoint {
         let run = RunId(*blake3::hash(&bytes).as_bytes());
         let (mut manifest, _) = Manifest::decode(&bytes)?;
         let mut stores = Stores::open(folders, run)?;
-        if let Some(table) = manifest.shards.table() {
-            manifest.take_table(&stores.part(table, "the shard table")?)?;
-        }
+        manifest.take_table(&stores.part(manifest.shards.table, "the shard table")?)?;
         stores.look(folders, &manifest.plan()?)?;
         let tokenizer = Tokenizer::from_json(&stores.part(manifest.tokenizer, "the tokenizer")?)?;
         let levels = match path {

@@ -8,6 +8,7 @@ use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::peer::client::heads::best_first;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished};
+use crate::peer::collected::{ANCESTOR, ROUTER, TOKENIZER};
 use crate::peer::folder::present_folder;
 use crate::peer::folder::store_folder;
 use crate::peer::manifest::Manifest;
@@ -21,14 +22,12 @@ use crate::store::{BlobError, StoreReader};
 pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) -> Result<Summary, CollectError> {
     let mut writer = Unfinished::begin(target)?.of_run(manifest)?;
     let mut stores = Stores::open(folders, writer.run())?;
-    if let Some(table) = writer.manifest.shards.table() {
-        writer.put_shard_table(&stores.part(table, "the shard table")?)?;
-    }
+    writer.put_shard_table(&stores.part(writer.manifest.shards.table, "the shard table")?)?;
     stores.look(folders, &writer.manifest.plan()?)?;
     let parts = &writer.manifest;
-    writer.put_tokenizer(&stores.part(parts.tokenizer, "the tokenizer")?)?;
-    writer.put_router(&stores.part(parts.router, "the router")?)?;
-    writer.put_ancestor(&stores.part(parts.ancestor, "the ancestor")?)?;
+    writer.put(TOKENIZER, &stores.part(parts.tokenizer, "the tokenizer")?)?;
+    writer.put(ROUTER, &stores.part(parts.router, "the router")?)?;
+    writer.put(ANCESTOR, &stores.part(parts.ancestor, "the ancestor")?)?;
     for module in stores.heads.keys() {
         for found in stores.states(*module) {
             let (bytes, head) = found?;

@@ -10,7 +10,7 @@
 //! best/3.safetensors             own parameters of path 3, if it was best before the end, or keeps unsent changes;
 //!                                metadata: run, path, before_phase, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
-//! shards/table                   as the manifest names it, if it does
+//! shards/table                   as the manifest names it
 //! ```
 //!
 //! [`writing`] makes such a folder; [`Local`](crate::peer::inference::client::Local) runs its paths.
@@ -115,9 +115,7 @@ impl Collected {
     pub fn open(folder: &Path) -> Result<Self, CollectedError> {
         let (mut manifest, run) = read_manifest(folder)?;
         let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };
-        if let Some(table) = manifest.shards.table() {
-            manifest.take_table(&read_named(folder, SHARD_TABLE, table)?).map_err(unfit)?;
-        }
+        manifest.take_table(&read_named(folder, SHARD_TABLE, manifest.shards.table)?).map_err(unfit)?;
         let grid = manifest.config.grid().map_err(|error| unfit(error.into()))?;
         let tokenizer = Tokenizer::from_json(&read_named(folder, TOKENIZER, manifest.tokenizer)?)?;
         let created = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;
