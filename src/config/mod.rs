@@ -28,7 +28,7 @@ pub use augment::Augment;
 pub use link::Link;
 pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{Activation, Architecture, ModelConfig, ModelError, Positions};
-pub use outer::{Codec, Divide, OuterConfig, OuterMode, Rescale, Unsent};
+pub use outer::{Codec, OuterConfig, OuterMode, Rescale, Unsent};
 pub use routing::RoutingMethod;
 pub use run::{RunConfig, TextConfig};
 pub use sample::SampleConfig;

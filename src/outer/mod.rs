@@ -20,7 +20,7 @@ pub use centred_clipping::CentredClipping;
 pub use delayed::Share;
 pub use exact_sum::ExactSum;
 pub use mixing::mix;
-pub use rescale::rescaled;
+pub use rescale::rescale_factor;
 pub use state::{ModuleState, StateError};
 
 /// Values per rayon task. Every operation here is elementwise, so this changes no result.
