@@ -70,8 +70,8 @@ impl Stores {
         let mut readers = Vec::new();
         for folder in folders {
             let reader = StoreReader::open(&store_folder(folder))?;
-            if reader.run() != run {
-                return Err(CollectError::OtherRun { folder: folder.clone(), found: reader.run(), expected: run });
+            if reader.run != run {
+                return Err(CollectError::OtherRun { folder: folder.clone(), found: reader.run, expected: run });
             }
             readers.push(reader);
         }
@@ -81,7 +81,7 @@ impl Stores {
     /// Reads the heads of modules from the journals.
     pub fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
         for (index, (folder, reader)) in folders.iter().zip(&self.readers).enumerate() {
-            let records = reader.records().iter().map(|bytes| encoding::decode::<Record>(bytes));
+            let records = reader.records.iter().map(|bytes| encoding::decode::<Record>(bytes));
             let records: Result<Vec<Record>, _> = records.collect();
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // The chains do not depend on the key of the store's peer.
@@ -146,7 +146,7 @@ pub fn peers_below(folder: &Path) -> Vec<PathBuf> {
 
 /// The manifest of a peer's run, `manifest.json` in its folder or in the one above.
 pub fn manifest_of(folder: &Path) -> Result<Vec<u8>, CollectError> {
-    let run = StoreReader::open(&store_folder(folder))?.run();
+    let run = StoreReader::open(&store_folder(folder))?.run;
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let above = absolute.parent().map(Path::to_owned).unwrap_or_default();
     let is_the_runs = |bytes: &Vec<u8>| RunId(*blake3::hash(bytes).as_bytes()) == run;

@@ -98,14 +98,14 @@ pub struct CollectedModule {
 /// An open folder. Everything that the manifest names by hash has been checked. A module's parameters are checked
 /// against the hash in their own file when they are read.
 pub struct Collected {
-    folder: PathBuf,
-    run: RunId,
-    manifest: Manifest,
-    grid: Grid,
-    tokenizer: Tokenizer,
-    router: Router,
-    ancestor: Vec<Vec<f32>>,
-    modules: BTreeMap<ModuleId, CollectedModule>,
+    pub folder: PathBuf,
+    pub run: RunId,
+    pub manifest: Manifest,
+    pub grid: Grid,
+    pub tokenizer: Tokenizer,
+    pub router: Router,
+    pub ancestor: Vec<Vec<f32>>,
+    pub modules: BTreeMap<ModuleId, CollectedModule>,
     /// For paths with own parameters, the hash of these.
     best: BTreeMap<PathId, BlobHash>,
 }
@@ -148,45 +148,11 @@ impl Collected {
         Ok(Self { folder: folder.to_owned(), run, manifest, grid, tokenizer, router, ancestor, modules, best })
     }
 
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub fn run(&self) -> RunId {
-        self.run
-    }
-
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    pub fn grid(&self) -> &Grid {
-        &self.grid
-    }
-
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
-    }
-
-    pub fn router(&self) -> &Router {
-        &self.router
-    }
-
-    /// The dense ancestor's parameters, level by level.
-    pub fn ancestor(&self) -> &[Vec<f32>] {
-        &self.ancestor
-    }
-
     /// The same, in the order of one level with all parameters.
     pub fn whole_ancestor(&self) -> Result<Vec<f32>, CollectedError> {
         let run = self.manifest.config.undivided();
         let file = read_named(&self.folder, ANCESTOR, self.manifest.ancestor)?;
         Ok(exchange::decode_level(&file, &run.model, &run.levels[0])?)
-    }
-
-    /// Every module of the grid.
-    pub fn modules(&self) -> &BTreeMap<ModuleId, CollectedModule> {
-        &self.modules
     }
 
     /// The hash of a path's own parameters, if it has any.

@@ -47,8 +47,8 @@ fn with_file(path: &Path, contents: Option<&[u8]>, check: impl FnOnce()) {
 fn a_collected_run_is_scored_and_sampled_without_a_swarm() {
     let (tiny, folder) = collected(true);
     let collected = Collected::open(&folder).unwrap();
-    assert_eq!(collected.run(), tiny.run);
-    let versions: Vec<u64> = collected.modules().values().map(|module| module.version.0).collect();
+    assert_eq!(collected.run, tiny.run);
+    let versions: Vec<u64> = collected.modules.values().map(|module| module.version.0).collect();
     assert_eq!(versions, [1, 2, 2]);
     let levels = collected.levels_of(PathId(1)).unwrap();
     assert_eq!(levels.iter().map(Vec::len).collect::<Vec<_>>(), tiny.decoded.level_counts());
