@@ -228,7 +228,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_order_gives_the_same_bits(
-            (ordered, shuffled) in contributions().prop_flat_map(|list| (Just(list.clone()), Just(list).prop_shuffle())),
+            (ordered, shuffled) in contributions()
+                .prop_flat_map(|list| (Just(list.clone()), Just(list).prop_shuffle())),
         ) {
             let [one, other] = [ordered, shuffled].map(|list| {
                 let mut sum = ExactSum::new(5);
