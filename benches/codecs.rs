@@ -99,7 +99,6 @@ fn outer_step(criterion: &mut Criterion) {
     group.bench_function("nesterov", |bencher| {
         bencher.iter(|| nesterov::step(&mut state.parameters, &mut state.momentum, black_box(&values), 1.0e-6, 0.9));
     });
-    group.bench_function("state: hash", |bencher| bencher.iter(|| black_box(&state).hash()));
 }
 
 fn on_one_core(criterion: &mut Criterion) {

@@ -35,13 +35,13 @@ macro_rules! bytes32 {
         impl $name {
             /// The first eight hexadecimal digits, for people.
             pub fn short(&self) -> String {
-                hex(&self.0[..4])
+                blake3::Hash::from_bytes(self.0).to_hex()[..8].to_owned()
             }
         }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&hex(&self.0))
+                f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
             }
         }
 
@@ -55,7 +55,8 @@ macro_rules! bytes32 {
             type Err = NameError;
 
             fn from_str(text: &str) -> Result<Self, NameError> {
-                unhex(text).map(Self)
+                let wrong = |_| NameError::NotHex(text.chars().take(80).collect());
+                Ok(Self(blake3::Hash::from_hex(text).map_err(wrong)?.into()))
             }
         }
     };
@@ -97,23 +98,6 @@ pub enum NameError {
     /// Not `level.expert`.
     #[error("expected a module as level.expert, such as 1.0, found {0:?}")]
     NotModule(String),
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Result<[u8; 32], NameError> {
-    let wrong = || NameError::NotHex(text.chars().take(80).collect());
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    let mut bytes = [0; 32];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
-    }
-    Ok(bytes)
 }
 
 /// A blob and its size, which bounds what a receiver allocates.

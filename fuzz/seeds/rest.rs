@@ -34,7 +34,7 @@ fn shards() -> Vec<Shard> {
     vec![Shard { train: BLOB, held_out: BLOB, test: BLOB, sequences: 7 }; 2]
 }
 
-fn manifest(config: RunConfig, shards: Shards) -> Vec<u8> {
+fn manifest(config: RunConfig) -> Vec<u8> {
     let counts: Vec<usize> = config.levels.iter().map(|level| level_parameters(&config.model, level)).collect();
     let slots = config.slots().expect("the run has a grid");
     let state_bytes = |module: &ModuleId| match counts.get(usize::from(module.level)) {
@@ -54,7 +54,7 @@ fn manifest(config: RunConfig, shards: Shards) -> Vec<u8> {
         shard_index: BLOB,
         test_routes: BLOB,
         ancestor: BLOB,
-        shards,
+        shards: Shards::in_table(shards(), BlobRef::of(&encode_table(&shards()))),
         resharding: config.router_module().map(|_| resharding),
         genesis: slots.grid().modules().into_iter().map(genesis).collect(),
         then: (!config.admission.is_open()).then(|| Box::new(config.clone())),
@@ -68,14 +68,12 @@ fn manifest(config: RunConfig, shards: Shards) -> Vec<u8> {
 }
 
 fn manifests(seeds: &mut Seeds) {
-    let listed = || Shards::Listed(shards());
-    seeds.add("manifest", manifest(run(|_| {}), listed()));
     let table = encode_table(&shards());
-    seeds.add("manifest", manifest(run(|_| {}), Shards::in_table(shards(), BlobRef::of(&table))));
-    seeds.add("manifest", manifest(run(|run| run.routing.reshard = vec![1]), listed()));
-    seeds.add("manifest", manifest(run(|run| run.outer.mode = OuterMode::Asynchronous), listed()));
+    seeds.add("manifest", manifest(run(|_| {})));
+    seeds.add("manifest", manifest(run(|run| run.routing.reshard = vec![1])));
+    seeds.add("manifest", manifest(run(|run| run.outer.mode = OuterMode::Asynchronous)));
     let by_invitation = format!("admission = \"invite\"\n{TINY_RUN}");
-    seeds.add("manifest", manifest(RunConfig::from_toml(&by_invitation).expect("a run"), listed()));
+    seeds.add("manifest", manifest(RunConfig::from_toml(&by_invitation).expect("a run")));
     seeds.add("shards", [table, vec![2, 0]].concat());
 }
 

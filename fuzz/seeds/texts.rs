@@ -70,9 +70,9 @@ fn resharding(seeds: &mut Seeds) {
 fn tokens(seeds: &mut Seeds) {
     let document = |number: u32| (0..20 + 10 * number).map(|at| (at * 31 + number) % 1_000).collect();
     let documents: Vec<Vec<u32>> = (0..12).map(document).collect();
-    let set = TokenSet::cut(&documents, 64);
+    let set = TokenSet::cut_for_scoring(&documents, 63);
     let part: Vec<usize> = (0..set.len()).filter(|at| at % 2 == 1).collect();
-    for set in [TokenSet::cut(&[], 64), set.subset(&part), set.subset(&[0, 1])] {
+    for set in [TokenSet::default(), set.subset(&part), set.subset(&[0, 1])] {
         seeds.add("token_file", set.encode());
     }
     let routes: Vec<PathId> = set.documents().zip(0..).map(|(_, number)| PathId(number % 2)).collect();

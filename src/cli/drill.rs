@@ -70,7 +70,7 @@ impl Drill {
             let outcome = drill(&scenario, self.seeds.clone(), |done| progress.stage(&name, done, all));
             drop(shown);
             let summary = outcome.map_err(|failure| self.failed(file, &failure))?;
-            print(globals.output(), &name, scenario.swarm.given_loss, &summary)?;
+            print(globals.output(), &name, &scenario, &summary)?;
         }
         Ok(())
     }
@@ -118,14 +118,15 @@ impl Drill {
     }
 }
 
-fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summary) -> anyhow::Result<()> {
+fn print(output: Output, name: &str, scenario: &Scenario, summary: &Summary) -> anyhow::Result<()> {
     let Summary { seeds, counts, tally, slowest_ms, .. } = summary;
     let seconds = |ms: Option<u64>| ms.map_or("-".to_owned(), |ms| format!("{:.1} s", ms as f64 / 1000.0));
     let faults: Vec<String> = counts.faults.iter().map(|(name, times)| format!("{name} {times}")).collect();
     let faults = if faults.is_empty() { "none".to_owned() } else { faults.join(", ") };
     let takeover = (median(&counts.takeovers_ms), counts.takeovers_ms.iter().max().copied());
     let recovery = counts.recoveries_ms.iter().max().copied();
-    output.text(&format!("{scenario}: {seeds} seeds, no violation"))?;
+    output.text(&format!("{name}: {seeds} seeds, no violation"))?;
+    output.text(&format!("  {}", scenario.about))?;
     output.text(&format!("  faults            {faults}"))?;
     output.text(&format!(
         "  takeovers         {}, median {}, longest {}",
@@ -149,7 +150,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
     let (pace, loss) = (summary.pace(), summary.loss());
     output.text(&format!("  inner steps       {pace:.2} accepted a second, to a loss of {loss:.6}"))?;
     let (reached, reached_ms) = (summary.reached_ms.len(), median(&summary.reached_ms));
-    if let Some(given) = given_loss {
+    if let Some(given) = scenario.swarm.given_loss {
         let after = seconds(reached_ms);
         output.text(&format!(
             "  a loss of {given:<8}reached by {reached} of {seeds} seeds, after {after} in the median"
@@ -161,7 +162,7 @@ fn print(output: Output, scenario: &str, given_loss: Option<f64>, summary: &Summ
     output.text(&format!("  peers train       {:.1}% of their time", counts.trained_percent()))?;
     output.text(&format!("  slowest seed      {} of virtual time", seconds(Some(*slowest_ms))))?;
     output.json(&json!({
-        "event": "drilled", "scenario": scenario, "seeds": seeds, "events": counts.events, "faults": counts.faults,
+        "event": "drilled", "scenario": name, "seeds": seeds, "events": counts.events, "faults": counts.faults,
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
         "chains_given_up": counts.switches, "went_back": counts.went_back, "quarantined": counts.quarantined,
         "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,

@@ -15,5 +15,4 @@ mod sparse;
 
 pub use error::{EncodeError, FrameError};
 pub use frame::{decode, decode_as, encode, max_bytes};
-pub use quantize::MAX_MAGNITUDE;
 pub use residual::compress_with_feedback;

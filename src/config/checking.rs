@@ -1,6 +1,6 @@
 //! Checks of a run's configuration that its types do not make.
 
-use super::outer::{Codec, Divide, OuterMode, Rescale};
+use super::outer::{Codec, OuterMode};
 use super::routing::RoutingMethod;
 use super::run::{RunConfig, RunConfigError};
 use super::training::Decay;
@@ -69,16 +69,8 @@ impl RunConfig {
             outer.can_clip() || !outer.centred_clipping,
             "outer.centred_clipping",
             true,
-            "false where outer.mode is asynchronous, outer.codec is top-k, outer.divide is \"senders\" or outer.rescale is \
-             \"radial\"",
+            "false where outer.mode is asynchronous or outer.codec is top-k",
         )?;
-        // Such an update has one contribution, so its direction is its own and it has one sender.
-        if outer.mode == OuterMode::Asynchronous {
-            let expected = "not \"radial\" where outer.mode is asynchronous: contributions come one by one";
-            require(outer.rescale != Rescale::Radial, "outer.rescale", "radial", expected)?;
-            let expected = "not \"senders\" where outer.mode is asynchronous: contributions come one by one";
-            require(outer.divide != Divide::Senders, "outer.divide", "senders", expected)?;
-        }
         for (key, codec) in [("outer.codec", Some(outer.codec)), ("outer.average_codec", outer.average_codec)] {
             let Some(Codec::TopK(kept)) = codec else { continue };
             require((1..=4096).contains(&kept), key, format!("{{ top-k = {kept} }}"), "1 to 4096 of each 4096 values")?;

@@ -12,27 +12,6 @@ pub enum Rescale {
     SqrtPaths,
     /// Unscaled (DiLoCo).
     None,
-    /// Scaled to the mean norm of the outer gradients, so that their mean gives only the direction (radial-directional
-    /// averaging).
-    Radial,
-}
-
-/// Divisor of the sum of outer gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Divide {
-    /// The weight of all contributions.
-    #[default]
-    All,
-    /// For each value, the weight of the contributions in which it is not zero.
-    Senders,
-}
-
-impl Divide {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-    fn is_all(&self) -> bool {
-        *self == Self::All
-    }
 }
 
 /// Treatment of the residual, the part of an outer gradient that compression drops.
@@ -108,8 +87,6 @@ pub struct OuterConfig {
     /// Whether the residual stays in the path's own parameters until it is sent.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_unsent: bool,
-    #[serde(skip_serializing_if = "Divide::is_all")]
-    pub divide: Divide,
     /// Whether levels are synchronised one after the other during a phase, or all between two phases.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<Streaming>,
@@ -148,7 +125,6 @@ struct Written {
     error_feedback: Option<bool>,
     residual_decay: Option<f32>,
     keep_unsent: bool,
-    divide: Divide,
     #[serde(deserialize_with = "read_streaming")]
     streaming: Option<Streaming>,
     norm_cap: Option<f32>,
@@ -174,7 +150,6 @@ impl From<Written> for OuterConfig {
             error_feedback: written.error_feedback.unwrap_or(true),
             residual_decay: written.residual_decay,
             keep_unsent: written.keep_unsent,
-            divide: written.divide,
             streaming: written.streaming,
             norm_cap: written.norm_cap,
             audit_share: written.audit_share.unwrap_or(USUAL_SHARE),
@@ -200,7 +175,6 @@ impl OuterConfig {
             average_codec: Some(Codec::Fp32),
             error_feedback: false,
             keep_unsent: false,
-            divide: Divide::All,
             centred_clipping: false,
             ..self.clone()
         }
@@ -231,8 +205,7 @@ impl OuterConfig {
     /// Whether centred clipping is possible at all. It needs the contributions together, and with top-k, values that
     /// were not sent would count as zero.
     pub fn can_clip(&self) -> bool {
-        let plain = self.divide == Divide::All && self.rescale != Rescale::Radial;
-        plain && self.mode == OuterMode::Synchronous && !matches!(self.codec, Codec::TopK(_))
+        self.mode == OuterMode::Synchronous && !matches!(self.codec, Codec::TopK(_))
     }
 
     /// Treatment of the residual.
@@ -266,9 +239,8 @@ mod tests {
         let told =
             read("codec = { top-k = 8 }\naverage_codec = \"int8\"\nmomentum = 0.5\nerror_feedback = false").unwrap();
         assert_eq!((told.momentum, told.average_codec(), told.unsent()), (0.5, Codec::Int8, Unsent::Lost));
-        let all =
-            read("codec = { top-k = 8 }\nresidual_decay = 1.0\ndivide = \"senders\"\nrescale = \"radial\"").unwrap();
-        assert_eq!((all.unsent(), all.divide, all.rescale), (Unsent::SentLater(1.0), Divide::Senders, Rescale::Radial));
+        let all = read("codec = { top-k = 8 }\nresidual_decay = 1.0\nrescale = \"none\"").unwrap();
+        assert_eq!((all.unsent(), all.rescale), (Unsent::SentLater(1.0), Rescale::None));
         let streams = read("streaming = { overlap = 2 }").unwrap();
         assert_eq!(streams.streaming, Some(Streaming { mix: 0.5, overlap: 2 }));
         assert_eq!(read("streaming = true").unwrap().streaming, Some(Streaming::default()));

@@ -234,8 +234,6 @@ pub(crate) mod tests {
             ("residual_decay = 1.5", "outer.residual_decay = 1.5: above 0"),
             ("keep_unsent = true\nerror_feedback = false", "outer.keep_unsent = true: false where"),
             ("keep_unsent = true\nresidual_decay = 0.5", "outer.keep_unsent = true: false where"),
-            ("mode = \"asynchronous\"\nrescale = \"radial\"", "outer.rescale = radial: not"),
-            ("mode = \"asynchronous\"\ndivide = \"senders\"", "outer.divide = senders: not"),
         ] {
             let error = RunConfig::from_toml(&format!("{SMALL}\n[outer]\n{outer}")).unwrap_err().to_string();
             assert!(error.contains(expected), "{outer}: {error}");

@@ -354,7 +354,8 @@ impl<'a> Trial<'a> {
         let (paths, test) = (self.arm.paths(), &self.dataset.test);
         let last = state.levels();
         let early: Vec<_> = state.best.iter().map(|best| best.levels.clone()).collect();
-        let own = |path| test.only((0..test.len()).filter(|document| state.assignment.test[*document] == PathId(path)));
+        let own =
+            |path| test.only((0..test.count()).filter(|document| state.assignment.test[*document] == PathId(path)));
         let own: Vec<Documents> = (0..paths).map(own).collect();
         let at_last: Score = self.scores(&mut state.trained_arm, &last, &own)?.into_iter().sum();
         let modules: Option<Vec<Levels>> =

@@ -31,12 +31,8 @@ impl Documents {
         Self { set, ranges }
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.ranges.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
     }
 
     /// The sequences of each document.
@@ -75,7 +71,7 @@ impl Dataset {
         let all = Documents::of(train);
         let mut seen = std::collections::BTreeSet::new();
         let [mut train, mut held_out, mut slice] = [const { Vec::new() }; 3];
-        for document in 0..all.len() {
+        for document in 0..all.count() {
             let key = all.key(document);
             if !seen.insert(key) {
                 continue;
@@ -104,7 +100,7 @@ mod tests {
 
     fn dataset(shares: Shares) -> Dataset {
         let documents: Vec<Vec<u32>> = (0..400u32).map(|i| vec![i % 390, 1, 2, 3, 4, 5]).collect();
-        let set = TokenSet::cut_for_training(&documents, 3);
+        let set = TokenSet::cut_for_scoring(&documents, 3);
         Dataset::part(set.clone(), set, vec![1; 400], shares)
     }
 
@@ -119,14 +115,14 @@ mod tests {
         let mut all = [&whole.train, &whole.held_out, &whole.slice].map(firsts).concat();
         all.sort_unstable();
         assert_eq!(all, (0..390).collect::<Vec<u32>>());
-        assert!((20..60).contains(&whole.held_out.len()) && (50..110).contains(&whole.slice.len()));
-        assert_eq!(whole.test.len(), 400);
+        assert!((20..60).contains(&whole.held_out.count()) && (50..110).contains(&whole.slice.count()));
+        assert_eq!(whole.test.count(), 400);
 
         let half = dataset(Shares { train: 0.5, ..shares });
         assert_eq!(firsts(&half.held_out), firsts(&whole.held_out));
         assert_eq!(firsts(&half.slice), firsts(&whole.slice));
         let kept = firsts(&whole.train);
-        assert!((120..200).contains(&half.train.len()) && firsts(&half.train).iter().all(|it| kept.contains(it)));
+        assert!((120..200).contains(&half.train.count()) && firsts(&half.train).iter().all(|it| kept.contains(it)));
     }
 
     #[test]

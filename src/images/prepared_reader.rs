@@ -14,8 +14,10 @@ use crate::images::prepared::{
 pub struct PreparedReader {
     path: PathBuf,
     file: BufReader<File>,
-    side: usize,
-    images: u64,
+    /// Pixels along a side of an image.
+    pub side: usize,
+    /// Number of images.
+    pub images: u64,
     classes: Vec<String>,
     /// Images read.
     taken: u64,
@@ -111,22 +113,9 @@ impl PreparedReader {
         Ok(true)
     }
 
-    /// Pixels along each side of an image.
-    pub fn side(&self) -> usize {
-        self.side
-    }
-
     /// The names of the classes, in order of their numbers.
     pub fn classes(&self) -> &[String] {
         &self.classes
-    }
-
-    pub fn len(&self) -> u64 {
-        self.images
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.images == 0
     }
 
     /// Bytes read of the file.
@@ -171,7 +160,7 @@ mod tests {
     #[test]
     fn the_format_does_not_change_unnoticed() {
         let mut reader = opened(&BYTES.concat()).unwrap();
-        assert_eq!((reader.side(), reader.len(), reader.is_empty()), (1, 2, false));
+        assert_eq!((reader.side, reader.images), (1, 2));
         assert_eq!(reader.classes(), ["cat", "bär"]);
         assert_eq!(reader.read_bytes(), 29);
         let mut record = Vec::new();
@@ -243,7 +232,7 @@ mod tests {
             if let Ok(mut reader) = opened(&bytes) {
                 let mut record = Vec::new();
                 while let Ok(true) = reader.next(&mut record) {
-                    prop_assert_eq!(record.len(), pixel_bytes(reader.side()) + CLASS_BYTES);
+                    prop_assert_eq!(record.len(), pixel_bytes(reader.side) + CLASS_BYTES);
                 }
             }
         }

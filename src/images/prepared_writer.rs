@@ -118,7 +118,7 @@ mod tests {
         }
         assert_eq!(writer.finish().unwrap(), 5);
         let mut reader = PreparedReader::open(&out).unwrap();
-        assert_eq!((reader.len(), reader.side()), (5, 2));
+        assert_eq!((reader.images, reader.side), (5, 2));
         assert_eq!(reader.classes(), ["cat", "dog"]);
         let mut record = Vec::new();
         for (index, pixels) in images.iter().enumerate() {
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert_eq!(fs::read(&out).unwrap(), b"what was there");
         PreparedWriter::begin(&out, 1, &names(&["cat"])).unwrap().finish().unwrap();
-        assert!(PreparedReader::open(&out).unwrap().is_empty());
+        assert!(PreparedReader::open(&out).unwrap().images == 0);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 

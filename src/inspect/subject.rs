@@ -90,14 +90,6 @@ impl Passages {
         let documents = by_length.iter().map(|index| set.document(*index)).collect();
         Ok(Self { sequences, documents, domains: by_length.into_iter().map(domain).collect(), names, first })
     }
-
-    pub fn len(&self) -> usize {
-        self.sequences.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.sequences.is_empty()
-    }
 }
 
 /// Tokens as the network takes them, `[1, tokens]`.

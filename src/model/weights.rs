@@ -29,9 +29,6 @@ pub struct Leaf {
     pub name: String,
     /// A view into the level's buffer.
     pub tensor: Tensor,
-    /// Start in the level's buffer.
-    pub offset: usize,
-    pub count: usize,
     /// Whether gradients change it.
     pub trained: bool,
 }
@@ -142,7 +139,7 @@ impl Level {
             let shape: Vec<i64> = spec.shape.iter().map(|size| *size as i64).collect();
             let view = flat.f_narrow(0, offset as i64, count as i64)?.f_view(shape.as_slice())?;
             let tensor = view.f_detach()?.f_set_requires_grad(spec.trained)?;
-            leaves.push(Leaf { name: spec.name, tensor, offset, count, trained: spec.trained });
+            leaves.push(Leaf { name: spec.name, tensor, trained: spec.trained });
             offset += count;
         }
         Ok(Self { flat, count, leaves })
@@ -198,7 +195,7 @@ mod tests {
         let sizes = weights.sizes();
         let values: Vec<f32> = (0..sizes[0]).map(|index| index as f32).collect();
         weights.set(0, &values).unwrap();
-        let second = weights.levels[0].leaves[1].offset;
+        let second = weights.levels[0].leaves[0].tensor.numel();
         let name = weights.levels[0].leaves[1].name.clone();
         assert_eq!(weights.tensor(&name).unwrap().flatten(0, -1).double_value(&[0]), second as f64);
         assert_eq!(weights.get(0).unwrap(), values);

@@ -29,7 +29,6 @@ pub use crate::network::blobs::fetch::Donor;
 pub use crate::network::connectivity::addresses::{
     is_loopback as is_loopback_address, is_relay_address, is_relayed, peer_at, with_peer, with_ports_of, worth_telling,
 };
-pub use crate::network::connectivity::connect::Unreachable;
 pub use crate::network::connectivity::dial_error::DialError;
 pub use crate::network::connectivity::observed_address::{Outside, Sight};
 pub use crate::network::connectivity::providers::Provider;
@@ -44,4 +43,3 @@ pub use blobs::{BlobAccess, BlobSink, BlobSource, FetchError};
 pub use gossip::{PublishError, Published, TopicError};
 pub use identity::{Identity, IdentityError, key_of, verify};
 pub use libp2p::Multiaddr;
-pub use traffic::Traffic;

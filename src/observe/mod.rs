@@ -10,6 +10,5 @@ pub mod progress;
 mod views;
 
 pub use event::{PeerProgress, ProgressEvent, Waits};
-pub use logging::{LogGuard, LoggingError};
-pub use progress::{Progress, ProgressGuard};
+pub use progress::Progress;
 pub use views::View;

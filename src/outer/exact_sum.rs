@@ -16,7 +16,6 @@
 use rayon::prelude::*;
 
 use super::CHUNK_VALUES;
-use crate::config::{Divide, OuterConfig, Rescale};
 
 /// The greatest weight of one contribution.
 pub const MAX_WEIGHT: u32 = 1 << 16;
@@ -53,22 +52,12 @@ pub struct ExactSum {
     weight: u64,
     /// The weight without norm caps.
     uncapped: u64,
-    /// If requested, for each value the weight of the contributions in which it is not zero on the grid.
-    senders: Option<Vec<u32>>,
-    /// If requested, the sum of weighted norms, in steps of the grid.
-    lengths: Option<u128>,
 }
 
 impl ExactSum {
     /// An empty sum of `count` values.
     pub fn new(count: usize) -> Self {
-        Self { steps: vec![0; count], weight: 0, uncapped: 0, senders: None, lengths: None }
-    }
-
-    /// The same, with the additional sums that a run's averaging needs.
-    pub fn of_run(count: usize, outer: &OuterConfig) -> Self {
-        let senders = (outer.divide == Divide::Senders).then(|| vec![0; count]);
-        Self { senders, lengths: (outer.rescale == Rescale::Radial).then_some(0), ..Self::new(count) }
+        Self { steps: vec![0; count], weight: 0, uncapped: 0 }
     }
 
     pub fn count(&self) -> usize {
@@ -101,18 +90,6 @@ impl ExactSum {
         if let Some(index) = first_not_finite(values) {
             return Err(SumError::NotFinite(index));
         }
-        if let Some(senders) = &mut self.senders {
-            let chunks = senders.par_chunks_mut(CHUNK_VALUES).zip(values.par_chunks(CHUNK_VALUES));
-            chunks.for_each(|(senders, values)| {
-                for (senders, value) in senders.iter_mut().zip(values) {
-                    // The total weight has 29 bits.
-                    *senders += if weighted_steps(*value, 1.0) == 0 { 0 } else { weight };
-                }
-            });
-        }
-        if let Some(lengths) = &mut self.lengths {
-            *lengths += u128::from(length_in_steps(values)) * u128::from(weight);
-        }
         let weight = f64::from(weight);
         self.steps.par_chunks_mut(CHUNK_VALUES).zip(values.par_chunks(CHUNK_VALUES)).for_each(|(sum, values)| {
             for (sum, value) in sum.iter_mut().zip(values) {
@@ -120,24 +97,6 @@ impl ExactSum {
                 *sum = sum.wrapping_add(weighted_steps(*value, weight));
             }
         });
-        self.weight = total;
-        Ok(())
-    }
-
-    /// Adds another sum, as if its contributions had been added here.
-    pub fn merge(&mut self, other: &Self) -> Result<(), SumError> {
-        let total = self.fits(other.steps.len(), other.weight)?;
-        self.steps.par_chunks_mut(CHUNK_VALUES).zip(other.steps.par_chunks(CHUNK_VALUES)).for_each(|(sum, other)| {
-            for (sum, other) in sum.iter_mut().zip(other) {
-                *sum = sum.wrapping_add(*other);
-            }
-        });
-        if let (Some(senders), Some(other)) = (&mut self.senders, &other.senders) {
-            senders.iter_mut().zip(other).for_each(|(senders, other)| *senders += other);
-        }
-        if let (Some(lengths), Some(other)) = (&mut self.lengths, other.lengths) {
-            *lengths += other;
-        }
         self.weight = total;
         Ok(())
     }
@@ -151,23 +110,12 @@ impl ExactSum {
     }
 
     /// `sum / weight · factor`, in f64 and then rounded to f32; zeros for an empty sum. The weight is that of all
-    /// contributions or of a value's senders, divided by what [caps](Self::capped_from) leave of it.
+    /// contributions, divided by what [caps](Self::capped_from) leave of it.
     pub fn average(&self, factor: f32) -> Vec<f32> {
         let weight = self.weight.max(1) as f64;
         let factor = f64::from(factor) * self.left();
-        let part = |sum: i64, weight: f64| (sum as f64 / STEPS / weight * factor) as f32;
-        let steps = self.steps.par_iter().with_min_len(CHUNK_VALUES);
-        match &self.senders {
-            None => steps.map(|sum| part(*sum, weight)).collect(),
-            Some(senders) => {
-                steps.zip(senders).map(|(sum, senders)| part(*sum, f64::from((*senders).max(1)))).collect()
-            }
-        }
-    }
-
-    /// The mean norm of the contributions; 0 if there are none, or norms were not requested.
-    pub fn mean_length(&self) -> f64 {
-        self.lengths.unwrap_or(0) as f64 / STEPS / self.weight.max(1) as f64 * self.left()
+        let part = |sum: &i64| (*sum as f64 / STEPS / weight * factor) as f32;
+        self.steps.par_iter().with_min_len(CHUNK_VALUES).map(part).collect()
     }
 }
 
@@ -176,14 +124,6 @@ pub(super) fn length(values: &[f32]) -> f64 {
     let squares = |values: &[f32]| values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum::<f64>();
     let parts: Vec<f64> = values.par_chunks(CHUNK_VALUES).map(squares).collect();
     parts.into_iter().sum::<f64>().sqrt()
-}
-
-/// The norm on the grid, so that it does not exceed what is summed. Below 2^63, as 8·√n is for any n in memory, so 4096
-/// of the greatest weight fit 128 bits.
-fn length_in_steps(values: &[f32]) -> u64 {
-    let on_grid: Vec<f32> =
-        values.par_iter().map(|value| (weighted_steps(*value, 1.0) as f64 / STEPS) as f32).collect();
-    (length(&on_grid) * STEPS) as u64
 }
 
 /// The value on the grid times the weight. Every operation but the first addition is exact.
@@ -280,34 +220,6 @@ mod tests {
         assert_eq!(sum.steps, plainly);
     }
 
-    #[test]
-    fn a_value_is_divided_by_its_senders_if_configured() {
-        let outer = OuterConfig { divide: Divide::Senders, ..OuterConfig::default() };
-        let (mut sum, mut other) = (ExactSum::of_run(3, &outer), ExactSum::of_run(3, &outer));
-        sum.add(&[1.0, 0.0, 0.0], 1).unwrap();
-        other.add(&[0.5, 0.25, 0.0], 3).unwrap();
-        sum.merge(&other).unwrap();
-        assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
-        // Values that round to zero have no sender.
-        sum.add(&[0.0, 1.0e-12, 1.0e-12], 4).unwrap();
-        assert_eq!(sum.average(1.0), [0.625, 0.25, 0.0]);
-    }
-
-    #[test]
-    fn the_mean_norm_is_weighted_and_independent_of_order() {
-        let outer = OuterConfig { rescale: Rescale::Radial, ..OuterConfig::default() };
-        let sum = |list: &[([f32; 2], u32)]| {
-            let mut sum = ExactSum::of_run(2, &outer);
-            list.iter().for_each(|(values, weight)| sum.add(values, *weight).unwrap());
-            sum
-        };
-        let both = sum(&[([3.0, 4.0], 1), ([0.0, 1.0], 3)]);
-        assert_eq!(both, sum(&[([0.0, 1.0], 3), ([3.0, 4.0], 1)]));
-        assert_eq!((both.mean_length(), ExactSum::of_run(2, &outer).mean_length()), (2.0, 0.0));
-        // A Byzantine contribution has no larger norm than what is summed of it.
-        assert!((sum(&[([65_536.0, 0.0], 1)]).mean_length() - 8.0).abs() < 1e-6);
-    }
-
     fn contributions() -> impl Strategy<Value = Vec<(Vec<f32>, u32)>> {
         let value = prop_oneof![-1.0f32..1.0, -1.0e-6f32..1.0e-6, -20.0f32..20.0, any::<i32>().prop_map(|i| i as f32)];
         prop::collection::vec((prop::collection::vec(value, 5), 1..=MAX_WEIGHT), 1..12)
@@ -315,27 +227,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_order_and_any_grouping_gives_the_same_bits(
-            (ordered, shuffled, groups) in contributions().prop_flat_map(|list| {
-                let count = list.len();
-                (Just(list.clone()), Just(list).prop_shuffle(), prop::collection::vec(0usize..4, count))
-            }),
+        fn any_order_gives_the_same_bits(
+            (ordered, shuffled) in contributions()
+                .prop_flat_map(|list| (Just(list.clone()), Just(list).prop_shuffle())),
         ) {
-            let mut plain = ExactSum::new(5);
-            for (values, weight) in &ordered {
-                plain.add(values, *weight).unwrap();
-            }
-            let mut partial = vec![ExactSum::new(5); 4];
-            for ((values, weight), group) in shuffled.iter().zip(&groups) {
-                partial[*group].add(values, *weight).unwrap();
-            }
-            let mut merged = ExactSum::new(5);
-            for sum in partial.iter().rev() {
-                merged.merge(sum).unwrap();
-            }
-            prop_assert_eq!(&merged, &plain);
+            let [one, other] = [ordered, shuffled].map(|list| {
+                let mut sum = ExactSum::new(5);
+                list.iter().for_each(|(values, weight)| sum.add(values, *weight).unwrap());
+                sum
+            });
+            prop_assert_eq!(&one, &other);
             let bits = |sum: &ExactSum| sum.average(1.4).iter().map(|value| value.to_bits()).collect::<Vec<_>>();
-            prop_assert_eq!(bits(&merged), bits(&plain));
+            prop_assert_eq!(bits(&one), bits(&other));
         }
 
         #[test]

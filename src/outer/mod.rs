@@ -18,9 +18,9 @@ pub mod step;
 
 pub use centred_clipping::CentredClipping;
 pub use delayed::Share;
-pub use exact_sum::{ExactSum, MAX_TOTAL_WEIGHT, MAX_WEIGHT, SumError};
+pub use exact_sum::ExactSum;
 pub use mixing::mix;
-pub use rescale::{rescale_factor, rescaled};
+pub use rescale::rescale_factor;
 pub use state::{ModuleState, StateError};
 
 /// Values per rayon task. Every operation here is elementwise, so this changes no result.

@@ -62,7 +62,7 @@ pub fn recount<E>(
     outer: &OuterConfig,
     bytes: impl FnMut(BlobRef) -> Result<Option<Vec<u8>>, E>,
 ) -> Result<Result<ExactSum, NotSo>, E> {
-    let mut sum = ExactSum::of_run(onto.count, outer);
+    let mut sum = ExactSum::new(onto.count);
     let added = each_counted(parts, onto, outer, bytes, |values, weight| sum.add(values, weight))?;
     Ok(added.map(|()| sum))
 }

@@ -45,7 +45,7 @@ pub fn write_manifest(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// The run of the store in a peer's folder; `None` if there is no store yet.
 pub fn run_of_store(folder: &Path) -> Result<Option<RunId>, OpenError> {
     match StoreReader::open(&store_folder(folder)) {
-        Ok(store) => Ok(Some(store.run())),
+        Ok(store) => Ok(Some(store.run)),
         Err(OpenError::NotAStore(_)) => Ok(None),
         // Created, but stopped before it was assigned to a run.
         Err(OpenError::NoRun(file)) if !file.exists() => Ok(None),

@@ -35,7 +35,7 @@ pub use crate::peer::access::blob_access::StoredBlobs;
 pub use crate::peer::collect::{CollectError, collect_from_stores, collect_from_swarm};
 pub use crate::peer::driver::events::{EventSink, PeerEvent};
 pub use crate::peer::driver::status::PeerStatus;
-pub use crate::peer::start::assembly::{Peer, PeerPlan};
+pub use crate::peer::start::assembly::Peer;
 pub use crate::peer::trainer::device_scheduler::DeviceScheduler;
 pub use collected::{Collected, CollectedError};
 pub use driver::PeerError;

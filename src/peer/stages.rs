@@ -114,15 +114,13 @@ pub async fn gather(entrance: Entrance<'_>, of: RunId, folder: &Path) -> anyhow:
     let access = StoredBlobs::default();
     access.take_in(blobs.clone());
     let Visit { mut client, contact, address, manifest, .. } = visit(entrance, Arc::new(access)).await?;
-    let (mut manifest, run) = Manifest::decode(&manifest)?;
+    let (manifest, run) = Manifest::decode(&manifest)?;
     anyhow::ensure!(run == of, "the peer at {address} is already in another run");
     let mut directory = Directory::default();
     let mut wanted = vec![(manifest.tokenizer, "the tokenizer", None)];
-    if let Some(table) = manifest.shards.table() {
-        let fetched = client.fetch(table, &[contact]).await?;
-        fetched.map_err(|reason| lacking("the shard table", &address, reason))?;
-        manifest = manifest.with_table_in(&blobs)?;
-    }
+    let fetched = client.fetch(manifest.shards.table, &[contact]).await?;
+    fetched.map_err(|reason| lacking("the shard table", &address, reason))?;
+    let manifest = manifest.with_table_in(&blobs)?;
     let plan = manifest.plan()?;
     directory.search(&mut client, &plan, &plan.slots.grid().modules()).await?;
     for path in plan.slots.grid().paths() {

@@ -27,15 +27,6 @@ pub struct Clustering {
     pub rounds: usize,
 }
 
-impl Clustering {
-    /// Number of rows of each cluster.
-    pub fn sizes(&self, clusters: usize) -> Vec<u64> {
-        let mut sizes = vec![0; clusters];
-        self.assignments.iter().for_each(|cluster| sizes[*cluster as usize] += 1);
-        sizes
-    }
-}
-
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum KmeansError {
     #[error("{rows} documents cannot make {clusters} shards; give more text or use fewer paths")]
@@ -203,7 +194,8 @@ mod tests {
     #[test]
     fn clusters_that_are_plain_to_see_are_found() {
         let found = kmeans(&corners(50), 2, 4, 50, Seed::root(1)).unwrap();
-        assert_eq!(found.sizes(4), [50; 4]);
+        let clusters: std::collections::BTreeSet<u32> = found.assignments.iter().copied().collect();
+        assert_eq!(clusters.len(), 4);
         assert!((0..200).all(|i| found.assignments[i] == found.assignments[i % 4]));
         assert!(found.inertia < 200.0, "{}", found.inertia);
         assert_eq!(found.assignments.len(), 200);
@@ -229,7 +221,7 @@ mod tests {
     fn rows_that_are_all_the_same_leave_clusters_empty_but_end() {
         let found = kmeans(&[1.0; 10], 1, 3, 1000, Seed::root(1)).unwrap();
         assert_eq!(found.inertia, 0.0);
-        assert_eq!(found.sizes(3), [10, 0, 0]);
+        assert_eq!(found.assignments, [0; 10]);
     }
 
     #[test]

@@ -22,10 +22,10 @@ mod soft_targets;
 mod switch_threshold;
 
 pub use features::{FeaturesError, features_of};
-pub use kmeans::{Clustering, KmeansError, kmeans};
+pub use kmeans::{KmeansError, kmeans};
 pub use logistic::{Logistic, LogisticError};
 pub use router::{Router, RouterError};
 #[cfg(feature = "learning")]
-pub use shards::{DocumentKey, Shard, ShardError, ShardIndex};
+pub use shards::{DocumentKey, ShardError, ShardIndex};
 pub use soft_targets::{ahead, soft_targets, stride};
 pub use switch_threshold::{Place, SwitchThreshold};

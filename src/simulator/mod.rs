@@ -21,7 +21,7 @@ pub mod world;
 
 use std::sync::Arc;
 
-pub use scenario::{Scenario, ScenarioError};
+pub use scenario::Scenario;
 pub use trace::Trace;
 
 /// A violation, with everything needed to reproduce it.

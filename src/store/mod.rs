@@ -23,14 +23,14 @@ pub mod staging;
 
 pub use crate::store::blobs::receive::Receiving;
 pub use crate::store::blobs::serve::Served;
-pub use crate::store::disk_pressure::{DiskPressure, PressureGuard};
+pub use crate::store::disk_pressure::PressureGuard;
 pub use crate::store::read_only::StoreReader;
 pub use actor::{StoreError, StoreHandle};
 pub use blobs::{BlobError, BlobStore};
 pub use durable::{DiskError, is_transient};
 pub use folder::{LockedStore, OpenError, StoreFolder};
-pub use index::{Checkpoint, Index, IndexError, ModuleCheckpoint};
-pub use journal::{Journal, JournalError};
+pub use index::{Checkpoint, Index, ModuleCheckpoint};
+pub use journal::Journal;
 pub use staging::{StagedFolder, StagingError};
 
 /// Writes a file atomically.

@@ -15,8 +15,9 @@ use crate::store::index::{Checkpoint, Index, IndexError};
 use crate::store::journal::Journal;
 
 pub struct StoreReader {
-    run: RunId,
-    records: Vec<Vec<u8>>,
+    pub run: RunId,
+    /// What the journal holds, in order.
+    pub records: Vec<Vec<u8>>,
     blobs: PathBuf,
     _lock: File,
 }
@@ -39,15 +40,6 @@ impl StoreReader {
         let run = run.ok_or(OpenError::NoRun(run_file))?;
         let records = Journal::read(&folder.join("journal"))?;
         Ok(Self { run, records, blobs: folder.join("blobs"), _lock: lock })
-    }
-
-    pub fn run(&self) -> RunId {
-        self.run
-    }
-
-    /// The records of the journal, in order.
-    pub fn records(&self) -> &[Vec<u8>] {
-        &self.records
     }
 
     /// The checkpoints of the paths, from the index; empty without an index.
@@ -87,7 +79,7 @@ mod tests {
         std::fs::OpenOptions::new().append(true).open(&journal).unwrap().write_all(b"torn").unwrap();
         let before = std::fs::read(&journal).unwrap();
         let reader = StoreReader::open(folder.path()).unwrap();
-        assert_eq!((reader.run(), reader.records()), (RUN, &[b"head".to_vec()][..]));
+        assert_eq!((reader.run, &reader.records[..]), (RUN, &[b"head".to_vec()][..]));
         assert_eq!(reader.blob(blob).unwrap().unwrap(), b"state");
         assert_eq!(reader.blob(BlobRef::of(b"other")).unwrap(), None);
         assert_eq!(std::fs::read(&journal).unwrap(), before);

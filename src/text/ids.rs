@@ -72,15 +72,11 @@ impl IdsWriter {
         Ok(Self::File { file: BufWriter::new(file), count })
     }
 
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         match self {
             Self::Own(ids) => ids.len(),
             Self::File { count, .. } => *count,
         }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     pub fn push(&mut self, more: &[u32]) -> io::Result<()> {
@@ -136,9 +132,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let parts: [&[u32]; 3] = [&[1, 2, 70_000], &[], &[u32::MAX]];
         for mut writer in [IdsWriter::in_memory(), IdsWriter::unnamed(folder.path()).unwrap()] {
-            assert!(writer.is_empty());
             parts.iter().for_each(|part| writer.push(part).unwrap());
-            assert_eq!(writer.len(), 4);
+            assert_eq!(writer.count(), 4);
             assert_eq!(&*writer.finish().unwrap(), parts.concat());
         }
         assert!(IdsWriter::unnamed(folder.path()).unwrap().finish().unwrap().is_empty());

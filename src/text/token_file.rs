@@ -214,13 +214,13 @@ mod tests {
     use super::*;
 
     fn set() -> TokenSet {
-        TokenSet::cut(&[vec![1, 2, 3, 4, 5, 6, 7], vec![9], vec![10, 11, 12, 13, 14], vec![15, 16]], 4)
+        TokenSet::cut_for_scoring(&[vec![1, 2, 3, 4, 5, 6, 7], vec![9], vec![10, 11, 12, 13, 14], vec![15, 16]], 3)
     }
 
     #[test]
     fn ids_take_two_bytes_where_they_fit() {
-        let small = TokenSet::cut(&[vec![1, 65_535]], 8);
-        let large = TokenSet::cut(&[vec![1, 65_536]], 8);
+        let small = TokenSet::cut_for_scoring(&[vec![1, 65_535]], 7);
+        let large = TokenSet::cut_for_scoring(&[vec![1, 65_536]], 7);
         assert_eq!(large.encode().len() - small.encode().len(), 4);
         for set in [small, large, TokenSet::default()] {
             assert_eq!(TokenSet::decode(&set.encode(), 65_537, 8).unwrap(), set);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_format_does_not_change_unnoticed() {
-        let bytes = TokenSet::cut(&[vec![1, 258]], 4).encode();
+        let bytes = TokenSet::cut_for_scoring(&[vec![1, 258]], 3).encode();
         let expected = [
             &b"PSTK\x01\0\x02\0"[..],
             &[1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0],
@@ -271,7 +271,7 @@ mod tests {
         let mut model = RunConfig::from_toml(SMALL).unwrap().model;
         (model.images, model.context, model.vocabulary) = (Some(ImagesConfig { patch: 2 }), 12, 3);
         let read = |documents: &[Vec<u32>]| {
-            let bytes = TokenSet::cut_for_training(documents, 12).encode();
+            let bytes = TokenSet::cut_for_scoring(documents, 12).encode();
             TokenSet::read_for(&model, &bytes[..], bytes.len() as u64, IdsWriter::in_memory())
         };
         let image = |byte: u32, class: u32| [vec![byte; 12], vec![class]].concat();

@@ -67,11 +67,7 @@ impl Tokenized {
     /// all but the last token of a sequence.
     pub fn cut_for_scoring(&self, context: usize) -> TokenSet {
         let context = context.max(1);
-        self.windows(context + 1, context)
-    }
-
-    fn windows(&self, longest: usize, stride: usize) -> TokenSet {
-        self.cut_at(longest, |length| (0..length.saturating_sub(1)).step_by(stride))
+        self.cut_at(context + 1, |length| (0..length.saturating_sub(1)).step_by(context))
     }
 
     /// Sequences of at most `longest` tokens from starts that depend on the document's length; the first start is 0.
@@ -100,21 +96,9 @@ impl From<&[Vec<u32>]> for Tokenized {
 }
 
 impl TokenSet {
-    /// Cuts documents, which have their end tokens, into sequences of at most `context` tokens (2 or more), for
-    /// training. Documents are numbered by their position.
-    pub fn cut(documents: &[Vec<u32>], context: usize) -> Self {
-        let context = context.max(2);
-        Tokenized::from(documents).windows(context, context)
-    }
-
     /// See [`Tokenized::cut_for_scoring`].
     pub fn cut_for_scoring(documents: &[Vec<u32>], context: usize) -> Self {
         Tokenized::from(documents).cut_for_scoring(context)
-    }
-
-    /// See [`Tokenized::cut_for_training`].
-    pub fn cut_for_training(documents: &[Vec<u32>], context: usize) -> Self {
-        Tokenized::from(documents).cut_for_training(context)
     }
 
     pub fn len(&self) -> usize {
@@ -256,7 +240,7 @@ impl Building {
 
     /// Begins the next document. `head` has its first tokens, if its first sequence here does not.
     pub(super) fn begin_document(&mut self, number: u32, head: &[u32]) -> io::Result<()> {
-        self.set.begin_document(number, (self.ids.len(), head.len() as u32));
+        self.set.begin_document(number, (self.ids.count(), head.len() as u32));
         self.ids.push(head)
     }
 
@@ -265,7 +249,7 @@ impl Building {
         if let Some(document) = self.set.documents.last_mut().filter(|document| document.head_length == 0) {
             document.head_length = tokens.len() as u32;
         }
-        self.set.push_sequence((self.ids.len(), tokens.len() as u32));
+        self.set.push_sequence((self.ids.count(), tokens.len() as u32));
         self.ids.push(tokens)
     }
 
@@ -281,18 +265,18 @@ mod tests {
     use super::*;
 
     fn set() -> TokenSet {
-        TokenSet::cut(&[vec![1, 2, 3, 4, 5, 6, 7], vec![9], vec![10, 11, 12, 13, 14], vec![15, 16]], 4)
+        TokenSet::cut_for_scoring(&[vec![1, 2, 3, 4, 5, 6, 7], vec![9], vec![10, 11, 12, 13, 14], vec![15, 16]], 3)
     }
 
     #[test]
     fn no_sequence_spans_two_documents_and_a_lone_last_token_is_dropped() {
         let set = set();
         let sequences: Vec<&[u32]> = (0..set.len()).map(|i| set.sequence(i)).collect();
-        assert_eq!(sequences, [&[1, 2, 3, 4][..], &[5, 6, 7], &[10, 11, 12, 13], &[15, 16]]);
-        assert_eq!((0..4).map(|i| set.document(i)).collect::<Vec<_>>(), [0, 0, 2, 3]);
-        assert_eq!(set.tokens(), 13);
-        assert_eq!(set.documents().collect::<Vec<_>>(), [0..2, 2..3, 3..4]);
-        assert_eq!(set.span(0..2), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sequences, [&[1, 2, 3, 4][..], &[4, 5, 6, 7], &[10, 11, 12, 13], &[13, 14], &[15, 16]]);
+        assert_eq!((0..5).map(|i| set.document(i)).collect::<Vec<_>>(), [0, 0, 2, 2, 3]);
+        assert_eq!(set.tokens(), 16);
+        assert_eq!(set.documents().collect::<Vec<_>>(), [0..2, 2..4, 4..5]);
+        assert_eq!(set.span(0..2), [1, 2, 3, 4, 4, 5, 6, 7]);
         assert!(Arc::ptr_eq(&set.ids, &set.subset(&[1, 3]).ids), "ids are not copied");
     }
 
@@ -310,7 +294,8 @@ mod tests {
 
     #[test]
     fn for_training_sequences_are_full_and_spread_over_their_document() {
-        let set = TokenSet::cut_for_training(&[(0..10).collect(), (0..3).collect(), vec![9], (0..5).collect()], 4);
+        let documents = [(0..10).collect(), (0..3).collect(), vec![9], (0..5).collect()];
+        let set = Tokenized::from(&documents[..]).cut_for_training(4);
         let sequences: Vec<&[u32]> = (0..set.len()).map(|i| set.sequence(i)).collect();
         let expected = [&[0, 1, 2, 3, 4][..], &[2, 3, 4, 5, 6], &[5, 6, 7, 8, 9], &[0, 1, 2], &[0, 1, 2, 3, 4]];
         assert_eq!(sequences, expected);
@@ -321,12 +306,12 @@ mod tests {
     fn the_prefix_is_the_documents_even_where_its_first_sequence_is_missing() {
         let set = set();
         assert_eq!(set.prefix(1, 3), [1, 2, 3]);
-        assert_eq!(set.prefix(3, 3), [15, 16]);
-        let later = set.subset(&[3, 1]);
+        assert_eq!(set.prefix(4, 3), [15, 16]);
+        let later = set.subset(&[4, 1]);
         assert_eq!(later.len(), 2);
-        assert_eq!((later.sequence(1), later.document(1)), (&[5, 6, 7][..], 0));
+        assert_eq!((later.sequence(1), later.document(1)), (&[4, 5, 6, 7][..], 0));
         assert_eq!(later.prefix(1, 3), [1, 2, 3]);
-        assert_eq!(later.tokens(), 5);
+        assert_eq!(later.tokens(), 6);
         let again = TokenSet::decode(&later.encode(), 20, 4).unwrap();
         assert_eq!(again, later);
         assert_eq!(again.subset(&[1]).prefix(0, 9), [1, 2, 3, 4]);
@@ -339,7 +324,7 @@ mod tests {
             context in 2usize..12,
             picks in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
         ) {
-            let set = TokenSet::cut(&documents, context);
+            let set = TokenSet::cut_for_scoring(&documents, context - 1);
             prop_assert_eq!(&TokenSet::decode(&set.encode(), 300, context).unwrap(), &set);
             if !set.is_empty() {
                 let picks: Vec<usize> = picks.iter().map(|pick| pick.index(set.len())).collect();

@@ -15,7 +15,7 @@ pub(crate) mod samples;
 pub use crate::training::batches::marked::Marked;
 pub use crate::training::inner::schedule::{learning_rate, place_in_schedule};
 pub use crate::training::inner::state::{InnerState, InnerStateError};
-pub use batches::{BatchError, BatchOrder, Sequences};
+pub use batches::{BatchOrder, Sequences};
 pub use choose::preferences;
 pub use classes::right_classes;
 pub use errors::{StepError, TrainerError};

@@ -186,7 +186,7 @@ fn what_is_read_in_pieces_is_in_its_end_as_if_it_were_read_at_once() {
             let whole = path.hidden(&Tensor::from_slice(&so_far).unsqueeze(0)).unwrap();
             let own = whole.narrow(1, begin as i64, (end - begin) as i64);
             let differs = (piece - own).abs().max().double_value(&[]);
-            assert!(differs < 1e-4 && memory.read() == end, "{pooling:?} {begin}..{end}: {differs}");
+            assert!(differs < 1e-4 && memory.read == end, "{pooling:?} {begin}..{end}: {differs}");
         }
     }
 }

@@ -79,7 +79,7 @@ fn images(path: &Path) -> Vec<(Vec<u8>, u16)> {
         let (pixels, class) = record.split_last_chunk().unwrap();
         found.push((pixels.to_vec(), u16::from_le_bytes(*class)));
     }
-    assert_eq!(found.len() as u64, reader.len());
+    assert_eq!(found.len() as u64, reader.images);
     found
 }
 
@@ -99,7 +99,7 @@ fn folders_of_classes_become_one_file() {
     assert_eq!((&said["cut"], &said["enlarged"], &said["unreadable"]), (&1.into(), &1.into(), &0.into()));
 
     let reader = PreparedReader::open(Path::new(&out)).unwrap();
-    assert_eq!((reader.side(), reader.len()), (8, 4));
+    assert_eq!((reader.side, reader.images), (8, 4));
     assert_eq!(reader.classes(), ["cat", "dog"]);
     let found = images(Path::new(&out));
     let colours = [[200, 100, 50], [40, 50, 60], [10, 20, 30], [0, 0, 0]];

@@ -240,25 +240,3 @@ async fn a_peer_stays_under_its_caps() {
     assert_eq!(takes.fetch(1, blob, &[&free]).await.1, Ok(()));
     assert!(began.elapsed() >= least, "{:?}", began.elapsed());
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn two_who_fetch_from_a_capped_peer_get_the_same() {
-    let server = capped(4_000_000, 0).await;
-    let (mut one, mut other) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
-    join(&one, &server).await;
-    join(&other, &server).await;
-    let blobs: Vec<BlobRef> = (0..4).map(|index| server.blobs.put(&noise(2_000_000 + index))).collect();
-    // One has a stream, the other three of them.
-    one.handle.fetch(0, blobs[0], vec![(server.key(), vec![])]).unwrap();
-    for (id, blob) in blobs.iter().enumerate().skip(1) {
-        other.handle.fetch(id as u64, *blob, vec![(server.key(), vec![])]).unwrap();
-    }
-    // Not when it is stored: the other gets the whole rate meanwhile.
-    one.wait_for_bytes(2_000_000).await;
-    let received = other.handle.traffic().blobs_received;
-    assert_eq!(one.fetched(0).await.1, Ok(()));
-    assert!(received < 4_000_000, "three streams are no reason to get three times as much: {received}");
-    for id in 1..4 {
-        assert_eq!(other.fetched(id).await.1, Ok(()));
-    }
-}

@@ -67,8 +67,8 @@ fn the_text_is_shared_out_anew_though_the_routers_owner_is_killed_meanwhile() {
     let collect = pathswarm(&["collect", &folder, "--from", address]);
     assert!(collect.status.success(), "{}", String::from_utf8_lossy(&collect.stderr));
     let collected = Collected::open(folder.as_ref()).unwrap();
-    assert!(collected.router().needs_features(), "the run was created with a router that looks at none");
-    assert_eq!(collected.router().ancestor(), Some(collected.manifest().ancestor.hash));
+    assert!(collected.router.needs_features(), "the run was created with a router that looks at none");
+    assert_eq!(collected.router.ancestor(), Some(collected.manifest.ancestor.hash));
     let documents = |whom: &[&str]| -> Vec<Value> {
         let output = pathswarm(&[&["evaluate"], whom, &["--format", "json", "--set", "threads=1"]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

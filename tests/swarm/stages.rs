@@ -56,10 +56,10 @@ fn a_swarm_goes_on_to_paths_though_whoever_prepares_them_is_killed() {
     let collect = pathswarm(&["collect", &folder, "--from", address]);
     assert!(collect.status.success(), "{}", String::from_utf8_lossy(&collect.stderr));
     let collected = Collected::open(folder.as_ref()).unwrap();
-    let manifest = collected.manifest();
+    let manifest = &collected.manifest;
     assert_eq!(manifest.after.map(|run| Value::from(run.to_string())), Some(first));
     assert_eq!(manifest.config.training.ancestor_steps, 30 + 3 * 60);
-    assert!(collected.router().needs_features(), "by k-means, where the first stage routed by chance");
+    assert!(collected.router.needs_features(), "by k-means, where the first stage routed by chance");
 }
 
 /// Where the text is shared, whoever prepares the paths gathers it: from the creator, and from whoever trains on it.
@@ -112,8 +112,8 @@ fn a_run_of_two_stages_is_simulated_as_well_and_goes_on_where_it_was_stopped() {
     };
     let first = result(pathswarm(&command));
     let shared = Collected::open(format!("{folder}/shared/model").as_ref()).unwrap();
-    assert_eq!(shared.manifest().config.training.phases, 3);
-    assert_eq!(shared.manifest().genesis.len(), 2, "every level was one module");
+    assert_eq!(shared.manifest.config.training.phases, 3);
+    assert_eq!(shared.manifest.genesis.len(), 2, "every level was one module");
     let again = result(pathswarm(&command));
     assert_eq!(first["dipaco"], again["dipaco"]);
     let perplexity = |of: &str| first[of]["perplexity"].as_f64().unwrap();

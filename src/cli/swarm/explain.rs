@@ -37,39 +37,38 @@ pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
 }
 
 fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
-    let is = Kind(cause);
-    if is.a::<NeedsText>() || is.a::<OtherText>() {
+    if cause.is::<NeedsText>() || cause.is::<OtherText>() {
         return Some("give --corpus with the creator's files in the same order, or ask the creator for --share-text");
     }
-    if is.a::<PartGone>() {
+    if cause.is::<PartGone>() {
         return Some("rejoin with pathswarm join, the address of another peer of the run, and this --dir");
     }
-    if is.a::<CreateError>() {
+    if cause.is::<CreateError>() {
         return Some("check --corpus, and the levels and model of the configuration");
     }
-    if is.a::<CorpusError>() || is.a::<TokenizerError>() {
+    if cause.is::<CorpusError>() || cause.is::<TokenizerError>() {
         return Some("check --corpus and --tokenizer");
     }
-    let too_little = is.a::<ShardError>() || is.a::<AssignmentError>() || is.a::<LogisticError>();
-    if too_little || is.a::<RouterError>() || is.a::<KmeansError>() {
+    let too_little = cause.is::<ShardError>() || cause.is::<AssignmentError>() || cause.is::<LogisticError>();
+    if too_little || cause.is::<RouterError>() || cause.is::<KmeansError>() {
         return Some(MORE_TEXT);
     }
-    if is.a::<DeviceError>() {
+    if cause.is::<DeviceError>() {
         return Some("choose device = \"cpu\" in the machine's profile, or --set device=cpu");
     }
-    if is.a::<FeaturesError>() || matches!(cause.downcast_ref(), Some(StepError::NotFinite { .. })) {
+    if cause.is::<FeaturesError>() || matches!(cause.downcast_ref(), Some(StepError::NotFinite { .. })) {
         return Some(LOWER_RATE);
     }
-    if is.a::<IdentityError>() {
+    if cause.is::<IdentityError>() {
         return Some("restore the peer's key, or choose another folder with --dir");
     }
     if matches!(cause.downcast_ref(), Some(PeerError::CopiedIdentity)) {
         return Some(COPIED_IDENTITY);
     }
-    if is.a::<ManifestError>() || is.a::<LoggingError>() {
+    if cause.is::<ManifestError>() || cause.is::<LoggingError>() {
         return Some(OTHER_FOLDER);
     }
-    if is.a::<StartError>() {
+    if cause.is::<StartError>() {
         return Some("choose another port with --listen, or port 0 for any");
     }
     if let Some(error) = cause.downcast_ref::<OpenError>() {
@@ -95,13 +94,5 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
         JoinError::Disk(_) => None,
         JoinError::Manifest { .. } => Some("use the same version of pathswarm as the swarm"),
         _ => Some("check the address, that the peer runs, and that its port can be reached from here"),
-    }
-}
-
-struct Kind<'a>(&'a (dyn Error + 'static));
-
-impl Kind<'_> {
-    fn a<E: Error + 'static>(&self) -> bool {
-        self.0.is::<E>()
     }
 }

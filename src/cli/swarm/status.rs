@@ -1,12 +1,10 @@
 //! `pathswarm status`: what running peers are doing.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Globals;
@@ -17,35 +15,17 @@ use super::stopped::stopped_peer;
 use super::waiting::waits_for;
 use crate::network::{Ban, now_s};
 use crate::peer::driver::control_socket;
-use crate::peer::driver::status::{Invited, Traffic};
+use crate::peer::driver::status::{Invited, PeerStatus};
 use crate::peer::folder::store_folder;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
-use crate::protocol::status::{
-    CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus, Status as NodeStatus,
-};
+use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus};
 
 /// A live peer answers between two pieces of work.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A run's folder holds its peers' folders, which hold their sockets.
 const DEPTH: usize = 4;
-
-/// The part of a peer's answer that the table shows; programs get all of it.
-#[derive(Debug, Deserialize)]
-struct PeerStatus {
-    run: String,
-    name: String,
-    #[serde(flatten)]
-    node: NodeStatus,
-    parameter_hashes: BTreeMap<String, String>,
-    addresses: Vec<String>,
-    traffic: Traffic,
-    #[serde(default)]
-    bans: Vec<Ban>,
-    #[serde(default)]
-    invited: Option<Invited>,
-}
 
 /// `pathswarm status`
 #[derive(Args)]
@@ -290,7 +270,8 @@ mod tests {
                     "average_bytes_received": 0, "message_bytes_sent": 1, "message_bytes_received": 0},
         "bans": [{"peer": "BANNED", "until_s": 9000000000, "times": 2, "reason": "it lied"}],
         "invited": {"known": 3, "revoked": 1, "until_s": null, "refused": "it has ended"},
-        "phases_trained": 3, "scored": [], "something_newer": 1
+        "phases_trained": 3, "scored": [], "something_newer": 1, "synced": {"contribution_bytes": 0,
+        "contribution_parameters": 0, "average_bytes": 0, "average_parameters": 0}
     }"#;
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) fn stopped_peer(folder: &Path) -> Result<Option<StoppedPeer>, OpenErr
     missing.sort_unstable();
     missing.dedup();
     let bytes = held.iter().map(|blob| blob.bytes).sum();
-    Ok(Some(StoppedPeer { folder: folder.to_owned(), run: store.run(), checkpoints, missing, bytes }))
+    Ok(Some(StoppedPeer { folder: folder.to_owned(), run: store.run, checkpoints, missing, bytes }))
 }
 
 impl StoppedPeer {

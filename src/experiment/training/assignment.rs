@@ -106,10 +106,10 @@ impl Assignment {
     pub fn undivided(dataset: &Dataset) -> Self {
         Self {
             train: vec![dataset.train.set.clone()],
-            homes: vec![PathId(0); dataset.train.len()],
+            homes: vec![PathId(0); dataset.train.count()],
             held_out: vec![dataset.held_out.clone()],
-            slice: vec![PathId(0); dataset.slice.len()],
-            test: vec![PathId(0); dataset.test.len()],
+            slice: vec![PathId(0); dataset.slice.count()],
+            test: vec![PathId(0); dataset.test.count()],
         }
     }
 

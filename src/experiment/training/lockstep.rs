@@ -12,7 +12,7 @@ use crate::experiment::results::traffic::{Exchanged, Frames};
 use crate::experiment::training::worker_pool::WorkerPool;
 use crate::grid::Grid;
 use crate::names::{BlobHash, ModuleId, PathId, Phase};
-use crate::outer::{CentredClipping, ExactSum, ModuleState, Share, mix, rescaled};
+use crate::outer::{CentredClipping, ExactSum, ModuleState, Share, mix, rescale_factor};
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::manifest::shard_table::weights;
 use crate::peer::trainer::path_state::{Own, PathState};
@@ -100,7 +100,7 @@ impl<'a> Lockstep<'a> {
         let counts = self.pool.level_sizes();
         let fresh = |module: &ModuleId| {
             let level = usize::from(module.level);
-            (*module, ExactSum::of_run(counts[level], &self.run.outer_of(level)))
+            (*module, ExactSum::new(counts[level]))
         };
         let due = self.modules.keys().filter(|module| stretch.due.contains(&usize::from(module.level)));
         let mut sums: BTreeMap<ModuleId, ExactSum> = due.map(fresh).collect();
@@ -129,7 +129,7 @@ impl<'a> Lockstep<'a> {
         self.paths = after;
         for (module, sum) in sums {
             let outer = self.run.outer_of(usize::from(module.level));
-            let average = rescaled(&sum, outer.rescale, self.grid.paths_of(module).len());
+            let average = sum.average(rescale_factor(outer.rescale, self.grid.paths_of(module).len()));
             let frame = encode(outer.average_codec(), &average)?;
             let average = self.exchanged.down.count(&average, &frame)?;
             if let Some(state) = self.modules.get_mut(&module) {

@@ -136,7 +136,7 @@ fn others_weights(measuring: &Measuring<'_>) -> Result<Option<Effect>, InspectEr
     let Measuring { subject, passages, base } = *measuring;
     let (mut nats, mut tokens) = (0.0, 0);
     for (index, own) in passages.sequences.iter().enumerate() {
-        let mut after = (1..passages.len()).map(|step| (index + step) % passages.len());
+        let mut after = (1..passages.sequences.len()).map(|step| (index + step) % passages.sequences.len());
         let Some(other) = after.find(|other| passages.documents[*other] != passages.documents[index]) else {
             return Ok(None);
         };

@@ -71,7 +71,7 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
 pub fn compute(token_routes: &TokenRoutes, model: &ModelConfig, passages: &Passages) -> Compute {
     let sizes = sizes(model);
     let each: Vec<f64> = token_routes.all.iter().map(|token_route| parameters(token_route, &sizes)).collect();
-    let mut by_sequence = vec![(0.0, 0usize); passages.len()];
+    let mut by_sequence = vec![(0.0, 0usize); passages.sequences.len()];
     for (token_route, own) in token_routes.all.iter().zip(&each) {
         let (sum, count) = &mut by_sequence[token_route.sequence];
         (*sum, *count) = (*sum + own, *count + 1);

@@ -14,7 +14,7 @@ pub mod route_pattern;
 mod tests;
 pub mod token_routes;
 
-pub use compute::{Compute, Likeness, compute, likeness};
+pub use compute::{Compute, compute, likeness};
 pub use dreaming::{Dreamt, Wish, dream};
 pub use flow::{Flow, flow};
 pub use ranks::{Ranks, Route, ranks};

@@ -87,7 +87,7 @@ impl Dna {
         let (scores, chosen) = self.choose(step, tokens, reading.products)?;
         let choices = Choices::new(&chosen, self.top_k as usize, self.identities.end, self.modules.len());
         let Choices { counts, .. } = &choices;
-        reading.watch.routed(&Routed { step, places, scores: &scores, chosen: &chosen, counts })?;
+        reading.watch.routed(&Routed { step, scores: &scores, chosen: &chosen, counts })?;
         if choices.tokens().is_empty() {
             return Ok(tokens.shallow_clone());
         }

@@ -17,16 +17,10 @@ pub struct Past {
 #[derive(Default)]
 pub struct Memory {
     pub(in crate::model) blocks: Vec<Past>,
-    pub(in crate::model) read: usize,
+    /// Number of tokens in the cache.
+    pub read: usize,
     /// Tokens that must be computed again with the next ones.
     pub(in crate::model) again: Vec<u32>,
-}
-
-impl Memory {
-    /// Number of tokens in the cache.
-    pub fn read(&self) -> usize {
-        self.read
-    }
 }
 
 impl Past {

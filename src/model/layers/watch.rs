@@ -2,13 +2,9 @@
 
 use tch::{TchError, Tensor};
 
-use crate::model::layers::token_positions::TokenPositions;
-
 /// The choices of tokens in one step.
 pub struct Routed<'a> {
     pub step: usize,
-    /// The tokens.
-    pub places: &'a TokenPositions,
     /// ρ, `[tokens, modules]`.
     pub scores: &'a Tensor,
     /// The chosen modules of each token, `top_k` for each, best first.

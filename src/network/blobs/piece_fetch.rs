@@ -300,7 +300,7 @@ impl PieceFetch<'_> {
     async fn read(&mut self, stream: &mut Stream, into: &mut [u8]) -> io::Result<()> {
         let limiter = &self.streams.limiter;
         for slice in into.chunks_mut(limiter.slice(BLOB_SLICE_BYTES)) {
-            limiter.take(self.peer, slice.len()).await;
+            limiter.take(slice.len()).await;
             TIMEOUTS.read(stream, slice).await?;
             self.received = self.transfer.count(self.donor, slice.len());
             self.streams.counters.blobs_received.add(slice.len());

@@ -32,7 +32,7 @@ pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) 
         tokio::select! {
             stream = incoming.next() => {
                 let Some((peer, stream)) = stream else { return };
-                let serving = Serving { peer, offer: offer.clone(), permits: permits.clone() };
+                let serving = Serving { offer: offer.clone(), permits: permits.clone() };
                 servings.begin(peer, stream, serving);
             }
             Some(ended) = servings.tasks.join_next_with_id() => servings.ended(match ended {
@@ -84,7 +84,6 @@ impl Servings {
 }
 
 struct Serving {
-    peer: PeerId,
     offer: Arc<Offer>,
     permits: Arc<Semaphore>,
 }
@@ -168,7 +167,7 @@ impl Serving {
         TIMEOUTS.write(stream, &[GIVEN]).await?;
         let limiter = &self.offer.limiter;
         for slice in answer.chunks(limiter.slice(BLOB_SLICE_BYTES)) {
-            limiter.take(self.peer, slice.len()).await;
+            limiter.take(slice.len()).await;
             TIMEOUTS.write(stream, slice).await?;
             self.offer.counters.blobs_sent.add(slice.len());
         }

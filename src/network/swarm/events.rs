@@ -64,7 +64,6 @@ pub enum NetworkEvent {
     Providers {
         /// As given with the lookup.
         id: u64,
-        module: ModuleId,
         /// At most [`crate::network::limits::PROVIDERS_PER_LOOKUP`], without this peer.
         providers: Vec<Provider>,
     },

@@ -13,7 +13,7 @@ use crate::network::connectivity::dial_error::DialError;
 use crate::network::connectivity::observed_address::Outside;
 use crate::network::connectivity::relays::Relays;
 use crate::network::gossip::{PublishError, Published, TopicError};
-use crate::network::identity::Identity;
+use crate::network::identity::{Identity, peer_key};
 use crate::network::limits::{COMMANDS, CONTROL_BYTES};
 use crate::network::protection::bandwidth_limiter::Bandwidth;
 use crate::network::protection::score::{Ban, Offence};
@@ -242,7 +242,7 @@ impl NetworkHandle {
 
     /// The connected peers with the same protocol version.
     pub async fn connections(&self) -> Result<Vec<PeerKey>, Stopped> {
-        self.ask(|actor| actor.connections()).await
+        self.ask(|actor| actor.identified.iter().filter_map(peer_key).collect()).await
     }
 
     /// The report of a peer that is alone, line by line: failed connections with their reasons, and the state of

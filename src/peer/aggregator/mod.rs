@@ -127,7 +127,7 @@ impl Worker {
         }
         match work {
             Outer::OpenSum { module, target, running } => {
-                let sum = ExactSum::of_run(self.count(module), self.outer(module));
+                let sum = ExactSum::new(self.count(module));
                 self.sums.insert(module, (target, sum, running));
                 Ok(None)
             }

@@ -28,8 +28,7 @@ pub(in crate::peer) struct SwarmClient {
     pub directory: Directory,
     pub manifest: Manifest,
     pub manifest_bytes: Vec<u8>,
-    /// In a run of many paths, the shard table's bytes.
-    pub shard_table: Option<Vec<u8>>,
+    pub shard_table: Vec<u8>,
     pub plan: RunPlan,
     /// Fetched blobs that have not been taken.
     pub blobs: MemoryBlobs,
@@ -45,12 +44,8 @@ impl SwarmClient {
             visit(entrance, Arc::new(blobs.clone())).await?;
         let unfit = |source| JoinError::Manifest { address: address.to_string(), source };
         let (mut manifest, _) = Manifest::decode(&manifest_bytes).map_err(unfit)?;
-        let mut shard_table = None;
-        if let Some(table) = manifest.shards.table() {
-            let bytes = part(&mut client, &blobs, table, "the shard table", &[contact]).await?;
-            manifest.take_table(&bytes).map_err(unfit)?;
-            shard_table = Some(bytes);
-        }
+        let shard_table = part(&mut client, &blobs, manifest.shards.table, "the shard table", &[contact]).await?;
+        manifest.take_table(&shard_table).map_err(unfit)?;
         let plan = manifest.plan().map_err(unfit)?;
         let (connection, directory, contact) = (client, Directory::default(), (contact, address));
         Ok(Self { connection, directory, manifest, manifest_bytes, shard_table, plan, blobs, contact })

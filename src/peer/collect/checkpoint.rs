@@ -25,14 +25,14 @@ impl Checkpoint {
     /// From a collected run; the ancestor if no path is named.
     pub fn of_collected(collected: &Collected, path: Option<PathId>) -> Result<Self, CollectError> {
         let levels = match path {
-            None => collected.ancestor().to_vec(),
+            None => collected.ancestor.to_vec(),
             Some(path) => {
-                no_path(path, collected.grid())?;
+                no_path(path, &collected.grid)?;
                 collected.levels_of(path)?
             }
         };
-        let tokenizer = Tokenizer::from_json(collected.tokenizer().json())?;
-        Ok(Self { config: collected.manifest().config.clone(), tokenizer, levels })
+        let tokenizer = Tokenizer::from_json(collected.tokenizer.json())?;
+        Ok(Self { config: collected.manifest.config.clone(), tokenizer, levels })
     }
 
     /// From the newest states of a path's modules in these folders; the ancestor if no path is named.
@@ -42,9 +42,7 @@ impl Checkpoint {
         let run = RunId(*blake3::hash(&bytes).as_bytes());
         let (mut manifest, _) = Manifest::decode(&bytes)?;
         let mut stores = Stores::open(folders, run)?;
-        if let Some(table) = manifest.shards.table() {
-            manifest.take_table(&stores.part(table, "the shard table")?)?;
-        }
+        manifest.take_table(&stores.part(manifest.shards.table, "the shard table")?)?;
         stores.look(folders, &manifest.plan()?)?;
         let tokenizer = Tokenizer::from_json(&stores.part(manifest.tokenizer, "the tokenizer")?)?;
         let levels = match path {

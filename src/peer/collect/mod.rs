@@ -14,16 +14,14 @@ use std::path::PathBuf;
 use crate::grid::Grid;
 use crate::model::exchange::ExchangeError;
 use crate::names::{ModuleId, PathId, RunId};
-use crate::network::{StartError, Stopped};
+use crate::network::Stopped;
 use crate::outer::StateError;
-use crate::peer::access::access_control::AccessError;
 use crate::peer::client::VisitError;
 pub use crate::peer::collect::checkpoint::Checkpoint;
 pub use crate::peer::collect::stores::{collect_from_stores, manifest_of, peers_below};
 pub use crate::peer::collect::swarm::{Told, collect_from_swarm};
 use crate::peer::collected::CollectedError;
 use crate::peer::collected::writing::WriteError;
-use crate::peer::join::JoinError;
 use crate::peer::manifest::ManifestError;
 use crate::protocol::wire::encoding::WireError;
 use crate::store::{BlobError, DiskError, OpenError};
@@ -35,11 +33,7 @@ pub enum CollectError {
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
-    Join(#[from] JoinError),
-    #[error(transparent)]
-    Door(#[from] AccessError),
-    #[error(transparent)]
-    Start(#[from] StartError),
+    Visit(#[from] VisitError),
     #[error(transparent)]
     Stopped(#[from] Stopped),
     #[error(
@@ -78,18 +72,6 @@ pub enum CollectError {
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
     Parameters(#[from] ExchangeError),
-}
-
-impl From<VisitError> for CollectError {
-    fn from(error: VisitError) -> Self {
-        match error {
-            VisitError::NoAddress => Self::NoHolder { modules: Vec::new(), asked: 0 },
-            VisitError::Join(error) => error.into(),
-            VisitError::Door(error) => error.into(),
-            VisitError::Start(error) => error.into(),
-            VisitError::Stopped(error) => error.into(),
-        }
-    }
 }
 
 fn no_path(path: PathId, grid: &Grid) -> Result<(), CollectError> {

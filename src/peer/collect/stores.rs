@@ -8,6 +8,7 @@ use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::peer::client::heads::best_first;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished};
+use crate::peer::collected::{ANCESTOR, ROUTER, TOKENIZER};
 use crate::peer::folder::present_folder;
 use crate::peer::folder::store_folder;
 use crate::peer::manifest::Manifest;
@@ -21,14 +22,12 @@ use crate::store::{BlobError, StoreReader};
 pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) -> Result<Summary, CollectError> {
     let mut writer = Unfinished::begin(target)?.of_run(manifest)?;
     let mut stores = Stores::open(folders, writer.run())?;
-    if let Some(table) = writer.manifest.shards.table() {
-        writer.put_shard_table(&stores.part(table, "the shard table")?)?;
-    }
+    writer.put_shard_table(&stores.part(writer.manifest.shards.table, "the shard table")?)?;
     stores.look(folders, &writer.manifest.plan()?)?;
     let parts = &writer.manifest;
-    writer.put_tokenizer(&stores.part(parts.tokenizer, "the tokenizer")?)?;
-    writer.put_router(&stores.part(parts.router, "the router")?)?;
-    writer.put_ancestor(&stores.part(parts.ancestor, "the ancestor")?)?;
+    writer.put(TOKENIZER, &stores.part(parts.tokenizer, "the tokenizer")?)?;
+    writer.put(ROUTER, &stores.part(parts.router, "the router")?)?;
+    writer.put(ANCESTOR, &stores.part(parts.ancestor, "the ancestor")?)?;
     for module in stores.heads.keys() {
         for found in stores.states(*module) {
             let (bytes, head) = found?;
@@ -71,8 +70,8 @@ impl Stores {
         let mut readers = Vec::new();
         for folder in folders {
             let reader = StoreReader::open(&store_folder(folder))?;
-            if reader.run() != run {
-                return Err(CollectError::OtherRun { folder: folder.clone(), found: reader.run(), expected: run });
+            if reader.run != run {
+                return Err(CollectError::OtherRun { folder: folder.clone(), found: reader.run, expected: run });
             }
             readers.push(reader);
         }
@@ -82,7 +81,7 @@ impl Stores {
     /// Reads the heads of modules from the journals.
     pub fn look(&mut self, folders: &[PathBuf], plan: &RunPlan) -> Result<(), CollectError> {
         for (index, (folder, reader)) in folders.iter().zip(&self.readers).enumerate() {
-            let records = reader.records().iter().map(|bytes| encoding::decode::<Record>(bytes));
+            let records = reader.records.iter().map(|bytes| encoding::decode::<Record>(bytes));
             let records: Result<Vec<Record>, _> = records.collect();
             let records = records.map_err(|source| CollectError::Record { folder: folder.clone(), source })?;
             // The chains do not depend on the key of the store's peer.
@@ -147,7 +146,7 @@ pub fn peers_below(folder: &Path) -> Vec<PathBuf> {
 
 /// The manifest of a peer's run, `manifest.json` in its folder or in the one above.
 pub fn manifest_of(folder: &Path) -> Result<Vec<u8>, CollectError> {
-    let run = StoreReader::open(&store_folder(folder))?.run();
+    let run = StoreReader::open(&store_folder(folder))?.run;
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let above = absolute.parent().map(Path::to_owned).unwrap_or_default();
     let is_the_runs = |bytes: &Vec<u8>| RunId(*blake3::hash(bytes).as_bytes()) == run;

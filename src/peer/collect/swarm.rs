@@ -9,6 +9,7 @@ use crate::peer::client::Entrance;
 use crate::peer::client::swarm::SwarmClient;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
+use crate::peer::collected::{ANCESTOR, ROUTER, TOKENIZER};
 use crate::protocol::wire::message::Head;
 
 /// Rounds over the missing modules, since the swarm continues while states are fetched.
@@ -46,9 +47,7 @@ pub async fn collect_from_swarm(
     let unfinished = Unfinished::begin(target)?;
     let client = SwarmClient::connect(entrance.into()).await?;
     let mut writer = unfinished.of_run(&client.manifest_bytes)?;
-    if let Some(table) = &client.shard_table {
-        writer.put_shard_table(table)?;
-    }
+    writer.put_shard_table(&client.shard_table)?;
     told(Told::Run { name: writer.manifest.config.name.clone(), modules: client.plan.slots.grid().modules().len() });
     Collecting { client, writer }.run(told).await
 }
@@ -64,9 +63,9 @@ impl Collecting {
         self.client.search(&modules).await?;
         let (tokenizer, router, ancestor) =
             (self.writer.manifest.tokenizer, self.writer.manifest.router, self.writer.manifest.ancestor);
-        self.writer.put_tokenizer(&self.client.part(tokenizer, "the tokenizer").await?)?;
-        self.writer.put_router(&self.client.part(router, "the router").await?)?;
-        self.writer.put_ancestor(&self.client.part(ancestor, "the ancestor").await?)?;
+        self.writer.put(TOKENIZER, &self.client.part(tokenizer, "the tokenizer").await?)?;
+        self.writer.put(ROUTER, &self.client.part(router, "the router").await?)?;
+        self.writer.put(ANCESTOR, &self.client.part(ancestor, "the ancestor").await?)?;
         self.modules(&modules, told).await?;
         let paths = self.client.plan.slots.grid().paths();
         let Self { client, writer } = &mut self;

@@ -19,15 +19,7 @@ async fn collect(address: &Multiaddr, target: &Path) -> Result<crate::peer::coll
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_running_peer_gives_is_what_its_store_holds_afterwards() {
-    gives_what_it_holds(Tiny::create(true)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_shards_are_in_a_blob_is_trained_and_collected_like_any_other() {
-    gives_what_it_holds(Tiny::create(true).in_table()).await;
-}
-
-async fn gives_what_it_holds(tiny: Tiny) {
+    let tiny = Tiny::create(true);
     let folder = tiny.peer("creator", &[]);
     let (peer, network, address, mut news) = tiny.start(folder.clone(), true, &Arc::default()).await;
     let mut scored = std::collections::BTreeSet::new();

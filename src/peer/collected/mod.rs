@@ -10,7 +10,7 @@
 //! best/3.safetensors             own parameters of path 3, if it was best before the end, or keeps unsent changes;
 //!                                metadata: run, path, before_phase, parameters
 //! shards/test-3.tokens           test text of path 3, if the run shares its text
-//! shards/table                   as the manifest names it, if it does
+//! shards/table                   as the manifest names it
 //! ```
 //!
 //! [`writing`] makes such a folder; [`Local`](crate::peer::inference::client::Local) runs its paths.
@@ -98,14 +98,14 @@ pub struct CollectedModule {
 /// An open folder. Everything that the manifest names by hash has been checked. A module's parameters are checked
 /// against the hash in their own file when they are read.
 pub struct Collected {
-    folder: PathBuf,
-    run: RunId,
-    manifest: Manifest,
-    grid: Grid,
-    tokenizer: Tokenizer,
-    router: Router,
-    ancestor: Vec<Vec<f32>>,
-    modules: BTreeMap<ModuleId, CollectedModule>,
+    pub folder: PathBuf,
+    pub run: RunId,
+    pub manifest: Manifest,
+    pub grid: Grid,
+    pub tokenizer: Tokenizer,
+    pub router: Router,
+    pub ancestor: Vec<Vec<f32>>,
+    pub modules: BTreeMap<ModuleId, CollectedModule>,
     /// For paths with own parameters, the hash of these.
     best: BTreeMap<PathId, BlobHash>,
 }
@@ -115,9 +115,7 @@ impl Collected {
     pub fn open(folder: &Path) -> Result<Self, CollectedError> {
         let (mut manifest, run) = read_manifest(folder)?;
         let unfit = |source: ManifestError| CollectedError::Manifest { path: folder.join(MANIFEST), source };
-        if let Some(table) = manifest.shards.table() {
-            manifest.take_table(&read_named(folder, SHARD_TABLE, table)?).map_err(unfit)?;
-        }
+        manifest.take_table(&read_named(folder, SHARD_TABLE, manifest.shards.table)?).map_err(unfit)?;
         let grid = manifest.config.grid().map_err(|error| unfit(error.into()))?;
         let tokenizer = Tokenizer::from_json(&read_named(folder, TOKENIZER, manifest.tokenizer)?)?;
         let created = Router::decode(&read_named(folder, ROUTER, manifest.router)?)?;
@@ -150,45 +148,11 @@ impl Collected {
         Ok(Self { folder: folder.to_owned(), run, manifest, grid, tokenizer, router, ancestor, modules, best })
     }
 
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub fn run(&self) -> RunId {
-        self.run
-    }
-
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    pub fn grid(&self) -> &Grid {
-        &self.grid
-    }
-
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
-    }
-
-    pub fn router(&self) -> &Router {
-        &self.router
-    }
-
-    /// The dense ancestor's parameters, level by level.
-    pub fn ancestor(&self) -> &[Vec<f32>] {
-        &self.ancestor
-    }
-
     /// The same, in the order of one level with all parameters.
     pub fn whole_ancestor(&self) -> Result<Vec<f32>, CollectedError> {
         let run = self.manifest.config.undivided();
         let file = read_named(&self.folder, ANCESTOR, self.manifest.ancestor)?;
         Ok(exchange::decode_level(&file, &run.model, &run.levels[0])?)
-    }
-
-    /// Every module of the grid.
-    pub fn modules(&self) -> &BTreeMap<ModuleId, CollectedModule> {
-        &self.modules
     }
 
     /// The hash of a path's own parameters, if it has any.

@@ -47,8 +47,8 @@ fn with_file(path: &Path, contents: Option<&[u8]>, check: impl FnOnce()) {
 fn a_collected_run_is_scored_and_sampled_without_a_swarm() {
     let (tiny, folder) = collected(true);
     let collected = Collected::open(&folder).unwrap();
-    assert_eq!(collected.run(), tiny.run);
-    let versions: Vec<u64> = collected.modules().values().map(|module| module.version.0).collect();
+    assert_eq!(collected.run, tiny.run);
+    let versions: Vec<u64> = collected.modules.values().map(|module| module.version.0).collect();
     assert_eq!(versions, [1, 2, 2]);
     let levels = collected.levels_of(PathId(1)).unwrap();
     assert_eq!(levels.iter().map(Vec::len).collect::<Vec<_>>(), tiny.decoded.level_counts());
@@ -150,7 +150,7 @@ fn a_text_made_by_one_path_after_the_other_is_as_long_and_the_same_again() {
 #[test]
 fn a_run_that_keeps_its_text_to_itself_is_scored_on_other_text_only() {
     let (_tiny, folder) = collected(false);
-    assert!(!folder.join(SHARDS).exists());
+    assert!(!folder.join(test_file(PathId(0))).exists());
     let error = score_test_text(&mut players(&folder), None).unwrap_err().to_string();
     assert!(error.contains("path 0, path 1: the run does not share its text"), "{error}");
 }
@@ -159,7 +159,7 @@ fn a_run_that_keeps_its_text_to_itself_is_scored_on_other_text_only() {
 fn what_is_missing_or_changed_is_named() {
     let (tiny, folder) = collected(true);
     let file = |name: &str| folder.join(name);
-    for name in [TOKENIZER, ROUTER, ANCESTOR, "modules/0.1.safetensors"] {
+    for name in [SHARD_TABLE, TOKENIZER, ROUTER, ANCESTOR, "modules/0.1.safetensors"] {
         with_file(&file(name), None, || {
             assert_eq!(refusal(&folder), format!("{} is missing", file(name).display()));
         });

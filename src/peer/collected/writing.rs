@@ -127,22 +127,15 @@ impl Writer {
         self.summary.run
     }
 
-    /// In a run of many paths; its shards are unknown before.
+    /// The shards are unknown before.
     pub(in crate::peer) fn put_shard_table(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         self.manifest.take_table(bytes)?;
         Ok(self.staged.write(SHARD_TABLE, bytes)?)
     }
 
-    pub(in crate::peer) fn put_tokenizer(&self, bytes: &[u8]) -> Result<(), WriteError> {
-        Ok(self.staged.write(TOKENIZER, bytes)?)
-    }
-
-    pub(in crate::peer) fn put_router(&self, bytes: &[u8]) -> Result<(), WriteError> {
-        Ok(self.staged.write(ROUTER, bytes)?)
-    }
-
-    pub(in crate::peer) fn put_ancestor(&self, bytes: &[u8]) -> Result<(), WriteError> {
-        Ok(self.staged.write(ANCESTOR, bytes)?)
+    /// Tokenizer, router or ancestor.
+    pub(in crate::peer) fn put(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        Ok(self.staged.write(name, bytes)?)
     }
 
     /// The test text of a path; `None` if no peer had it.

@@ -30,7 +30,7 @@ use crate::peer::create::routing::{fit_router, routed_to, routes};
 use crate::peer::folder::{lock_store, read_manifest, write_manifest};
 use crate::peer::manifest::genesis::first_state;
 use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
-use crate::peer::manifest::{FORMAT_VERSION, Manifest, ManifestError};
+use crate::peer::manifest::{FORMAT_VERSION, Manifest};
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::ShardIndex;
@@ -174,7 +174,7 @@ pub fn create_run(
         let state = RouterState::initial(router.clone(), sizes);
         states.push((module, blobs.put(&state.encode(run.model.width))?));
     }
-    let mut manifest = Manifest {
+    let manifest = Manifest {
         format_version: FORMAT_VERSION,
         wire_version: WIRE_VERSION,
         config: run.clone(),
@@ -186,14 +186,14 @@ pub fn create_run(
         shard_index: blobs.put(&index.encode())?,
         test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
         ancestor: blobs.put(&ancestor_file)?,
-        shards: Shards::Listed(shards),
+        shards,
         resharding,
         genesis: states,
         then: plan.then.map(Box::new),
         after: plan.after,
         creator: plan.creator,
     };
-    let bytes = encode(&mut manifest, blobs)?;
+    let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;
     let manifest = manifest.with_table_in(blobs)?;
     Ok(CreatedRun { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
@@ -288,19 +288,6 @@ pub fn remove_text(folder: &Path) {
     }
 }
 
-/// The manifest's bytes. The shards go to a blob if they are too many for it.
-fn encode(manifest: &mut Manifest, blobs: &BlobStore) -> anyhow::Result<Vec<u8>> {
-    match manifest.encode() {
-        Err(ManifestError::Large(_)) => {
-            let shards = manifest.shards.listed().to_vec();
-            let table = blobs.put(&encode_table(&shards))?;
-            manifest.shards = Shards::in_table(shards, table);
-            Ok(manifest.encode()?)
-        }
-        encoded => Ok(encoded?),
-    }
-}
-
 /// Lets the user stop between two stages.
 fn go_on(stop: &AtomicBool) -> Result<(), Stopped> {
     if stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
@@ -335,12 +322,14 @@ fn shard_texts(index: &ShardIndex, test_routes: &[PathId], text: &Text) -> Vec<[
     (0..index.paths()).map(|path| of(PathId(path))).collect()
 }
 
-fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Vec<Shard>, BlobError> {
+fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Shards, BlobError> {
     let put = |set: &TokenSet| blobs.put_written(set.encoded_bytes(), |out| set.write_to(out));
     let shard = |([train, held_out, test], sequences): (&[TokenSet; 3], &u64)| {
         Ok(Shard { train: put(train)?, held_out: put(held_out)?, test: put(test)?, sequences: *sequences })
     };
-    texts.shards.iter().zip(sizes).map(shard).collect()
+    let shards = texts.shards.iter().zip(sizes).map(shard).collect::<Result<Vec<_>, BlobError>>()?;
+    let table = blobs.put(&encode_table(&shards))?;
+    Ok(Shards::in_table(shards, table))
 }
 
 /// The first state of every module: its level of the ancestor, with its module id.
@@ -389,26 +378,4 @@ pub fn make_shards(manifest: &Manifest, text: &Text, blobs: &BlobStore) -> anyho
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::peer::tests::tiny_run::Tiny;
-    use crate::protocol::limits::MAX_CONTROL_BYTES;
-
-    #[test]
-    fn shards_that_are_too_many_for_the_manifest_go_to_a_blob_that_it_names() {
-        let tiny = Tiny::create(true);
-        let shard = tiny.decoded.shard(PathId(0)).clone();
-        let with = |paths| Manifest { shards: Shards::Listed(vec![shard.clone(); paths]), ..tiny.decoded.clone() };
-        let mut few = with(300);
-        encode(&mut few, &tiny.blobs).unwrap();
-        assert_eq!(few.shards.table(), None);
-        let mut many = with(3_000);
-        let bytes = encode(&mut many, &tiny.blobs).unwrap();
-        let table = many.shards.table().unwrap();
-        assert!(bytes.len() < MAX_CONTROL_BYTES && tiny.blobs.has(table.hash).unwrap());
-        assert_eq!(many.shards.listed().len(), 3_000);
-    }
 }

@@ -95,7 +95,7 @@ mod tests {
     fn a_slice_is_taken_by_hash_and_never_most_of_the_text() {
         let mut run = RunConfig::from_toml(SMALL).unwrap();
         let documents: Vec<Vec<u32>> = (0..400u32).map(|i| vec![i % 290, i / 290, 1, 2, 3]).collect();
-        let set = TokenSet::cut_for_training(&documents, 64);
+        let set = TokenSet::cut_for_scoring(&documents, 64);
         let (rest, slice) = set_apart(&run, 2, &set).unwrap();
         assert_eq!((rest.len(), slice.len()), (400, 0), "nothing asks for one");
         run.routing.reshard = vec![1];

@@ -121,7 +121,7 @@ impl<'a> Tokenizing<'a> {
             part.lengths.push(&[ids.len() as u32])?;
         }
         self.done.documents += documents.len() as u64;
-        self.done.parts = self.parts.each_ref().map(|part| (part.ids.len(), part.lengths.len()));
+        self.done.parts = self.parts.each_ref().map(|part| (part.ids.count(), part.lengths.count()));
         self.unkept_bytes += self.batch_bytes;
         self.batch.clear();
         self.of_batch.clear();

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::network::{Ban, now_s};
 use crate::outer::ModuleState;
+use crate::peer::collected::hash_of;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::text_replication::TextHere;
@@ -21,7 +22,7 @@ use crate::store::BlobStore;
 const ALONE: Duration = Duration::from_secs(20);
 
 /// A node's status and its machine's part.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct PeerStatus {
     pub run: String,
     pub name: String,
@@ -73,7 +74,7 @@ pub struct Traffic {
 }
 
 /// Bytes of outer steps from other peers, with their numbers of parameters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Synced {
     /// Compressed outer gradients fetched as owner.
     pub contribution_bytes: u64,
@@ -221,9 +222,5 @@ fn parameter_hashes(
 fn parameter_hash(blobs: &BlobStore, module: ModuleId, state: BlobRef, count: usize) -> Option<String> {
     let bytes = blobs.get(state.hash, state.bytes).ok()??;
     let state = ModuleState::decode(&bytes, module, count).ok()?;
-    let mut hasher = blake3::Hasher::new();
-    for value in &state.parameters {
-        hasher.update(&value.to_le_bytes());
-    }
-    Some(hasher.finalize().to_string())
+    Some(hash_of(&state.parameters).to_string())
 }

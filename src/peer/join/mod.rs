@@ -154,8 +154,8 @@ pub async fn fetch_blob(
 
 /// The blobs that every peer of a run stores, with their names. Those that list others come first.
 pub fn parts(manifest: &Manifest) -> Vec<(BlobRef, &'static str)> {
-    let table = manifest.shards.table().map(|table| (table, "the shard table"));
     let parts = [
+        (manifest.shards.table, "the shard table"),
         (manifest.tokenizer, "the tokenizer"),
         (manifest.router, "the router"),
         (manifest.shard_index, "the shard index"),
@@ -163,5 +163,5 @@ pub fn parts(manifest: &Manifest) -> Vec<(BlobRef, &'static str)> {
         (manifest.ancestor, "the ancestor"),
     ];
     let atlas = manifest.resharding.map(|parts| (parts.atlas, "the atlas"));
-    table.into_iter().chain(parts).chain(atlas).collect()
+    parts.into_iter().chain(atlas).collect()
 }

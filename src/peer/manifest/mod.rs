@@ -25,7 +25,7 @@ use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, Sta
 use crate::store::BlobStore;
 
 /// Changes with the manifest, a blob's format or the outer arithmetic. Peers with different versions refuse each other.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Limit of the slice, which bounds the allocation for a manifest.
 pub const MAX_SLICE_DOCUMENTS: u32 = 1 << 20;
@@ -95,8 +95,8 @@ pub enum ManifestError {
     Config(#[from] RunConfigError),
     #[error("the configuration in the manifest: {0}")]
     Grid(#[from] GridError),
-    #[error("the manifest names {found} {what}, but its grid has {expected}")]
-    Count { what: &'static str, found: usize, expected: usize },
+    #[error("the manifest names {found} modules, but its grid has {expected}")]
+    Count { found: usize, expected: usize },
     #[error("the run's shard table has not been read")]
     NoTable,
     #[error(transparent)]
@@ -147,16 +147,9 @@ impl Manifest {
             return Err(ManifestError::Admission);
         }
         let grid = self.config.grid()?;
-        let counted = |what, found: usize, expected: usize| {
-            if found == expected { Ok(()) } else { Err(ManifestError::Count { what, found, expected }) }
-        };
         let paths = grid.path_count() as usize;
-        match &self.shards {
-            Shards::Listed(shards) => counted("shards", shards.len(), paths)?,
-            Shards::Table(_) if self.shards.table().is_none_or(|table| table.bytes != table_bytes(paths)) => {
-                return Err(TableError::Header(paths).into());
-            }
-            Shards::Table(_) => {}
+        if self.shards.table.bytes != table_bytes(paths) {
+            return Err(TableError::Header(paths).into());
         }
         let (router, slots) = (self.config.router_module(), self.config.slots()?);
         let most = MAX_SLICE_DOCUMENTS;
@@ -164,7 +157,10 @@ impl Manifest {
             return Err(ManifestError::Resharding);
         }
         // Checked before modules are listed: a manifest of 100 kB could ask for a thousand million.
-        counted("modules", self.genesis.len(), slots.grid().module_count())?;
+        let (found, expected) = (self.genesis.len(), slots.grid().module_count());
+        if found != expected {
+            return Err(ManifestError::Count { found, expected });
+        }
         let counts = self.level_counts();
         for (expected, (module, state)) in slots.grid().modules().into_iter().zip(&self.genesis) {
             let size = match counts.get(usize::from(expected.level)) {
@@ -235,18 +231,16 @@ impl Manifest {
         })
     }
 
-    /// Reads the shard table, if the manifest only names it.
+    /// Reads the shard table.
     pub fn take_table(&mut self, bytes: &[u8]) -> Result<(), ManifestError> {
         let paths = self.config.grid()?.path_count() as usize;
         Ok(self.shards.take_table(bytes, paths)?)
     }
 
-    /// The same, from a store that may have it.
+    /// The same, from a store that has it.
     pub fn with_table_in(mut self, blobs: &BlobStore) -> anyhow::Result<Self> {
-        if let Some(table) = self.shards.table() {
-            let bytes = blobs.get(table.hash, table.bytes)?;
-            self.take_table(&bytes.context("the run's shard table is not in the store")?)?;
-        }
+        let bytes = blobs.get(self.shards.table.hash, self.shards.table.bytes)?;
+        self.take_table(&bytes.context("the run's shard table is not in the store")?)?;
         Ok(self)
     }
 
@@ -313,9 +307,9 @@ impl Manifest {
 
     /// The blobs that every peer of the run stores, whatever its paths.
     pub fn for_everybody(&self) -> Vec<BlobRef> {
-        let parts = [self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor];
+        let parts = [self.shards.table, self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor];
         let atlas = self.resharding.map(|parts| parts.atlas);
-        self.shards.table().into_iter().chain(parts).chain(atlas).collect()
+        parts.into_iter().chain(atlas).collect()
     }
 
     /// The blobs of the run itself, which a peer never removes.
@@ -333,7 +327,7 @@ impl Manifest {
         let everybody = sum(&self.for_everybody().iter().map(|blob| blob.bytes).collect::<Vec<_>>());
         let drawn_anew = self.config.slots().is_ok_and(|slots| slots.are_drawn_anew());
         // The next path's text arrives while the present one is trained.
-        let shard_bytes = self.shards.largest_bytes();
+        let shard_bytes = self.shards.largest_bytes;
         let text = match self.resharding {
             Some(parts) => {
                 let paths = self.config.grid().map_or(1, |grid| u64::from(grid.path_count()));

@@ -1,4 +1,4 @@
-//! The shards of a run: in its manifest if they are few, else in a blob that it names, which must be read first.
+//! The shards of a run, in a blob that the manifest names and that must be read first.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +12,7 @@ const BLOB_BYTES: usize = 40;
 const SHARD_BYTES: usize = 3 * BLOB_BYTES + 8;
 
 /// One path's part of the text.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// Training sequences, as a token file.
     pub train: BlobRef,
@@ -42,20 +41,12 @@ impl Shard {
 
 /// Every path's part of the text, as a manifest has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Shards {
-    /// By path.
-    Listed(Vec<Shard>),
-    /// By path, in a blob.
-    Table(Table),
-}
-
-/// A shard table in a blob.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
-    table: BlobRef,
-    largest_bytes: u64,
+pub struct Shards {
+    /// The blob to read.
+    pub table: BlobRef,
+    /// The largest text of a path.
+    pub largest_bytes: u64,
     /// Empty before the blob has been read.
     #[serde(skip)]
     shards: Vec<Shard>,
@@ -120,44 +111,25 @@ impl Shards {
     /// Shards in the blob of [`encode_table`].
     pub fn in_table(shards: Vec<Shard>, table: BlobRef) -> Self {
         let largest_bytes = shards.iter().map(Shard::bytes).max().unwrap_or(0);
-        Self::Table(Table { table, largest_bytes, shards })
+        Self { table, largest_bytes, shards }
     }
 
     /// By path; empty while their blob has not been read.
     pub fn listed(&self) -> &[Shard] {
-        match self {
-            Self::Listed(shards) | Self::Table(Table { shards, .. }) => shards,
-        }
-    }
-
-    /// The blob to read.
-    pub fn table(&self) -> Option<BlobRef> {
-        match self {
-            Self::Listed(_) => None,
-            Self::Table(Table { table, .. }) => Some(*table),
-        }
-    }
-
-    /// The largest text of a path, known before the table is here.
-    pub fn largest_bytes(&self) -> u64 {
-        match self {
-            Self::Listed(shards) => shards.iter().map(Shard::bytes).max().unwrap_or(0),
-            Self::Table(Table { largest_bytes, .. }) => *largest_bytes,
-        }
+        &self.shards
     }
 
     /// Reads the table of so many paths.
     pub fn take_table(&mut self, bytes: &[u8], paths: usize) -> Result<(), TableError> {
-        let Self::Table(table) = self else { return Ok(()) };
-        if BlobRef::of(bytes) != table.table {
+        if BlobRef::of(bytes) != self.table {
             return Err(TableError::Other);
         }
         let shards = decode_table(bytes, paths).ok_or(TableError::Header(paths))?;
         let found = shards.iter().map(Shard::bytes).max().unwrap_or(0);
-        if found != table.largest_bytes {
-            return Err(TableError::Largest { found, expected: table.largest_bytes });
+        if found != self.largest_bytes {
+            return Err(TableError::Largest { found, expected: self.largest_bytes });
         }
-        table.shards = shards;
+        self.shards = shards;
         Ok(())
     }
 }
@@ -185,7 +157,7 @@ mod tests {
         assert_eq!((&bytes[12..44], &bytes[44..52]), (&BlobHash::of(b"train").0[..], &b"\x05\0\0\0\0\0\0\0"[..]));
         assert_eq!(&bytes[bytes.len() - 8..], b"\x02\x01\0\0\0\0\0\0");
         let mut read = in_table(&bytes, &shards);
-        assert_eq!((read.listed(), read.table(), read.largest_bytes()), (&[][..], Some(BlobRef::of(&bytes)), 6));
+        assert_eq!((read.listed(), read.table, read.largest_bytes), (&[][..], BlobRef::of(&bytes), 6));
         read.take_table(&bytes, 2).unwrap();
         assert_eq!(read.listed(), shards);
     }
@@ -205,13 +177,5 @@ mod tests {
         let mut larger = bytes.clone();
         larger[44] = 9;
         assert_eq!(refused(&larger, &larger, 2), TableError::Largest { found: 10, expected: 6 });
-    }
-
-    #[test]
-    fn a_manifest_lists_shards_or_names_their_table_and_nothing_else() {
-        let listed = serde_json::to_string(&Shards::Listed(shards())).unwrap();
-        assert_eq!(listed, serde_json::to_string(&shards()).unwrap());
-        assert_eq!(serde_json::from_str::<Shards>(&listed).unwrap(), Shards::Listed(shards()));
-        assert!(serde_json::from_str::<Shards>(r#"{"largest_bytes": 3}"#).is_err());
     }
 }

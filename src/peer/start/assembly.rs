@@ -63,7 +63,6 @@ pub struct PeerPlan {
 
 /// A running peer. It stops when dropped.
 pub struct Peer {
-    key: PeerKey,
     commands: mpsc::Sender<Command>,
     task: JoinHandle<Result<(), PeerError>>,
     store: StoreThread,
@@ -150,11 +149,7 @@ impl Peer {
         let (commands, mailbox) = mpsc::channel(COMMANDS);
         let inputs = Inputs { network: plan.network_events, aggregator: combined, commands: mailbox };
         let task = tokio::spawn(driver.run(inputs).instrument(span));
-        Ok(Self { key, commands, task, store: threads })
-    }
-
-    pub fn key(&self) -> PeerKey {
-        self.key
+        Ok(Self { commands, task, store: threads })
     }
 
     pub fn handle(&self) -> PeerHandle {

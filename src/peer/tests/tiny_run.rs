@@ -18,7 +18,6 @@ use crate::peer::create::{CreatedRun, Plan, TextFrom, create_run};
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::folder::store_folder;
 use crate::peer::manifest::Manifest;
-use crate::peer::manifest::shard_table::{Shards, encode_table};
 use crate::peer::start::assembly::{Peer, PeerPlan};
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::protocol::Record;
@@ -115,16 +114,6 @@ impl Tiny {
         let created = create_run(plan, &DeviceScheduler::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
         let CreatedRun { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = created;
         Self { home, train, test, manifest, decoded, run, blobs: store.blobs }
-    }
-
-    /// The same, as if its shards were too many for the manifest.
-    pub fn in_table(mut self) -> Self {
-        let shards = self.decoded.shards.listed().to_vec();
-        let table = self.blobs.put(&encode_table(&shards)).unwrap();
-        self.decoded.shards = Shards::in_table(shards, table);
-        self.manifest = self.decoded.encode().unwrap();
-        self.run = Manifest::decode(&self.manifest).unwrap().1;
-        self
     }
 
     /// The folder of a stopped peer that holds these modules at these versions.

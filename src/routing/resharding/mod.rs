@@ -11,5 +11,5 @@ pub mod state;
 
 pub use atlas::{Atlas, AtlasError, Catalogue, Place};
 pub use labels::labels;
-pub use scores::{PathScores, ScoresError};
-pub use state::{NotShared, RouterState, StateError};
+pub use scores::PathScores;
+pub use state::{RouterState, StateError};

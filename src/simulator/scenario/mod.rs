@@ -8,7 +8,7 @@ pub mod links;
 use serde::Deserialize;
 
 use crate::config::streaming::read_streaming;
-use crate::config::{Codec, Divide, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
+use crate::config::{Codec, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::sampling::{SampleError, WorkerSlots};
 use crate::simulator::rng::Between;
@@ -55,8 +55,6 @@ pub struct Swarm {
     /// Compression of contributions.
     #[serde(default = "four_bits")]
     pub codec: Codec,
-    #[serde(default)]
-    pub divide: Divide,
     #[serde(default = "default_rescale")]
     pub rescale: Rescale,
     /// Whether levels are synchronised one after the other.
@@ -106,7 +104,6 @@ impl Swarm {
             mode: self.mode,
             codec: self.codec,
             momentum: self.momentum,
-            divide: self.divide,
             rescale: self.rescale,
             streaming: self.streaming,
             norm_cap: self.norm_cap,
@@ -212,8 +209,7 @@ impl Scenario {
             (
                 "swarm.centred_clipping",
                 !self.swarm.centred_clipping || self.swarm.outer().can_clip(),
-                "must be false where the swarm is asynchronous, the codec is top-k, or sums are divided by senders or \
-                 scaled radially",
+                "must be false where the swarm is asynchronous or the codec is top-k",
             ),
             ("swarm.stride", self.swarm.stride > 0.0 && self.swarm.stride < 1.0, "between 0 and 1"),
             ("swarm.noise", (0.0..=16.0).contains(&self.swarm.noise), "0 to 16"),

@@ -81,7 +81,7 @@ impl World {
     pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target, running } => {
-                let sum = ExactSum::of_run(self.scenario.swarm.values, &self.outer);
+                let sum = ExactSum::new(self.scenario.swarm.values);
                 self.peers[index].sums.insert(module, (target, sum, running));
             }
             Outer::Accumulate { module, target, blob, weight } => {
@@ -93,7 +93,7 @@ impl World {
                 let Some((sum, summands)) = self.summed(index, target, &contributions, &onto) else {
                     return Err(self.failure("disk", format!("module {module} cannot be combined")));
                 };
-                let one_sum = if summands.is_empty() { Ok(()) } else { one_sum::look(&sum, &summands, &self.outer) };
+                let one_sum = if summands.is_empty() { Ok(()) } else { one_sum::look(&sum, &summands) };
                 one_sum.map_err(|wrong| self.failure("one sum", format!("peer {index}, module {module}: {wrong}")))?;
                 let sum = sum.capped_from(portion.uncapped);
                 let Some((average, state)) = self.combine(index, module, from, &sum, portion) else {

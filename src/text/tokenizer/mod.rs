@@ -164,13 +164,8 @@ impl Tokenizer {
         self.pieces.len()
     }
 
-    /// Bytes of text of each id; 0 for special tokens.
-    pub fn token_bytes(&self) -> &[u32] {
-        &self.piece_bytes
-    }
-
-    /// The same for a model, which may have more entries than the tokenizer. These, and classes of images, have 0
-    /// bytes.
+    /// Bytes of text of each id of a model, which may have more entries than the tokenizer. These, special tokens, and
+    /// classes of images have 0 bytes.
     pub fn token_bytes_for(&self, model: &ModelConfig) -> Vec<u32> {
         if model.reads_images() {
             return vec![0; model.ids()];
@@ -208,12 +203,12 @@ mod tests {
         for text in ["", "path swarm", "never seen: 漢字 🦀\0\u{7f}\r\n", "an <|end|> in the text", PROBE] {
             let ids = tokenizer.encode(text).unwrap();
             assert_eq!(tokenizer.decode(&ids), text);
-            let bytes: u32 = ids.iter().map(|id| tokenizer.token_bytes()[*id as usize]).sum();
+            let bytes: u32 = ids.iter().map(|id| tokenizer.piece_bytes[*id as usize]).sum();
             assert_eq!(bytes as usize, text.len());
             assert!(!ids.contains(&tokenizer.end_of_document()));
         }
-        assert_eq!(tokenizer.token_bytes()[tokenizer.end_of_document() as usize], 0);
-        assert_eq!(tokenizer.token_bytes().len(), tokenizer.vocabulary());
+        assert_eq!(tokenizer.piece_bytes[tokenizer.end_of_document() as usize], 0);
+        assert_eq!(tokenizer.piece_bytes.len(), tokenizer.vocabulary());
         assert!(tokenizer.vocabulary() <= 300);
     }
 

@@ -24,6 +24,7 @@ const ROW_STEP: usize = 16;
 /// The target of a row that is not scored.
 pub(crate) const IGNORED: i64 = -100;
 
+#[expect(clippy::len_without_is_empty, reason = "nobody asks")]
 pub trait Sequences {
     fn len(&self) -> usize;
 
@@ -44,10 +45,6 @@ pub trait Sequences {
     /// Weights of a sequence's targets, if several share one prediction; `None` if all are 1.
     fn weights(&self, _index: usize) -> Option<Vec<f32>> {
         None
-    }
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::output::Output;
 use crate::cli::swarm::{Globals, access};
 use crate::network::Multiaddr;
-use crate::peer::client::Entrance;
+use crate::peer::client::{Entrance, VisitError};
 use crate::peer::collect::{Told, manifest_of, peers_below};
 use crate::peer::collected::writing::Summary;
 use crate::peer::join::JoinError;
@@ -111,8 +111,8 @@ fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::
 fn explain(error: CollectError) -> anyhow::Error {
     let hint = match &error {
         CollectError::Write(_) | CollectError::Disk(_) => "name a new folder, on a disk with enough free space",
-        CollectError::Join(JoinError::NotInvited { .. }) => access::VISIT,
-        CollectError::Join(_) => "check that the peer is running, and copy its whole address again",
+        CollectError::Visit(VisitError::Join(JoinError::NotInvited { .. })) => access::VISIT,
+        CollectError::Visit(VisitError::Join(_)) => "check that the peer is running, and copy its whole address again",
         CollectError::NoHolder { .. } | CollectError::NotFetched { .. } => {
             "try again later, or collect from folders: pathswarm collect DIR --from FOLDER…"
         }

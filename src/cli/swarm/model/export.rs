@@ -32,31 +32,31 @@ impl Export {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let collected = collected_run::open(&self.run)?;
         foreign_folder::must_be_new(&self.folder)?;
-        let (config, paths) = (&collected.manifest().config, collected.grid().path_count());
+        let (config, paths) = (&collected.manifest.config, collected.grid.path_count());
         let values = checkpoint::of_collected(&collected, self.path.map(PathId))?.levels;
         let name = self.path.map_or_else(|| "the ancestor".to_owned(), |path| format!("path {path}"));
         let hint = "GPT-2 and GPT-NeoX cannot express this model; use the safetensors files of the collected run, \
             which are complete";
-        let end_of_document = collected.tokenizer().end_of_document();
+        let end_of_document = collected.tokenizer.end_of_document();
         let settings = settings::write(&config.model, end_of_document).or_mistake(hint)?;
         let weights = hugging_face::weights(&config.model, &config.levels, &values).or_mistake(hint)?;
 
         let staged = StagedFolder::begin(&self.folder).context("cannot make the folder")?;
         staged.write("config.json", &settings)?;
         staged.write("model.safetensors", &weights)?;
-        staged.write("tokenizer.json", collected.tokenizer().json())?;
-        let end = collected.tokenizer().end_name();
+        staged.write("tokenizer.json", collected.tokenizer.json())?;
+        let end = collected.tokenizer.end_name();
         let tokenizer = json!({
             "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.model.context,
             "bos_token": end, "eos_token": end, "clean_up_tokenization_spaces": false,
         });
         staged.write("tokenizer_config.json", &serde_json::to_vec_pretty(&tokenizer)?)?;
-        staged.write("router", &collected.router().encode())?;
-        let modules = |path: PathId| collected.grid().modules_of(path).into_iter();
+        staged.write("router", &collected.router.encode())?;
+        let modules = |path: PathId| collected.grid.modules_of(path).into_iter();
         let modules: Vec<_> = self.path.map(PathId).into_iter().flat_map(modules).collect();
-        let versions = modules.iter().map(|module| (module.to_string(), collected.modules()[module].version.0));
+        let versions = modules.iter().map(|module| (module.to_string(), collected.modules[module].version.0));
         let origin = json!({
-            "run": collected.run().to_string(), "name": config.name, "path": self.path, "paths": paths,
+            "run": collected.run.to_string(), "name": config.name, "path": self.path, "paths": paths,
             "modules": versions.collect::<std::collections::BTreeMap<_, _>>(),
             "prefix_tokens": config.routing.prefix_tokens,
         });

@@ -120,7 +120,6 @@ pub(crate) struct Unanswered {
 /// A pending lookup.
 pub(crate) struct Lookup {
     pub id: u64,
-    pub module: ModuleId,
     pub key: RecordKey,
     pub found: BTreeMap<PeerKey, Provider>,
     pub slot: Slot,
@@ -196,11 +195,6 @@ impl Actor {
                 _ = tick.tick() => self.look_after(),
             }
         }
-    }
-
-    /// The connected peers with the same protocol version.
-    pub(crate) fn connections(&self) -> Vec<PeerKey> {
-        self.identified.iter().filter_map(peer_key).collect()
     }
 
     pub(crate) fn disconnect(&mut self, peer: PeerKey) {
@@ -301,11 +295,11 @@ impl Actor {
     pub(crate) fn find_providers(&mut self, id: u64, module: ModuleId, slot: Slot) {
         let Some(run) = self.run else {
             // Without a run there are no providers.
-            drop(slot.send(NetworkEvent::Providers { id, module, providers: Vec::new() }));
+            drop(slot.send(NetworkEvent::Providers { id, providers: Vec::new() }));
             return;
         };
         let key = module_key(run, module);
         let query = self.swarm.behaviour_mut().providers.get_providers(key.clone());
-        self.lookups.insert(query, Lookup { id, module, key, found: BTreeMap::new(), slot });
+        self.lookups.insert(query, Lookup { id, key, found: BTreeMap::new(), slot });
     }
 }

@@ -274,7 +274,7 @@ impl Actor {
                     && let Some(lookup) = self.lookups.remove(&id)
                 {
                     let providers = lookup.found.into_values().collect();
-                    lookup.slot.send(NetworkEvent::Providers { id: lookup.id, module: lookup.module, providers });
+                    lookup.slot.send(NetworkEvent::Providers { id: lookup.id, providers });
                 }
             }
             _ => {}

@@ -17,20 +17,20 @@ pub struct Local {
 
 impl Local {
     pub fn new(collected: Collected, device: DeviceChoice) -> anyhow::Result<Self> {
-        let slot = ModelSlot::new(&collected.manifest().config, device)?;
+        let slot = ModelSlot::new(&collected.manifest.config, device)?;
         Ok(Self { collected, slot })
     }
 
     fn load(&mut self, player: QueriedModel) -> anyhow::Result<&PathModel> {
         let collected = &self.collected;
         match player {
-            QueriedModel::Ancestor => self.slot.load_whole(Part::Ancestor, || Ok(collected.ancestor().to_vec())),
+            QueriedModel::Ancestor => self.slot.load_whole(Part::Ancestor, || Ok(collected.ancestor.to_vec())),
             QueriedModel::Path(path) if let Some(best) = collected.best(path) => {
                 self.slot.load_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
             }
             QueriedModel::Path(path) => {
-                let modules = collected.grid().modules_of(path);
-                let part = |module| Part::Module(collected.modules()[module].parameters);
+                let modules = collected.grid.modules_of(path);
+                let part = |module| Part::Module(collected.modules[module].parameters);
                 let parts: Vec<Part> = modules.iter().map(part).collect();
                 self.slot.load(&parts, &mut |level| Ok(collected.parameters_of(modules[level])?))
             }
@@ -40,19 +40,19 @@ impl Local {
 
 impl InferenceClient for Local {
     fn config(&self) -> &RunConfig {
-        &self.collected.manifest().config
+        &self.collected.manifest.config
     }
 
     fn tokenizer(&self) -> &Tokenizer {
-        self.collected.tokenizer()
+        &self.collected.tokenizer
     }
 
     fn shares_text(&self) -> bool {
-        self.collected.manifest().share_text
+        self.collected.manifest.share_text
     }
 
     fn place(&self) -> String {
-        self.collected.folder().display().to_string()
+        self.collected.folder.display().to_string()
     }
 
     fn test_text(&mut self, path: PathId) -> anyhow::Result<Option<TokenSet>> {
@@ -64,10 +64,10 @@ impl InferenceClient for Local {
     }
 
     fn routes(&mut self, prefixes: &[&[u32]]) -> anyhow::Result<Vec<PathId>> {
-        if self.collected.router().needs_features() {
+        if self.collected.router.needs_features() {
             self.load(QueriedModel::Ancestor)?;
         }
-        routes(self.collected.router(), Some(self.slot.model()), prefixes)
+        routes(&self.collected.router, Some(self.slot.model()), prefixes)
     }
 
     fn nats(&mut self, readings: &[(QueriedModel, &[TokenSpan])]) -> anyhow::Result<Vec<Vec<f64>>> {

@@ -45,8 +45,8 @@ impl Dreams {
             let hint = "--dream is for runs with [model.images], such as configs/dna/swarm-images.toml";
             return Err(Mistake::new("this run reads text, and dreams are images").hint(hint).into());
         }
-        if image >= passages.len() {
-            let message = format!("there is no image {image}; {} are read, from 0", passages.len());
+        if image >= passages.sequences.len() {
+            let message = format!("there is no image {image}; {} are read, from 0", passages.sequences.len());
             return Err(Mistake::new(message).hint("give another number, or more --sequences").into());
         }
         let wish = Wish {

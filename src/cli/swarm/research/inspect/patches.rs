@@ -52,7 +52,7 @@ impl DnaView<'_> {
             let rank = by_route.get(&token_route.route(self.dna)[..]).copied().unwrap_or(ranks.routes.len());
             1.0 - (rank as f64 + 1.0).ln() / (ranks.routes.len().max(2) as f64).ln()
         };
-        self.beside("ranks.png", token_routes, &evenly(self.passages.len(), IMAGES), &rank)?;
+        self.beside("ranks.png", token_routes, &evenly(self.passages.sequences.len(), IMAGES), &rank)?;
         let computing = self.dna.modules.computing();
         let busy = |token_route: &TokenRoute| {
             let chosen = token_route.chosen.iter().flatten();
