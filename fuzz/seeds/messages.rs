@@ -115,7 +115,14 @@ fn messages() -> Vec<Message> {
     let update = next(&chain_of(1));
     vec![
         Message::Heartbeat(heartbeat()),
-        Message::Heartbeat(Heartbeat { head: None, owner: None, claim: vec![], leases: vec![], copied: vec![], ..heartbeat() }),
+        Message::Heartbeat(Heartbeat {
+            head: None,
+            owner: None,
+            claim: vec![],
+            leases: vec![],
+            copied: vec![],
+            ..heartbeat()
+        }),
         Message::Offer(offer()),
         Message::Update(update.clone()),
         Message::Score(Score { path: PathId(1), phase: Phase(2), millibits_per_byte: 1_234 }),

@@ -3,7 +3,7 @@
 mod admission;
 pub mod augment;
 mod checking;
-pub mod link;
+pub mod emulated_link;
 pub mod machine;
 pub mod model;
 pub mod outer;
@@ -25,7 +25,7 @@ pub use crate::config::scored_tokens::Starts;
 pub use crate::config::source::resolve::{Entry, ResolveError, Resolved};
 pub use crate::config::source::settings::{Origin, Setting, Settings};
 pub use augment::Augment;
-pub use link::Link;
+pub use emulated_link::Link;
 pub use machine::{DeviceChoice, MachineConfig, Precision};
 pub use model::{Activation, Architecture, ModelConfig, ModelError, Positions};
 pub use outer::{Codec, OuterConfig, OuterMode, Rescale, Unsent};

@@ -33,7 +33,7 @@ pub use crate::network::connectivity::dial_error::DialError;
 pub use crate::network::connectivity::observed_address::{Outside, Sight};
 pub use crate::network::connectivity::providers::Provider;
 pub use crate::network::protection::bandwidth_limiter::Bandwidth;
-pub use crate::network::protection::score::{Ban, Offence, now_s};
+pub use crate::network::protection::offences::{Ban, Offence, now_s};
 pub use crate::network::relay_server::{Relay, RelayBounds, RelayConfig, RelayCounts};
 pub use crate::network::rpc::{RequestError, RequestToken, read_prefixed};
 pub use crate::network::swarm::build::StartError;

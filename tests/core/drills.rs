@@ -229,6 +229,24 @@ fn centred_clipping_limits_byzantine_peers_without_a_cap_or_quarantines() {
     assert!(clips < does_not, "{clips} and {does_not}, {honest} where all are honest");
 }
 
+/// The inner steps a second that are accepted with one of eight peers of this behaviour, or with none.
+fn pace_beside(behaviour: Option<Byzantine>) -> f64 {
+    let mut attacks = scenario("attacks");
+    attacks.byzantine = behaviour.into_iter().collect();
+    drilled(attacks, SEEDS / 4).pace()
+}
+
+#[test]
+fn an_attack_of_one_member_costs_the_others_less_than_a_tenth() {
+    drilled(scenario("attacks"), SEEDS / 2);
+    let honest = pace_beside(None);
+    for attack in [Byzantine::Hearsay, Byzantine::PhantomOffers, Byzantine::FalseHelper] {
+        let pace = pace_beside(Some(attack));
+        println!("{}: {pace:.1} steps a second, {honest:.1} without", attack.name());
+        assert!(pace > 0.9 * honest, "{attack:?}: {pace}, {honest} without");
+    }
+}
+
 #[test]
 fn owners_with_wrong_averages_are_quarantined_and_replaced_and_their_updates_rolled_back() {
     let lying = drilled(scenario("lying-owner"), SEEDS);

@@ -5,6 +5,6 @@
 //! banned.
 
 pub(super) mod bandwidth_limiter;
+pub(super) mod offences;
 pub(super) mod per_ip_limiter;
 pub(super) mod rate_limiter;
-pub(super) mod score;

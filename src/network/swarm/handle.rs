@@ -16,7 +16,7 @@ use crate::network::gossip::{PublishError, Published, TopicError};
 use crate::network::identity::{Identity, peer_key};
 use crate::network::limits::{COMMANDS, CONTROL_BYTES};
 use crate::network::protection::bandwidth_limiter::Bandwidth;
-use crate::network::protection::score::{Ban, Offence};
+use crate::network::protection::offences::{Ban, Offence};
 use crate::network::rpc::RequestToken;
 use crate::network::swarm::actor::{Actor, Command, Purpose};
 use crate::network::swarm::behaviour::Optional;

@@ -1,7 +1,7 @@
 //! An owner's work on the next update: the open collection, and the average that is being computed.
 
 use super::collection::Collection;
-use super::durations::Durations;
+use super::phase_durations::Durations;
 use crate::clock::Millis;
 use crate::names::BlobHash;
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::chain::Chain;
-use super::durations::Durations;
+use super::phase_durations::Durations;
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef};
 use crate::protocol::limits::STATES_KEPT;

@@ -2,16 +2,16 @@
 //!
 //! [`score`] adds up penalties for wrong contributions and updates, and quarantines a peer. [`owner_trust`] remembers
 //! peers that failed as owners, [`not_contributing`] holders that do not train. [`norm_cap`] bounds the influence of
-//! one contribution. [`audit`] keeps the claims to verify and those that were proven.
+//! one contribution. [`audit_queue`] keeps the claims to verify and those that were proven.
 
-pub(super) mod audit;
+pub(super) mod audit_queue;
 pub mod norm_cap;
 mod not_contributing;
 mod owner_trust;
 pub mod score;
 mod unfetchable;
 
-use self::audit::Audits;
+use self::audit_queue::Audits;
 use self::not_contributing::NotContributing;
 use self::owner_trust::OwnerTrust;
 use self::score::{Fault, PeerScores};

@@ -4,7 +4,7 @@ use libp2p::PeerId;
 
 use crate::names::PeerKey;
 use crate::network::identity::{peer_id, peer_key};
-use crate::network::protection::score::{Ban, Offence, now_s};
+use crate::network::protection::offences::{Ban, Offence, now_s};
 use crate::network::swarm::actor::Actor;
 
 impl Actor {

@@ -20,8 +20,8 @@ use crate::network::limits::{
     GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_PER_LOOKUP, UNANSWERED_REQUESTS,
     UNANSWERED_REQUESTS_PER_PEER,
 };
+use crate::network::protection::offences::{Offence, now_s};
 use crate::network::protection::rate_limiter::Pace;
-use crate::network::protection::score::{Offence, now_s};
 use crate::network::rpc::{CONTROL_PROTOCOL, RequestError, RequestToken};
 use crate::network::swarm::actor::{Actor, Asked, Joining, Unanswered};
 use crate::network::swarm::behaviour::BehaviourEvent;

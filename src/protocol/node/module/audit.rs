@@ -13,7 +13,7 @@ use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{MAX_CONTRIBUTIONS, VERSIONS_KEPT};
-use crate::protocol::reputation::audit::{Audit, Case};
+use crate::protocol::reputation::audit_queue::{Audit, Case};
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::encoding::update_hash;
 use crate::protocol::wire::message::{ContributionKey, Evidence, FraudProof, Message, Offer, SignedUpdate, UpdateHash};
