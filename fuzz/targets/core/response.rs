@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
             let piece = TokenSpan { tokens: vec![1, 2], from: 1 };
             let questions =
                 [Query::Route(vec![vec![1]; 2]), Query::Score(QueriedModel::Ancestor, vec![piece.clone(), piece])];
-            let _ = questions.iter().map(|question| BOUNDS.check_answer(question, &played)).collect::<Vec<_>>();
+            let _ = questions.iter().map(|question| BOUNDS.check_result(question, &played)).collect::<Vec<_>>();
         }
         _ => {}
     }
