@@ -216,7 +216,7 @@ pub const OVERLONG_OCTAVES: u16 = 2;
 
 /// An owner that has taken so many further terms without an update is not working. A good owner takes one after a
 /// restart, after a contested election, or where its update could not be had.
-pub const MAX_TERMS_IN_VAIN: u32 = 8;
+pub const MAX_TERMS_IN_VAIN: u32 = 3;
 
 /// Refused updates remembered per module.
 pub const MAX_REFUSED: usize = 16;
