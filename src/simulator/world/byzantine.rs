@@ -94,7 +94,17 @@ impl World {
                 heartbeat.head.iter_mut().for_each(|head| head.weight += 1_000_000);
                 vec![to_all(me, Message::Heartbeat(heartbeat))]
             }
-            (Byzantine::Hearsay, Message::Heartbeat(heartbeat)) => {
+            (attack, Message::Heartbeat(heartbeat)) => self.attack(index, attack, module, heartbeat),
+            _ => honest(),
+        }
+    }
+
+    /// What a member that attacks with each heartbeat sends instead of it, or beside it.
+    fn attack(&mut self, index: usize, attack: Byzantine, module: ModuleId, heartbeat: &Heartbeat) -> Vec<Said> {
+        let me = self.peers[index].key;
+        let honest = vec![to_all(me, Message::Heartbeat(heartbeat.clone()))];
+        match attack {
+            Byzantine::Hearsay => {
                 let nobody = PeerKey(*blake3::hash(&heartbeat.sequence.to_le_bytes()).as_bytes());
                 let term = heartbeat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
                 let claim = vec![0; 32];
@@ -103,17 +113,17 @@ impl World {
                     Message::Heartbeat(Heartbeat { owner: Some((term, nobody)), claim, ..heartbeat.clone() }),
                 )]
             }
-            (Byzantine::PhantomOffers, Message::Heartbeat(heartbeat)) => {
+            Byzantine::PhantomOffers => {
                 let phantoms = self.phantoms(module, heartbeat);
-                honest().into_iter().chain(phantoms.into_iter().map(|it| to_all(me, Message::Offer(it)))).collect()
+                honest.into_iter().chain(phantoms.into_iter().map(|it| to_all(me, Message::Offer(it)))).collect()
             }
-            (Byzantine::FalseHelper, Message::Heartbeat(heartbeat)) => {
+            Byzantine::FalseHelper => {
                 let helper = self.peers[self.rng.pick(self.peers.len())].key;
                 let modules = self.plan.genesis.keys().copied();
                 let wanted = modules.map(|module| Wanted { module, helper }).take(MAX_WANTED).collect();
                 vec![to_all(me, Message::Heartbeat(Heartbeat { wanted, ..heartbeat.clone() }))]
             }
-            _ => honest(),
+            _ => honest,
         }
     }
 
