@@ -44,7 +44,10 @@ pub const MAX_DOUBLINGS: u32 = 6;
 
 /// An owner does not wait this long for a peer whose contribution it could not fetch. The time doubles with each failure in
 /// a row.
-pub const UNFETCHABLE_MS: u64 = 20_000;
+pub const UNFETCHABLE_MS: u64 = 5_000;
+
+/// A node that has fetched nothing from any peer for this long takes failures for its own connection's.
+pub const OWN_LINK_MS: u64 = 60_000;
 
 /// Replicas that one other peer may ask this node for.
 pub const MAX_REPLICAS_FOR_ONE: usize = 4;
@@ -217,6 +220,15 @@ pub const OVERLONG_OCTAVES: u16 = 2;
 /// An owner that has taken so many further terms without an update is not working. A good owner takes one after a
 /// restart, after a contested election, or where its update could not be had.
 pub const MAX_TERMS_IN_VAIN: u32 = 3;
+
+/// Peers whose claims of terms are counted, for one module between two updates.
+pub const MAX_CLAIMANTS: usize = 64;
+
+/// Contributions of peers without the path that a collection fetches at a time.
+pub const MAX_UNAWAITED: usize = 8;
+
+/// Different contributions of one peer to one path and version that are taken in.
+pub const MAX_OFFERS_OF_ONE: usize = 2;
 
 /// Refused updates remembered per module.
 pub const MAX_REFUSED: usize = 16;

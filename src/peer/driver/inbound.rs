@@ -125,6 +125,9 @@ impl Driver {
                 // A forged notice could otherwise stop this peer.
                 heartbeat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
                 self.claims.check(module, &mut heartbeat);
+                if heartbeat.owner.is_some_and(|(_, owner)| !self.access.hears(owner)) {
+                    heartbeat.claim.clear();
+                }
                 self.events.push_back(Event::Heard {
                     module,
                     author,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey, Version};
-use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS};
+use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS, MAX_UNAWAITED};
 use crate::protocol::reputation::norm_cap;
 use crate::protocol::wire::message::{ContributionKey, Counted, Offer};
 
@@ -114,13 +114,16 @@ impl Collection {
     }
 
     /// Whether this contribution may be added: the collection is open, not full, and does not have it yet.
-    pub fn wants(&self, contribution: ContributionKey) -> bool {
-        !self.closing && !self.is_full() && !self.entries.contains_key(&contribution)
+    pub fn wants(&self, contribution: ContributionKey, awaited: bool) -> bool {
+        let fetching = |entry: &&Entry| !entry.awaited && entry.progress == Progress::Fetching;
+        let fits = awaited || self.entries.values().filter(fetching).count() < MAX_UNAWAITED;
+        !self.closing && fits && !self.is_full() && !self.entries.contains_key(&contribution)
     }
 
     /// Whether the update is full. Further contributions go into the next one.
     pub fn is_full(&self) -> bool {
-        self.entries.len() >= MAX_CONTRIBUTIONS
+        let takes = |entry: &&Entry| entry.awaited || entry.progress != Progress::Fetching;
+        self.entries.values().filter(takes).count() >= MAX_CONTRIBUTIONS
     }
 
     /// Begins to fetch or add a contribution.
@@ -131,7 +134,12 @@ impl Collection {
     /// Moves a contribution with these bytes from one state to the next; nothing if there is none in that state. Two
     /// paths may offer the same bytes, so each call moves one.
     pub fn advance(&mut self, blob: BlobHash, from: Progress, to: Progress) -> Option<&mut Entry> {
-        let entry = self.entries.values_mut().find(|entry| entry.offer.blob.hash == blob && entry.progress == from)?;
+        let is_full = self.is_full();
+        let may = |entry: &Entry| entry.awaited || from != Progress::Fetching || !is_full;
+        let entry = self
+            .entries
+            .values_mut()
+            .find(|entry| entry.offer.blob.hash == blob && entry.progress == from && may(entry))?;
         entry.progress = to;
         Some(entry)
     }
@@ -385,7 +393,7 @@ mod tests {
         let paths: Vec<u32> = (0..3 * MAX_CONTRIBUTIONS as u32).collect();
         let full =
             collection(paths[..MAX_CONTRIBUTIONS].iter().map(|path| entry(*path, 3, Progress::Counted)).collect());
-        assert!(!full.wants((PathId(100), Version(3), BlobHash([1; 32]))));
+        assert!(!full.wants((PathId(100), Version(3), BlobHash([1; 32])), true));
         assert_eq!(full.state(Millis(100), &expecting(&paths)), Ok(()));
     }
 

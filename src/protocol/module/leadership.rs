@@ -1,8 +1,10 @@
 //! The owner of a module, as one member knows it: its term, and how well it does its work.
 
+use std::collections::BTreeMap;
+
 use crate::clock::Millis;
 use crate::names::{PeerKey, Term};
-use crate::protocol::limits::MAX_TERMS_IN_VAIN;
+use crate::protocol::limits::{MAX_CLAIMANTS, MAX_TERMS_IN_VAIN};
 
 /// The owner of a module and its term.
 #[derive(Debug, Default)]
@@ -13,9 +15,8 @@ pub(in crate::protocol) struct Leadership {
     claim: Vec<u8>,
     /// Since when this peer is the owner, over all its terms.
     owner_since: Millis,
-    /// The last term that the owner claimed itself, and how many it has claimed in a row without a new head.
-    claimed: Term,
-    terms_in_vain: u32,
+    /// Peers that have claimed terms since the head came: the last term of each, and how many further ones.
+    claimed: BTreeMap<PeerKey, (Term, u32)>,
     /// The term whose owner has left, was proven wrong, or is this node without a journal record of it.
     stepped_down: Option<Term>,
     /// Since when this node sees no living owner.
@@ -53,7 +54,7 @@ impl Leadership {
         self.term = term;
         self.claim.clear();
         if self.owner.replace(owner) != Some(owner) {
-            (self.owner_since, self.claimed, self.terms_in_vain) = (now, Term(0), 0);
+            self.owner_since = now;
         }
         self.stepped_down = None;
         self.vacant_since = None;
@@ -97,17 +98,23 @@ impl Leadership {
         self.stepped_down.is_some()
     }
 
-    /// Counts a term that the owner has claimed itself. Returns whether it has claimed too many consecutive terms
-    /// without an update. A term that only others have reported breaks the sequence.
-    pub(in crate::protocol) fn count_term(&mut self, term: Term) -> bool {
-        let before = std::mem::replace(&mut self.claimed, term);
-        self.terms_in_vain += u32::from(before > Term(0) && term > before);
-        self.terms_in_vain >= MAX_TERMS_IN_VAIN
+    /// Counts a term that a peer has claimed itself. Returns whether it has claimed too many without a new head, whoever
+    /// owned the module in between. Its first term, and one that it claims again, do not count.
+    pub(in crate::protocol) fn count_term(&mut self, peer: PeerKey, term: Term) -> bool {
+        if self.claimed.len() >= MAX_CLAIMANTS && !self.claimed.contains_key(&peer) {
+            return false;
+        }
+        let (last, further) = self.claimed.entry(peer).or_insert((term, 0));
+        if term > *last {
+            (*last, *further) = (term, *further + 1);
+        }
+        *further >= MAX_TERMS_IN_VAIN
     }
 
     /// There is a new head. The owner has done its work, and nothing is offered for the next update yet.
     pub(in crate::protocol) fn head_moved(&mut self) {
-        (self.offered_since, self.terms_in_vain) = (None, 0);
+        self.offered_since = None;
+        self.claimed.clear();
     }
 
     /// There is no living owner. Returns since when.
@@ -158,13 +165,21 @@ mod tests {
     }
 
     #[test]
-    fn terms_without_an_update_are_counted_until_the_head_moves_however_far_apart() {
+    fn terms_without_an_update_are_counted_whoever_owns_the_module_in_between() {
         let mut leadership = Leadership::default();
-        let mut count = |terms: &[u64]| terms.iter().any(|term| leadership.count_term(Term(*term)));
-        assert!(!count(&[1, 3, 3, 100]), "two later ones");
+        let mut claims = |terms: &[u64]| {
+            let mut too_many = false;
+            for term in terms {
+                leadership.adopt(Millis(0), Term(*term), PEER);
+                too_many |= leadership.count_term(PEER, Term(*term));
+                leadership.adopt(Millis(0), Term(*term + 1), PeerKey([2; 32]));
+            }
+            too_many
+        };
+        assert!(!claims(&[1, 3, 3, 7]), "two further ones");
+        assert!(claims(&[100]));
         leadership.head_moved();
-        let mut in_vain = (2..).map(|term| leadership.count_term(Term(100 * term)));
-        assert_eq!(in_vain.position(|too_many| too_many), Some(MAX_TERMS_IN_VAIN as usize - 1));
+        assert!(!leadership.count_term(PEER, Term(200)));
     }
 
     #[test]

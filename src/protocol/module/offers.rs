@@ -59,6 +59,21 @@ impl Offers {
         self.of(path, parent).next().is_some()
     }
 
+    /// Whether one of these peers has offered something of a path for a version.
+    pub(in crate::protocol) fn is_offered_by(
+        &self,
+        path: PathId,
+        parent: Version,
+        is_one: impl Fn(PeerKey) -> bool,
+    ) -> bool {
+        self.of(path, parent).any(|(_, author)| is_one(*author))
+    }
+
+    /// The number of different contributions of a path to a version that one peer has offered.
+    pub(in crate::protocol) fn times_by(&self, author: PeerKey, path: PathId, parent: Version) -> usize {
+        self.of(path, parent).filter(|(_, by)| *by == author).count()
+    }
+
     /// How many contributions to a version a path has offered.
     pub(in crate::protocol) fn times(&self, path: PathId, parent: Version) -> usize {
         self.of(path, parent).count()

@@ -33,6 +33,7 @@ impl Node {
             _ => false,
         };
         if found && !fetched.purposes.iter().any(first) {
+            self.reputation.note_fetch(self.now);
             self.membership.transferred(fetched.bytes, self.now.since(fetched.began));
         }
         for purpose in fetched.purposes {

@@ -126,8 +126,18 @@ impl Reputation {
     }
 
     /// A contribution of the peer was fetched.
-    pub(super) fn fetched(&mut self, peer: PeerKey) {
-        self.unfetchable.fetched(peer);
+    pub(super) fn fetched(&mut self, now: Millis, peer: PeerKey) {
+        self.unfetchable.succeeded(now, peer);
+    }
+
+    /// Some blob was fetched from another peer.
+    pub(super) fn note_fetch(&mut self, now: Millis) {
+        self.unfetchable.note_fetch(now);
+    }
+
+    /// Whether this node could fetch anything lately.
+    pub(super) fn own_link_works(&self, now: Millis) -> bool {
+        self.unfetchable.own_link_works(now)
     }
 
     /// Whether owners do not wait for the peer's contributions, as they could not be fetched.

@@ -32,7 +32,7 @@ pub enum Byzantine {
     FalseProofs,
     /// Its updates have wrong weights, and its heads are too heavy.
     WrongWeights,
-    /// With every heartbeat it names an owner of a later term that does not exist.
+    /// With every heartbeat it names an owner of a later term: a new key, that has signed its claim.
     Hearsay,
     /// It offers contributions to the paths of others that no peer can fetch.
     PhantomOffers,

@@ -11,7 +11,7 @@ use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::{Evidence, FraudProof, Heartbeat, Offer, SignedUpdate, Update, Wanted};
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
-use crate::simulator::world::actions::sign;
+use crate::simulator::world::actions::{claim, sign};
 
 /// A replaced message.
 pub(super) struct Said {
@@ -107,7 +107,7 @@ impl World {
             Byzantine::Hearsay => {
                 let nobody = PeerKey(*blake3::hash(&heartbeat.sequence.to_le_bytes()).as_bytes());
                 let term = heartbeat.owner.map_or(Term(1), |(term, _)| Term(term.0 + 1));
-                let claim = vec![0; 32];
+                let claim = claim(module, (term, nobody));
                 vec![to_all(
                     me,
                     Message::Heartbeat(Heartbeat { owner: Some((term, nobody)), claim, ..heartbeat.clone() }),

@@ -7,7 +7,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version}
 use crate::protocol::action::{Action, Outer};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::MAX_RIVALS;
+use crate::protocol::limits::{MAX_OFFERS_OF_ONE, MAX_RIVALS};
 use crate::protocol::module::collection::{Collection, Entry, Progress};
 use crate::protocol::module::offers::countable;
 use crate::protocol::node::path::placement::active_leases;
@@ -91,7 +91,8 @@ impl Node {
             return self.blobs.another_holder(offer.blob, author);
         }
         let rivals = state.offers.times(offer.path, offer.parent) + chain.times_counted(offer.path, offer.parent);
-        if rivals < most_rivals(holds) {
+        let of_author = state.offers.times_by(author, offer.path, offer.parent);
+        if rivals < most_rivals(holds) && of_author < MAX_OFFERS_OF_ONE {
             state.offers.add(head, offer, author);
         }
     }
@@ -143,21 +144,28 @@ impl Node {
             state.offers.all().map(|(offer, author)| (offer.path, *author)).collect();
         let holders: BTreeSet<(PathId, PeerKey)> =
             authors.into_iter().filter(|(path, author)| self.may_offer(*author, *path)).collect();
+        let is_awaited = |(offer, from): &(Offer, PeerKey)| {
+            holders.contains(&(offer.path, *from)) && !self.reputation.is_unfetchable(self.now, *from)
+        };
         let plan = &self.plan;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection_mut()) else {
             return;
         };
-        let fits = |offer: &Offer| {
+        let fits = |it: &(Offer, PeerKey)| {
+            let offer = &it.0;
             let known = offer.parent < collection.target() && chain.knows_all_since(offer.parent);
-            known && collection.wants(offer.key()) && !(plan.counts_once() && collection.has_summed_another(offer))
+            known
+                && collection.wants(offer.key(), is_awaited(it))
+                && !(plan.counts_once() && collection.has_summed_another(offer))
         };
-        let mut waiting: Vec<&(Offer, PeerKey)> = state.offers.all().filter(|(offer, _)| fits(offer)).collect();
-        waiting.sort_by_key(|(offer, _)| (offer.parent, offer.path));
+        let mut waiting: Vec<(bool, &(Offer, PeerKey))> =
+            state.offers.all().filter(|it| fits(it)).map(|it| (is_awaited(it), it)).collect();
+        waiting.sort_by_key(|(awaited, (offer, _))| (!awaited, offer.parent, offer.path));
         let mut begun = Vec::new();
-        for (offer, from) in waiting {
-            if !collection.wants(offer.key()) {
-                break;
+        for (awaited, (offer, from)) in waiting {
+            if !collection.wants(offer.key(), awaited) {
+                continue;
             }
             // Another chain may have counted other rivals than this one.
             let rivals = chain.times_counted(offer.path, offer.parent) + collection.times(offer.path, offer.parent);
@@ -166,7 +174,6 @@ impl Node {
                 continue;
             }
             let weight = plan.weight(offer.path, (offer.parent, module), collection.target().0 - 1 - offer.parent.0);
-            let awaited = holds && !self.reputation.is_unfetchable(self.now, *from);
             let progress = Progress::Fetching;
             let entry = Entry { offer: offer.clone(), from: *from, weight, awaited, norm: 0, progress };
             collection.begin(entry);
@@ -180,7 +187,20 @@ impl Node {
     /// The paths that a collection waits for, with their weights: those through the module that a living peer trains,
     /// and none in the asynchronous mode. A holder that skips the round is not waited for, nor one whose contribution
     /// to it was a fault.
+    ///
+    /// Nor is one that could not be fetched from, unless nothing else was fetched lately: then the connection of this node may
+    /// be at fault.
     pub(in crate::protocol) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
+        let works = self.reputation.own_link_works(self.now);
+        self.trained_through(module, |peer| !(works && self.reputation.is_unfetchable(self.now, peer)))
+    }
+
+    /// The paths through a module that these living peers train, with their weights; none in the asynchronous mode.
+    pub(in crate::protocol) fn trained_through(
+        &self,
+        module: ModuleId,
+        is_one: impl Fn(PeerKey) -> bool,
+    ) -> BTreeMap<PathId, u32> {
         if self.plan.mode == OuterMode::Asynchronous {
             return BTreeMap::new();
         }
@@ -193,10 +213,9 @@ impl Node {
             Self::is_waited_for(held.stage()) && !is_past(held.near()) && !self.is_not_contributing(**path, self.me)
         });
         let mut paths: Vec<PathId> = mine.map(|(path, _)| *path).collect();
-        for (peer, member) in self.membership.roster().living(self.now, module) {
+        for (peer, member) in self.membership.roster().living(self.now, module).filter(|(peer, _)| is_one(*peer)) {
             let trains = |lease: &&Lease| {
                 let fails = self.is_not_contributing(lease.path, peer)
-                    || self.reputation.is_unfetchable(self.now, peer)
                     || self.reputation.scores().has_failed(peer, lease.path, head.version);
                 Self::is_waited_for(lease.stage) && !fails && !is_past(lease.phase)
             };
@@ -221,6 +240,7 @@ impl Node {
         else {
             return;
         };
+        collection.in_hand(blob, Progress::Fetching).for_each(|entry| self.reputation.fetched(self.now, entry.from));
         let dropped = self.plan.counts_once() && collection.drop_made_twice(blob);
         let target = collection.target();
         while !collection.is_closing()
@@ -248,10 +268,7 @@ impl Node {
             return;
         }
         match norm {
-            Some(norm) => {
-                collection.in_hand(blob, Progress::Adding).for_each(|entry| self.reputation.fetched(entry.from));
-                collection.count(self.now, blob, norm);
-            }
+            Some(norm) => collection.count(self.now, blob, norm),
             None => {
                 let broken = collection.in_hand(blob, Progress::Adding);
                 let broken: Vec<_> = broken.map(|entry| (entry.from, entry.offer.clone())).collect();
@@ -270,6 +287,11 @@ impl Node {
         for author in entries.map(|entry| entry.from).filter(|author| *author != self.me) {
             self.reputation.not_fetched(self.now, author);
         }
+    }
+
+    /// Whether a path has offered something for a version: a peer that holds the path, that is.
+    pub(in crate::protocol) fn is_offered(&self, state: &Replica, path: PathId, parent: Version) -> bool {
+        state.offers.is_offered_by(path, parent, |author| self.may_offer(author, path))
     }
 
     /// Whether a peer's offers for a path are its own: it holds the path, or is this node.

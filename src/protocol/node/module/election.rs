@@ -43,8 +43,8 @@ impl Node {
         self.modules.get(&module).is_some_and(|state| state.leadership.is_owner(self.me))
     }
 
-    /// A member says who is the owner. The owner's own word counts. Another member's counts for a later term, if it has the
-    /// owner's signature over it.
+    /// A member says who is the owner. The owner's own word counts. Another member's counts for a later term of a living
+    /// member, if it has that member's signature over it, or is the present owner's own and names the next one.
     pub(in crate::protocol) fn hear_owner(
         &mut self,
         module: ModuleId,
@@ -56,13 +56,20 @@ impl Node {
         if author != owner && term == state.leadership.term() && state.leadership.is_owner(author) {
             return self.owner_steps_down(module);
         }
-        if author != owner && claim.is_empty() {
+        // A restarted owner goes on in the term that is in its journal.
+        let resumes = owner == self.me && term == state.leadership.term();
+        let hands_off = state.leadership.is_owner(author) && state.leadership.next_term() == Some(term);
+        let lives = owner == self.me || self.membership.roster().lives(self.now, module, owner);
+        if author != owner && !resumes && !(lives && (hands_off || !claim.is_empty())) {
             return;
         }
         self.hear_claim(module, author, term, owner);
         // Its own claims are signed anew each time.
         if let Some(state) = self.modules.get_mut(&module).filter(|_| owner != self.me) {
             state.leadership.note_claim(term, owner, claim);
+        }
+        if author == owner && owner != self.me {
+            self.count_term(module, owner, term);
         }
     }
 
@@ -95,18 +102,14 @@ impl Node {
         let first_heard = state.leadership.owner().is_none() && term >= state.leadership.term();
         if later || (author == owner && (same_term_but_first || first_heard)) {
             self.adopt_owner(module, term, owner);
-            if author == owner {
-                self.count_term(module, term);
-            }
         }
     }
 
-    /// The owner has claimed a term itself. An owner that takes term after term without an update would outbid every
-    /// other candidate. A term that only others have reported does not count, because the owner then has to claim a
-    /// later one.
-    fn count_term(&mut self, module: ModuleId, term: Term) {
+    /// A peer has claimed a term itself. One that takes term after term without an update would outbid every other.
+    fn count_term(&mut self, module: ModuleId, peer: PeerKey, term: Term) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if state.leadership.count_term(term) {
+        let too_many = state.leadership.count_term(peer, term);
+        if too_many && state.leadership.is_owner(peer) && !state.leadership.has_stepped_down() {
             self.force_step_down(module, format!("it has taken {MAX_TERMS_IN_VAIN} terms and made no update"));
         }
     }
@@ -281,7 +284,7 @@ impl Node {
         {
             return;
         }
-        let offered = |path: PathId| state.offers.has_offered(path, head.version);
+        let offered = |path: PathId| self.is_offered(state, path, head.version);
         let expected = self.expected(module);
         let begun = match self.plan.mode {
             OuterMode::Synchronous => expected.keys().any(|path| offered(*path)),

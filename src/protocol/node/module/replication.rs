@@ -163,8 +163,9 @@ impl Node {
     /// Joins the modules that this node is asked to replicate, if the limits allow it.
     pub(in crate::protocol) fn hear_wanted(&mut self, author: PeerKey, wanted: &[Wanted]) {
         for Wanted { module, helper } in wanted {
-            // One peer may not fill this node's disk.
-            if self.replicas.held_for(author) >= MAX_REPLICAS_FOR_ONE {
+            // One of many may not fill this node's disk. Where there is no other peer, nobody else can replicate.
+            let others = self.membership.roster().everybody(self.now).any(|(peer, _)| peer != author);
+            if others && self.replicas.held_for(author) >= MAX_REPLICAS_FOR_ONE {
                 return;
             }
             let exists = self.plan.genesis.contains_key(module);

@@ -90,7 +90,7 @@ impl Node {
         }
         let mut others = self.expected(module);
         others.remove(&path);
-        !others.is_empty() && quorum(&others, |other| state.offers.has_offered(other, head.version), 0, 1)
+        !others.is_empty() && quorum(&others, |other| self.is_offered(state, other, head.version), 0, 1)
     }
 
     /// The module whose round a path skips, if any: others train it, and the path's other modules are further.

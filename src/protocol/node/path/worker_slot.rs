@@ -93,7 +93,9 @@ impl Node {
     pub(in crate::protocol) fn is_left_behind(&self, module: ModuleId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
-        self.plan.slots.are_drawn_anew() && waited_ms >= PATH_LEASE_MS && self.expected(module).is_empty()
+        self.plan.slots.are_drawn_anew()
+            && waited_ms >= PATH_LEASE_MS
+            && self.trained_through(module, |_| true).is_empty()
     }
 
     /// The fewest rounds of the modules that a path has in this phase.

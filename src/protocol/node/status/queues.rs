@@ -2,14 +2,15 @@
 
 use crate::protocol::limits::{
     MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_INVALIDATED, MAX_LEASES,
-    MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_REPROPOSED, MAX_SCORES, STATES_KEPT, VERSIONS_KEPT,
+    MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_REPROPOSED, MAX_SCORES, MAX_UNAWAITED, STATES_KEPT,
+    VERSIONS_KEPT,
 };
 use crate::protocol::status::queues::Queue;
 use crate::protocol::{Node, Replica};
 
 /// The most blobs that are being fetched for one module: a full collection, an average or a state, and what the
 /// previous collection still waited for when it closed. A running audit needs its contributions and an average.
-const FETCHING_PER_MODULE: usize = 2 * MAX_CONTRIBUTIONS + 2;
+const FETCHING_PER_MODULE: usize = 2 * (MAX_CONTRIBUTIONS + MAX_UNAWAITED) + 2;
 
 impl Node {
     /// The current length of each table.
@@ -29,22 +30,26 @@ impl Node {
                 longest(|module| module.history.chain().map_or(0, |chain| chain.recent().count())),
                 versions,
             ),
-            queue("contributions in hand", longest(|module| module.aggregation.collected().count()), MAX_CONTRIBUTIONS),
+            queue(
+                "contributions in hand",
+                longest(|module| module.aggregation.collected().count()),
+                MAX_CONTRIBUTIONS + MAX_UNAWAITED,
+            ),
             queue("paths held", self.paths.held().len(), MAX_LEASES),
             queue("peers known", self.membership.roster().peers(), MAX_MEMBERS),
             queue("copied identities", self.membership.copies().len(), MAX_COPIED),
-            queue("peers failed", self.reputation.failed_owners(), MAX_MEMBERS),
-            queue("peers decided", self.reputation.scores().count(), MAX_MEMBERS),
+            queue("failed owners", self.reputation.failed_owners(), MAX_MEMBERS),
+            queue("peers scored", self.reputation.scores().count(), MAX_MEMBERS),
             queue("audits that wait", audits, MAX_AUDITS),
             queue("proofs told of", proven, MAX_AUDITS),
             queue("updates invalidated", invalidated, MAX_INVALIDATED),
-            queue("idle holders", self.reputation.not_contributing(), 4 * MAX_MEMBERS),
+            queue("holders not contributing", self.reputation.not_contributing(), 4 * MAX_MEMBERS),
             queue("peers not fetched from", self.reputation.unfetchable(), MAX_MEMBERS),
             queue("modules replicated", self.replicas.held().len(), MAX_REPLICAS),
             queue("scores kept", self.evaluations.scores().len(), MAX_SCORES),
             queue("contributions reproposed", self.contributions.reproposed(), MAX_REPROPOSED),
             queue("peers found by a search", self.search.found().len(), MAX_ASKED * MAX_DIRECTORY),
-            queue("questions measured", self.membership.response_times().requests_under_way(), MAX_ASKING),
+            queue("requests measured", self.membership.response_times().requests_under_way(), MAX_ASKING),
             queue(
                 "blobs on their way",
                 self.blobs.being_fetched().len(),

@@ -1,6 +1,6 @@
 //! Tests of an owner's work, from offers to an update.
 
-use crate::protocol::limits::{FAILED_OWNER_MS, MAX_OFFERS, MAX_RIVALS, SETTLE_MS};
+use crate::protocol::limits::{FAILED_OWNER_MS, MAX_OFFERS, MAX_OFFERS_OF_ONE, MAX_RIVALS, SETTLE_MS, UNFETCHABLE_MS};
 use crate::protocol::node::tests::*;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{Evidence, FraudProof};
@@ -238,10 +238,12 @@ fn with_another_side() -> Vec<Counted> {
 #[test]
 fn one_path_cannot_fill_an_update() {
     let mut node = owner();
-    let rivals = (0..20u8).map(|byte| Offer { blob: BlobRef::of(&[byte]), ..offer(1, genesis()) });
-    let fetches: usize =
-        rivals.map(|rival| node.handle(Millis(2_001), heard(OTHER, Message::Offer(rival))).len()).sum();
-    assert_eq!(fetches, MAX_RIVALS);
+    let mut fetches = |author: fn(u8) -> PeerKey, bytes: std::ops::Range<u8>| -> usize {
+        let rivals = bytes.map(|byte| (author(byte), Offer { blob: BlobRef::of(&[byte]), ..offer(1, genesis()) }));
+        rivals.map(|(author, rival)| node.handle(Millis(2_001), heard(author, Message::Offer(rival))).len()).sum()
+    };
+    assert_eq!(fetches(|_| OTHER, 0..20), MAX_OFFERS_OF_ONE, "of one peer");
+    assert_eq!(fetches(|byte| PeerKey([byte; 32]), 20..40), MAX_RIVALS - 1 - MAX_OFFERS_OF_ONE, "without the path");
 }
 
 #[test]
@@ -315,7 +317,7 @@ fn phantom_offers_neither_shut_out_the_holder_nor_hold_up_the_round() {
     let mut node = owner();
     let phantom = |number: u64| {
         let blob = BlobRef::of(format!("phantom {number}").as_bytes());
-        heard(THIRD, Message::Offer(Offer { blob, sequence: number, ..offer(1, genesis()) }))
+        heard(PeerKey([number as u8 + 10; 32]), Message::Offer(Offer { blob, sequence: number, ..offer(1, genesis()) }))
     };
     (1..10).for_each(|number| drop(node.handle(Millis(2_000), phantom(number))));
     assert_eq!(node.modules[&MODULE].offers.times(PathId(1), Version(0)), MAX_RIVALS - 1);
@@ -330,22 +332,31 @@ fn phantom_offers_neither_shut_out_the_holder_nor_hold_up_the_round() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_fetched_from_is_not_waited_for_until_it_can() {
+fn a_peer_that_cannot_be_fetched_from_is_not_waited_for_for_a_while() {
     let mut node = owner();
-    assert!(node.expected(MODULE).contains_key(&PathId(1)));
-    node.handle(Millis(2_000), heard(OTHER, Message::Offer(offer(1, genesis()))));
-    let mut now = 2_000;
-    while node.expected(MODULE).contains_key(&PathId(1)) {
-        node.handle(Millis(now), fetched(gradient(1, 0), false));
-        now += 250;
-        let heartbeat =
-            Heartbeat { leases: vec![lease(1, 0, Stage::Waiting)], ..heartbeat(now, Some(genesis()), Some((1, ME))) };
-        node.handle(Millis(now), heard_heartbeat(OTHER, heartbeat));
-        node.handle(Millis(now), Event::Tick);
-        assert!(now < 10_000, "it is waited for");
-    }
-    node.handle(Millis(now), heard(OTHER, Message::Offer(Offer { sequence: 2, ..offer(1, genesis()) })));
-    node.handle(Millis(now), fetched(gradient(1, 0), true));
-    node.handle(Millis(now), accumulated(gradient(1, 0), true));
+    let fails = |node: &mut Node, from_ms: u64| {
+        let mut now = from_ms;
+        while now < from_ms + 3_000 && node.expected(MODULE).contains_key(&PathId(1)) {
+            node.handle(Millis(now), heard(OTHER, Message::Offer(Offer { sequence: now, ..offer(1, genesis()) })));
+            node.handle(Millis(now), fetched(gradient(1, 0), false));
+            now += 250;
+            let heartbeat = Heartbeat {
+                leases: vec![lease(1, 0, Stage::Waiting)],
+                ..heartbeat(now, Some(genesis()), Some((1, ME)))
+            };
+            node.handle(Millis(now), heard_heartbeat(OTHER, heartbeat));
+            node.handle(Millis(now), Event::Tick);
+        }
+        now
+    };
+    let now = fails(&mut node, 2_000);
+    assert!(node.expected(MODULE).contains_key(&PathId(1)), "the own connection may be at fault");
+    node.reputation.note_fetch(Millis(now));
+    let now = fails(&mut node, now + UNFETCHABLE_MS);
+    assert!(!node.expected(MODULE).contains_key(&PathId(1)), "others can be fetched from");
+    let again = now + 4 * UNFETCHABLE_MS;
+    let heartbeat =
+        Heartbeat { leases: vec![lease(1, 0, Stage::Waiting)], ..heartbeat(again, Some(genesis()), Some((1, ME))) };
+    node.handle(Millis(again), heard_heartbeat(OTHER, heartbeat));
     assert!(node.expected(MODULE).contains_key(&PathId(1)));
 }

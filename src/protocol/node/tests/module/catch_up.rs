@@ -55,6 +55,8 @@ fn a_member_that_missed_a_few_updates_replays_them() {
         let heartbeat = Heartbeat {
             addresses: vec![],
             leases: vec![lease(0, version, Stage::Training)],
+            // The owner itself was not heard.
+            claim: vec![],
             ..heartbeat(sequence, Some(head(signed)), Some((1, OTHER)))
         };
         vec![

@@ -260,7 +260,7 @@ fn an_owner_that_takes_term_after_term_without_an_update_is_not_accepted() {
         let at = terms.iter().position(|actions| actions.iter().any(stepped_down));
         (at, at.is_some_and(|at| terms[at + 1].contains(&new_owner(OTHER))))
     };
-    assert_eq!(after_terms_of(OTHER), (Some(MAX_TERMS_IN_VAIN as usize), false));
+    assert_eq!(after_terms_of(OTHER), (Some(MAX_TERMS_IN_VAIN as usize - 1), false));
     assert_eq!(after_terms_of(THIRD), (None, false), "claims reported by another peer do it no harm");
 }
 
@@ -353,7 +353,15 @@ fn a_later_term_of_another_is_believed_only_with_the_claim_that_its_owner_signed
     let named = |sequence: u64, claim: Vec<u8>| {
         heard_heartbeat(OTHER, Heartbeat { claim, ..heartbeat(sequence, Some(genesis()), Some((2, THIRD))) })
     };
-    let unsigned = node.handle(Millis(100), named(2, vec![]));
+    let unknown = node.handle(Millis(100), named(2, vec![9; 64]));
+    assert!(!unknown.contains(&term(2, THIRD)), "it is no living member: {unknown:?}");
+    node.handle(Millis(110), heard_heartbeat(THIRD, heartbeat(1, Some(genesis()), Some((1, OTHER)))));
+    // The owner itself may hand the module on; anybody else may not.
+    let by_another = |claim: Vec<u8>| {
+        let heartbeat = Heartbeat { claim, ..heartbeat(1, Some(genesis()), Some((2, THIRD))) };
+        heard_heartbeat(PeerKey([4; 32]), heartbeat)
+    };
+    let unsigned = node.handle(Millis(120), by_another(vec![]));
     assert!(!unsigned.contains(&term(2, THIRD)), "{unsigned:?}");
     let signed = node.handle(Millis(200), named(3, vec![9; 64]));
     assert!(signed.contains(&term(2, THIRD)), "{signed:?}");

@@ -189,6 +189,7 @@ fn the_number_of_replicas_and_the_length_of_a_request_are_bounded() {
         );
         node.status().modules.len()
     };
+    ask(THIRD, 40);
     let of_one = (1..40).map(|expert| ask(OTHER, expert)).last();
     assert_eq!(of_one, Some(2 + MAX_REPLICAS_FOR_ONE));
     let of_many = (1..40).map(|expert| ask(PeerKey([expert as u8 + 10; 32]), expert)).last();
