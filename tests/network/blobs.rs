@@ -77,7 +77,7 @@ async fn many_blobs_at_once_all_arrive() {
 async fn several_give_a_blob_at_the_same_time() {
     let mut one = Peer::on(&[QUIC]).await;
     let donors = [Peer::on(&[QUIC]).await, Peer::on(&[TCP]).await, Peer::on(&[QUIC]).await];
-    let bytes = noise(40_000_000);
+    let bytes = noise(120_000_000);
     let blob = donors.each_ref().map(|donor| donor.blobs.put(&bytes))[0];
     for donor in &donors {
         join(&one, donor).await;
