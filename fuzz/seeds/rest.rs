@@ -2,7 +2,7 @@
 
 use pathswarm::access::invitation::Grant;
 use pathswarm::config::{OuterMode, RunConfig, level_parameters};
-use pathswarm::experiment::training::checkpoint::{Best, KeptArm, Unfinished};
+use pathswarm::experiment::checkpoint::{ArmCheckpoint, ArmState, Best};
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Version};
 use pathswarm::network::{Ban, Identity, Multiaddr};
 use pathswarm::outer::ModuleState;
@@ -120,9 +120,9 @@ fn disk(seeds: &mut Seeds) -> std::io::Result<()> {
     let module = ModuleId { level: 0, expert: 1 };
     let modules = vec![ModuleCheckpoint { module, version: Version(3), state: BLOB }; 2];
     seeds.add("store", Checkpoint { phase: Phase(2), trainer: BLOB, modules, shard: BLOB }.encode());
-    let kept = KeptArm { file: folder.path().join("arm"), of: BlobHash([0; 32]) };
+    let kept = ArmCheckpoint { file: folder.path().join("arm"), of: BlobHash([0; 32]) };
     let best = vec![Best { phases: 1, loss: 2.5, levels: vec![vec![0.5, -1.0], vec![2.0]] }];
-    kept.write(&Unfinished { phases: 1, best, ..Unfinished::default() }).map_err(std::io::Error::other)?;
+    kept.write(&ArmState { phases: 1, best, ..ArmState::default() }).map_err(std::io::Error::other)?;
     seeds.add("store", unsealed(&kept.file)?);
     Ok(())
 }

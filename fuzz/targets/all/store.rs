@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::experiment::training::checkpoint::KeptArm;
+use pathswarm::experiment::checkpoint::ArmCheckpoint;
 use pathswarm::names::BlobHash;
 use pathswarm::store::{Checkpoint, Journal};
 
@@ -41,5 +41,5 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(Checkpoint::decode(&checkpoint.encode()), Some(checkpoint));
     }
     let kept = [bytes, blake3::hash(bytes).as_bytes()].concat();
-    let _ = KeptArm { file: PathBuf::new(), of: BlobHash([0; 32]) }.decode(&kept);
+    let _ = ArmCheckpoint { file: PathBuf::new(), of: BlobHash([0; 32]) }.decode(&kept);
 });

@@ -13,6 +13,6 @@ fuzz_target!(
             assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocabulary()));
             let _ = tokenizer.decode(&ids);
         }
-        let _ = (tokenizer.end_name(), tokenizer.token_bytes().len());
+        let _ = (tokenizer.end_name(), tokenizer.end_of_document());
     }
 );
