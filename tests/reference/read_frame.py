@@ -18,6 +18,7 @@ import zstandard
 from blake3 import blake3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+WIRE_VERSION = 5
 CHUNK, GROUP, BLOCK = 1 << 18, 128, 4096
 TWELFTHS = (1.0, 1.059463, 1.122462, 1.1892071, 1.259921, 1.3348398)
 TWELFTHS += (1.4142135, 1.498307, 1.587401, 1.6817929, 1.7817974, 1.8877486)
@@ -168,7 +169,7 @@ def range_decoder(words):
 
 def framed(data, kind):
     """The body of a frame of this kind."""
-    assert data[:4] == b"PSW1" and struct.unpack("<HH", data[4:8]) == (4, kind)
+    assert data[:4] == b"PSW1" and struct.unpack("<HH", data[4:8]) == (WIRE_VERSION, kind)
     return Reader(data[8:])
 
 
@@ -194,7 +195,7 @@ def update(reader):
     lengths = [fields["norm"]] + [one["length"] for one in fields["contributions"]]
     assert all(np.isfinite(length) and length >= 0 for length in lengths)
     fields["average"], fields["state"], fields["weight"] = reader.blob(), reader.blob(), reader.number("Q")
-    signed = b"PSW1" + struct.pack("<HH", 4, 4) + reader.data[begin : reader.at]
+    signed = b"PSW1" + struct.pack("<HH", WIRE_VERSION, 4) + reader.data[begin : reader.at]
     assert reader.number("Q") == 64
     Ed25519PublicKey.from_public_bytes(bytes.fromhex(fields["owner"])).verify(reader.take(64), signed)
     fields["hash"] = blake3(signed).hexdigest()
