@@ -41,7 +41,8 @@ fn every_scenario_of_the_folder_is_drilled_here() {
         let file = file.unwrap().file_name().into_string().unwrap();
         let Some(name) = file.strip_suffix(".toml") else { continue };
         let read = format!("scenario(\"{name}\")");
-        let as_it_is = here.contains(&format!("drilled({read}")) || here.contains(&format!("drilled({name}("));
+        let as_it_is =
+            here.contains(&format!("drilled({read}")) || here.contains(&format!("drilled({}(", name.replace('-', "_")));
         assert!(as_it_is || others.contains(&read), "{name} is not drilled");
     }
 }
@@ -167,7 +168,7 @@ fn a_swarm_far_smaller_than_its_grid_trains_other_paths_every_few_phases() {
 
 /// The drill of many peers, with this number of experts per level and of peers.
 fn many_peers(experts: u32, peers: usize) -> Scenario {
-    let mut scenario = scenario("crowd");
+    let mut scenario = scenario("many-peers");
     scenario.swarm.levels = vec![Sharing::Experts(experts); 2];
     scenario.swarm.sample = Some(SampleConfig { paths: peers as u32, hold_phases: 0 });
     scenario.swarm.peers = peers;
