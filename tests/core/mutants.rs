@@ -62,8 +62,8 @@ const BUGS: [Bug; 15] = [
     Bug {
         name: "a late contribution has its full weight",
         file: "protocol/node/module/aggregation.rs",
-        right: "plan.weight(offer.path, (offer.parent, module), collection.target().0 - 1 - offer.parent.0)",
-        wrong: "plan.weight(offer.path, (offer.parent, module), 0)",
+        right: "self.plan.weight(offer.path, (offer.parent, module), late)",
+        wrong: "self.plan.weight(offer.path, (offer.parent, module), 0 * late)",
         drill: "rough",
         breaks: &["one state"],
     },

@@ -63,7 +63,6 @@ impl Leadership {
     /// Restores a term from the journal, and its owner if that is another peer.
     pub(in crate::protocol) fn restore(&mut self, term: Term, owner: Option<PeerKey>) {
         (self.term, self.owner) = (term, owner);
-        self.claim.clear();
     }
 
     /// This node, the owner, leaves and names no successor.

@@ -1,6 +1,6 @@
 //! The owner's work, from offers to a signed update.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::config::OuterMode;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
@@ -19,6 +19,16 @@ use crate::protocol::{Node, Replica, phase_from};
 /// How many different contributions of a path to one version are taken in. One place is for whoever holds the path.
 fn most_rivals(holds: bool) -> usize {
     if holds { MAX_RIVALS } else { MAX_RIVALS - 1 }
+}
+
+/// An offer that can be fetched for a collection.
+struct WaitingOffer {
+    offer: Offer,
+    from: PeerKey,
+    /// Whether its author holds the path.
+    holds: bool,
+    /// Whether the collection waits for it.
+    awaited: bool,
 }
 
 impl Node {
@@ -136,52 +146,49 @@ impl Node {
         self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
 
-    /// Fetches every offer that may be counted in the open collection. The oldest come first, so that none waits
-    /// forever.
+    /// Fetches every offer that may be counted in the open collection: those that are awaited first, then the oldest, so
+    /// that none waits forever.
     fn begin_offers(&mut self, module: ModuleId) {
-        let Some(state) = self.modules.get(&module) else { return };
-        let authors: BTreeSet<(PathId, PeerKey)> =
-            state.offers.all().map(|(offer, author)| (offer.path, *author)).collect();
-        let holders: BTreeSet<(PathId, PeerKey)> =
-            authors.into_iter().filter(|(path, author)| self.may_offer(*author, *path)).collect();
-        let is_awaited = |(offer, from): &(Offer, PeerKey)| {
-            holders.contains(&(offer.path, *from)) && !self.reputation.is_unfetchable(self.now, *from)
-        };
-        let plan = &self.plan;
+        let mut waiting = self.waiting_offers(module);
+        waiting.sort_by_key(|it| (!it.awaited, it.offer.parent, it.offer.path));
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection_mut()) else {
             return;
         };
-        let fits = |it: &(Offer, PeerKey)| {
-            let offer = &it.0;
-            let known = offer.parent < collection.target() && chain.knows_all_since(offer.parent);
-            known
-                && collection.wants(offer.key(), is_awaited(it))
-                && !(plan.counts_once() && collection.has_summed_another(offer))
-        };
-        let mut waiting: Vec<(bool, &(Offer, PeerKey))> =
-            state.offers.all().filter(|it| fits(it)).map(|it| (is_awaited(it), it)).collect();
-        waiting.sort_by_key(|(awaited, (offer, _))| (!awaited, offer.parent, offer.path));
         let mut begun = Vec::new();
-        for (awaited, (offer, from)) in waiting {
-            if !collection.wants(offer.key(), awaited) {
-                continue;
-            }
+        for WaitingOffer { offer, from, holds, awaited } in waiting {
             // Another chain may have counted other rivals than this one.
             let rivals = chain.times_counted(offer.path, offer.parent) + collection.times(offer.path, offer.parent);
-            let holds = holders.contains(&(offer.path, *from));
-            if rivals >= most_rivals(holds) {
+            if !collection.wants(offer.key(), awaited) || rivals >= most_rivals(holds) {
                 continue;
             }
-            let weight = plan.weight(offer.path, (offer.parent, module), collection.target().0 - 1 - offer.parent.0);
-            let progress = Progress::Fetching;
-            let entry = Entry { offer: offer.clone(), from: *from, weight, awaited, norm: 0, progress };
-            collection.begin(entry);
-            begun.push((offer.blob, *from));
+            let late = collection.target().0 - 1 - offer.parent.0;
+            let weight = self.plan.weight(offer.path, (offer.parent, module), late);
+            begun.push((offer.blob, from));
+            collection.begin(Entry { offer, from, weight, awaited, norm: 0, progress: Progress::Fetching });
         }
         for (blob, from) in begun {
             self.fetch(blob, from, Purpose::Contribution(module));
         }
+    }
+
+    /// The offers that fit the open collection and are not in it.
+    fn waiting_offers(&self, module: ModuleId) -> Vec<WaitingOffer> {
+        let Some(state) = self.modules.get(&module) else { return Vec::new() };
+        let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection()) else {
+            return Vec::new();
+        };
+        let fits = |offer: &Offer| {
+            let known = offer.parent < collection.target() && chain.knows_all_since(offer.parent);
+            let twice = || self.plan.counts_once() && collection.has_summed_another(offer);
+            known && collection.wants(offer.key(), true) && !twice()
+        };
+        let waiting = |(offer, from): &(Offer, PeerKey)| {
+            let holds = self.may_offer(*from, offer.path);
+            let awaited = holds && !self.reputation.is_unfetchable(self.now, *from);
+            WaitingOffer { offer: offer.clone(), from: *from, holds, awaited }
+        };
+        state.offers.all().filter(|(offer, _)| fits(offer)).map(waiting).collect()
     }
 
     /// The paths that a collection waits for, with their weights: those through the module that a living peer trains,

@@ -56,8 +56,8 @@ impl Node {
         if author != owner && term == state.leadership.term() && state.leadership.is_owner(author) {
             return self.owner_steps_down(module);
         }
-        // A restarted owner goes on in the term that is in its journal.
-        let resumes = owner == self.me && term == state.leadership.term();
+        // A restarted owner goes on in the term that is in its journal. There is none of term 0.
+        let resumes = owner == self.me && term == state.leadership.term() && term > Term(0);
         let hands_off = state.leadership.is_owner(author) && state.leadership.next_term() == Some(term);
         let lives = owner == self.me || self.membership.roster().lives(self.now, module, owner);
         if author != owner && !resumes && !(lives && (hands_off || !claim.is_empty())) {

@@ -237,12 +237,10 @@ impl Node {
 
     /// The state of a path's trainer after the end of the run.
     pub(in crate::protocol) fn reviewed(&mut self, path: PathId, trainer: BlobRef) {
-        if !self.paths.holds(path) {
-            return self.release(trainer.hash);
-        }
-        self.act(Action::Persist(Record::Trainer { path, trainer }));
-        if let Some(old) = self.paths.set_trainer(path, trainer).filter(|old| *old != trainer) {
-            self.release(old.hash);
+        if self.paths.holds(path) {
+            self.keep_trainer(path, trainer);
+        } else {
+            self.release(trainer.hash);
         }
     }
 
