@@ -195,6 +195,13 @@ pub enum Outer {
         /// The blob.
         blob: BlobRef,
     },
+    /// Check whether a blob in the store is a state of the module. No other work reads a state that is not.
+    Decode {
+        /// The module.
+        module: ModuleId,
+        /// The state.
+        state: BlobRef,
+    },
     /// Apply an average that is in the store.
     Apply {
         /// The module.
@@ -232,6 +239,7 @@ impl Outer {
             | Self::Combine { module, .. }
             | Self::Audit { module, .. }
             | Self::Inspect { module, .. }
+            | Self::Decode { module, .. }
             | Self::Apply { module, .. } => *module,
         }
     }
@@ -296,6 +304,13 @@ pub enum Report {
         version: Version,
         /// Number of contributions in its update.
         contributions: usize,
+    },
+    /// The other members do not attest the chain that a peer sent.
+    Unattested {
+        /// The module.
+        module: ModuleId,
+        /// The peer.
+        by: PeerKey,
     },
     /// An update was refused. The reason is for users.
     Refused {

@@ -157,6 +157,15 @@ pub enum Event {
         /// Whether the claim is true; nothing if the bytes are gone.
         so: Option<bool>,
     },
+    /// A state was checked.
+    Decoded {
+        /// The module.
+        module: ModuleId,
+        /// The blob.
+        state: BlobHash,
+        /// Whether it is a state of the module.
+        so: bool,
+    },
     /// An update of this node is signed.
     Sealed(SignedUpdate),
     /// The average of an update was applied. The resulting state is in the store.

@@ -101,6 +101,21 @@ pub const OFFER_REPEAT_MS: u64 = 2_000;
 /// it sends a request.
 pub const GAP_TIMEOUT_MS: u64 = 500;
 
+/// Where the members are on more than two chains and none has a majority, each follows the heaviest after this time.
+pub const NO_MAJORITY_MS: u64 = 20_000;
+
+/// An update is doubted if more than one in so many of its contributions was offered to nobody.
+pub const MOST_UNHEARD: usize = 4;
+
+/// A newcomer that has listened for this long has heard the members of a module.
+pub const MEMBERS_HEARD_MS: u64 = 2 * HEARTBEAT_MS;
+
+/// A member that has listened for this long has heard what is on offer: offers are repeated at most this seldom.
+pub const LISTENED_MS: u64 = 5 * OFFER_REPEAT_MS;
+
+/// An owner whose update is doubted for this long steps down, if no majority has applied the update.
+pub const DOUBT_MS: u64 = 3_000;
+
 /// A request without a response times out after this, before any response times were measured. It then goes to another
 /// peer.
 pub const REQUEST_TIMEOUT_MS: u64 = 8_000;

@@ -15,7 +15,7 @@ use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount};
-use crate::outer::{ExactSum, Share, step};
+use crate::outer::{ExactSum, ModuleState, Share, step};
 use crate::peer::aggregator::router::RouterRounds;
 use crate::peer::manifest::Manifest;
 use crate::peer::manifest::genesis;
@@ -147,6 +147,11 @@ impl Worker {
                 let so = bytes.map(|bytes| measured(&bytes, self.count(module), self.outer(module)).is_ok());
                 Ok(Some(Event::Audited { id, so }))
             }
+            Outer::Decode { module, state } => {
+                let count = self.count(module);
+                let so = self.bytes(state)?.is_some_and(|bytes| ModuleState::decode(&bytes, module, count).is_ok());
+                Ok(Some(Event::Decoded { module, state: state.hash, so }))
+            }
             Outer::Apply { module, version, from, average, portion } => {
                 let state = self.apply(module, from, average, portion)?;
                 Ok(Some(Event::Applied { module, version, state }))
@@ -177,6 +182,10 @@ impl Worker {
             Outer::Inspect { id, blob, .. } => {
                 let so = router.scores(blob)?.map(|scores| scores.is_some());
                 Ok(Some(Event::Audited { id, so }))
+            }
+            Outer::Decode { module, state } => {
+                let so = router.is_state(state)?;
+                Ok(Some(Event::Decoded { module, state: state.hash, so }))
             }
             Outer::Apply { module, version, from, average, .. } => {
                 let made = match self.blobs.get(average.hash, average.bytes)? {

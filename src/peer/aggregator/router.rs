@@ -109,6 +109,15 @@ impl RouterRounds {
         Ok(Some(BlobRef::of(&told) == average))
     }
 
+    /// Whether a blob is here and is a state of the router.
+    pub fn is_state(&self, state: BlobRef) -> Result<bool, AggregateError> {
+        let bytes = match self.blobs.get(state.hash, state.bytes) {
+            Err(BlobError::TooLarge { .. }) => None,
+            found => found?,
+        };
+        Ok(bytes.is_some_and(|bytes| self.manifest.router_state(&bytes).is_ok()))
+    }
+
     /// The state that follows from another and scores; `None` if the scores are invalid.
     pub fn apply(&mut self, from: BlobRef, average: &[u8]) -> Result<Option<Vec<u8>>, AggregateError> {
         let (run, module) = (&self.manifest.config, self.module);

@@ -166,6 +166,9 @@ impl Driver {
                 // As a standby, this peer has left the scoring to the holder.
                 self.reset_path(*path);
             }
+            Report::Unattested { module, by } => {
+                tracing::info!(%module, by = by.short(), "the other members do not attest the chain that a peer sent");
+            }
             Report::Refused { module, by, reason } => {
                 tracing::warn!(%module, by = %by.short(), reason, "an update was rejected");
                 self.report_offence(*by, Offence::WrongUpdate);

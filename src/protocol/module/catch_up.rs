@@ -4,6 +4,7 @@ use super::chain::Chain;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PeerKey};
 use crate::protocol::event::RequestId;
+use crate::protocol::limits::GAP_TIMEOUT_MS;
 use crate::protocol::wire::message::UpdateHash;
 
 /// The catch-up with members that are ahead.
@@ -17,8 +18,12 @@ pub(in crate::protocol) struct CatchUp {
     failures: usize,
     /// The replay failed, so a whole state is requested.
     whole: bool,
-    /// A chain whose state is being fetched.
+    /// A chain whose state is being fetched and decoded.
     installing: Option<Chain>,
+    /// No request is sent before this time, because the last answer was not enough.
+    pauses_until: Millis,
+    /// Since when most members have been on another chain.
+    outvoted_since: Option<Millis>,
 }
 
 impl CatchUp {
@@ -62,6 +67,32 @@ impl CatchUp {
         donors.get(turn).copied()
     }
 
+    /// The other members do not attest what a donor sent. The next donor is asked after a pause.
+    pub(in crate::protocol) fn unattested(&mut self, now: Millis) {
+        self.failures += 1;
+        self.pauses_until = now + GAP_TIMEOUT_MS;
+    }
+
+    pub(in crate::protocol) fn pauses(&self, now: Millis) -> bool {
+        now < self.pauses_until
+    }
+
+    /// Notes whether most members are on another chain. Returns for how long they have been, ms.
+    pub(in crate::protocol) fn note_outvoted(&mut self, now: Millis, outvoted: bool) -> Option<u64> {
+        match outvoted {
+            true => Some(now.since(*self.outvoted_since.get_or_insert(now))),
+            false => {
+                self.outvoted_since = None;
+                None
+            }
+        }
+    }
+
+    /// For how long most members have been on another chain, ms.
+    pub(in crate::protocol) fn outvoted_ms(&self, now: Millis) -> Option<u64> {
+        self.outvoted_since.map(|since| now.since(since))
+    }
+
     /// Something failed. The next donor is asked.
     pub(in crate::protocol) fn failed(&mut self) {
         self.failures += 1;
@@ -83,7 +114,7 @@ impl CatchUp {
 
     /// Another chain is now followed.
     pub(in crate::protocol) fn switched(&mut self) {
-        (self.failures, self.whole) = (0, false);
+        (self.failures, self.whole, self.outvoted_since) = (0, false, None);
     }
 
     pub(in crate::protocol) fn install(&mut self, chain: Chain) {
@@ -92,6 +123,11 @@ impl CatchUp {
 
     pub(in crate::protocol) fn installing(&self) -> Option<&Chain> {
         self.installing.as_ref()
+    }
+
+    /// The chain being installed, if its state has this hash.
+    pub(in crate::protocol) fn installs(&self, state: BlobHash) -> Option<&Chain> {
+        self.installing.as_ref().filter(|chain| chain.head().state.hash == state)
     }
 
     /// Takes the chain whose state has this hash.

@@ -3,9 +3,11 @@
 
 pub(super) mod aggregation;
 pub(super) mod apply_queue;
+pub(super) mod attestation;
 pub(super) mod catch_up;
 pub mod chain;
 pub mod collection;
+pub(super) mod doubt;
 pub(super) mod history;
 pub(super) mod leadership;
 pub(super) mod offers;

@@ -26,6 +26,7 @@ use crate::protocol::membership::Membership;
 use crate::protocol::module::aggregation::Aggregation;
 use crate::protocol::module::apply_queue::ApplyQueue;
 use crate::protocol::module::catch_up::CatchUp;
+use crate::protocol::module::doubt::Doubt;
 use crate::protocol::module::history::History;
 use crate::protocol::module::leadership::Leadership;
 use crate::protocol::module::offers::Offers;
@@ -56,6 +57,7 @@ pub(in crate::protocol) struct Replica {
     aggregation: Aggregation,
     applying: ApplyQueue,
     catch_up: CatchUp,
+    doubt: Doubt,
     /// Weight known to be lost since this node started.
     weight_lost: u64,
 }
@@ -165,6 +167,7 @@ impl Node {
             Event::Accumulated { module, target, blob, norm } => self.accumulated(module, target, blob, norm),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Audited { id, so } => self.audited(id, so),
+            Event::Decoded { module, state, so } => self.decoded(module, state, so),
             Event::Sealed(signed) => self.sealed(signed),
             Event::Applied { module, version, state } => self.applied(module, version, state),
             Event::Tick => self.tick(),
@@ -189,6 +192,7 @@ impl Node {
             self.move_worker_slots();
         }
         for module in modules {
+            self.look_at_doubted(module);
             self.apply_next(module);
             self.gather(module);
         }
@@ -232,6 +236,7 @@ impl Node {
         if let Some(for_ms) = self.lifecycle.sweep(self.now) {
             self.membership.wake(self.now);
             self.stood_still(for_ms);
+            self.modules.values_mut().for_each(|state| state.doubt.missed_offers());
         }
         if !self.lifecycle.is_leaving() {
             self.watch_owners();

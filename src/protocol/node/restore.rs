@@ -122,7 +122,8 @@ impl Node {
         let Some(module) = updates.first().map(|signed| signed.update.module) else { return };
         let Some(chain) = Chain::of(updates) else { return };
         let state = self.modules.entry(module).or_default();
-        if state.history.gives_way_to(&chain.head()) {
+        // A node that was outvoted has taken a lighter chain.
+        if !state.history.contains(chain.head().update) {
             state.history.switch(chain.replaying_from(replays_from), self.plan.genesis.get(&module).copied());
         }
     }

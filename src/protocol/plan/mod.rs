@@ -48,7 +48,7 @@ impl RunPlan {
 
     /// The weight of a contribution that is so many versions late. In asynchronous runs delayed momentum compensates
     /// for the lateness.
-    pub(super) fn weight(&self, path: PathId, (parent, module): (Version, ModuleId), staleness: u64) -> u32 {
+    pub fn weight(&self, path: PathId, (parent, module): (Version, ModuleId), staleness: u64) -> u32 {
         let phase = self.contributes_in(path, parent, module).unwrap_or(phase_from(parent));
         let full = self.full_path_weight(path, phase);
         match self.mode {

@@ -74,7 +74,7 @@ impl RunPlan {
     }
 
     /// The module's running norm after an update with these contributions.
-    pub(in crate::protocol) fn running_norm(&self, before: u32, module: ModuleId, contributions: &[Counted]) -> u32 {
+    pub fn running_norm(&self, before: u32, module: ModuleId, contributions: &[Counted]) -> u32 {
         norm_cap::running_norm(before, contributions, self.paths(module, contributions))
     }
 

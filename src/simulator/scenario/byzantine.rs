@@ -40,6 +40,10 @@ pub enum Byzantine {
     Unfetchable,
     /// It asks every peer in turn to replicate modules that it does not have.
     FalseHelper,
+    /// Its heartbeats name the last head that a module can have, and its chain for it has a state that cannot be read.
+    FalseSnapshot,
+    /// Its heartbeats name a head after the present one, made from contributions that do not exist.
+    FalseExtension,
 }
 
 impl Byzantine {
@@ -63,6 +67,8 @@ impl Byzantine {
             Self::PhantomOffers => "byzantine: phantom offers",
             Self::Unfetchable => "byzantine: unfetchable",
             Self::FalseHelper => "byzantine: false helper",
+            Self::FalseSnapshot => "byzantine: false snapshot",
+            Self::FalseExtension => "byzantine: false extension",
         }
     }
 }

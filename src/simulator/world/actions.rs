@@ -3,10 +3,10 @@
 use std::convert::Infallible;
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, RunId, Term, Version};
-use crate::outer::Share;
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, each_counted, measured, recount};
 use crate::outer::step;
+use crate::outer::{ModuleState, Share};
 use crate::protocol::journal::record::Record;
 use crate::protocol::reputation::norm_cap::capped_weight;
 use crate::protocol::wire::encoding;
@@ -110,6 +110,12 @@ impl World {
                 let frame = self.peers[index].disk.get(blob.hash);
                 let so = frame.map(|frame| measured(frame, self.scenario.swarm.values, &self.outer).is_ok());
                 self.event_at(index, 0, Event::Audited { id, so });
+            }
+            Outer::Decode { module, state } => {
+                let bytes = self.peers[index].disk.get(state.hash);
+                let values = self.scenario.swarm.values;
+                let so = bytes.is_some_and(|bytes| ModuleState::decode(bytes, module, values).is_ok());
+                self.event_at(index, 0, Event::Decoded { module, state: state.hash, so });
             }
             Outer::Apply { module, version, from, average, portion } => {
                 let disk = &mut self.peers[index].disk;

@@ -4,6 +4,7 @@ mod actions;
 mod byzantine;
 mod checker;
 mod event_queue;
+mod false_chains;
 mod false_gradients;
 mod full_disk;
 mod lifecycle;
@@ -20,7 +21,7 @@ use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
-use crate::protocol::{Action, Contact, Event, Message, Outer, ReplyToken, RequestId, RunPlan};
+use crate::protocol::{Action, Contact, Event, Message, Outer, ReplyToken, RequestId, RunPlan, SignedUpdate};
 use crate::simulator::counts::Counts;
 use crate::simulator::invariants::{Invariants, fenced};
 use crate::simulator::peer::disk::Disk;
@@ -90,7 +91,7 @@ pub struct World {
     /// The present partitions.
     pub(super) cuts: Vec<(u64, Cut)>,
     /// The pending requests, for their responses.
-    pub(super) asked: BTreeMap<ReplyToken, (usize, u64, RequestId)>,
+    pub(super) asked: BTreeMap<ReplyToken, (usize, u64, RequestId, Option<ModuleId>)>,
     pub(super) next_token: u64,
     /// Bytes that gossip has carried, with the time.
     pub(super) gossiped: BTreeMap<BlobHash, u64>,
@@ -104,6 +105,8 @@ pub struct World {
     /// Byzantine peers that an honest peer has quarantined.
     pub(super) quarantined: BTreeSet<usize>,
     pub(super) overheard: VecDeque<(ModuleId, PeerKey, Message)>,
+    /// The updates that Byzantine peers have made up for their chains.
+    pub(super) forged: BTreeMap<(usize, ModuleId), SignedUpdate>,
     pub(super) invariants: Invariants,
     pub(super) counts: Counts,
     pub(super) trace: Trace,
@@ -171,6 +174,7 @@ impl World {
             hearers: BTreeMap::new(),
             cuts: Vec::new(),
             asked: BTreeMap::new(),
+            forged: BTreeMap::new(),
             next_token: 0,
             gossiped: BTreeMap::new(),
             byzantine: BTreeMap::new(),

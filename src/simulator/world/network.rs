@@ -108,13 +108,15 @@ impl World {
         };
         self.next_token += 1;
         let token = ReplyToken(self.next_token);
-        self.asked.insert(token, (from, self.incarnations[from], id));
+        let module = if let Request::CatchUp { module, .. } = &request { Some(*module) } else { None };
+        self.asked.insert(token, (from, self.incarnations[from], id, module));
         let event = Event::Asked { from: self.peers[from].key, token, request };
         self.event_at(to, after_ms, event);
     }
 
     pub(super) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
-        let Some((peer, incarnation, id)) = self.asked.remove(&token) else { return };
+        let Some((peer, incarnation, id, module)) = self.asked.remove(&token) else { return };
+        let response = self.false_answer(from, module, response);
         self.counts.asked_bytes += encoding::encode(&response).map_or(0, |bytes| bytes.len() as u64);
         let event = match self.travel_ms(from, peer, 2_000) {
             Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),

@@ -47,6 +47,9 @@ impl Node {
             self.refuse(module, owner, reason.clone());
             return self.signed_wrong(module, signed, reason);
         }
+        if self.counts_unheard(module, signed) && !self.may_follow(module, std::slice::from_ref(signed)) {
+            return self.doubt(module, signed);
+        }
         if term > state.leadership.term() && owner != self.me {
             self.adopt_owner(module, term, owner);
         }

@@ -3,7 +3,7 @@
 use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
 use crate::protocol::Node;
-use crate::protocol::action::{Action, Report};
+use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::{ReplyToken, RequestId};
 use crate::protocol::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
@@ -70,6 +70,7 @@ impl Node {
         let now = self.now;
         let (request_ms, gap_ms) =
             (self.membership.response_times().request_ms(), self.membership.response_times().gap_ms());
+        self.note_outvoted(module);
         let Some(state) = self.modules.get(&module) else { return };
         let mine = state.history.valid_head();
         let busy =
@@ -83,7 +84,7 @@ impl Node {
         }
         let waited_ms = now.since(catch_up.is_behind(now));
         let timeout_ms = if mine.is_none() { 0 } else { gap_ms };
-        if busy || catch_up.is_asking() || waited_ms < timeout_ms {
+        if busy || catch_up.is_asking() || catch_up.pauses(now) || waited_ms < timeout_ms {
             return;
         }
         let Some(donor) = catch_up.donor(&donors) else { return };
@@ -95,15 +96,15 @@ impl Node {
         }
     }
 
-    /// The members whose chain outweighs this node's, the best first. For a module that is not here yet, also peers
-    /// that a search found.
+    /// The members whose chain outweighs this node's, the best first; also those on other chains, if they are most of
+    /// the members. For a module that is not here yet, also peers that a search found.
     fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
         let applying = self.modules.get(&module).map(|state| &state.applying);
         let mut ahead: Vec<(PeerKey, Head)> = self
             .membership
             .roster()
             .heads(self.now, module)
-            .filter(|(_, head)| mine.is_none_or(|mine| head.outweighs(&mine)))
+            .filter(|(_, head)| mine.is_none_or(|mine| head.outweighs(&mine)) || self.outvotes(module, *head))
             .filter(|(_, head)| applying.is_none_or(|applying| !applying.has_refused(head.update)))
             .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
             .collect();
@@ -134,7 +135,7 @@ impl Node {
         let asked = self.modules.iter_mut().find_map(|(module, state)| Some((*module, state.catch_up.take_asked(id)?)));
         let Some((module, donor)) = asked else { return };
         let understood = match response {
-            Some(Response::Replay(updates)) => self.replay(module, updates),
+            Some(Response::Replay(updates)) => self.replay(module, donor, updates),
             Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
             _ => false,
         };
@@ -145,9 +146,13 @@ impl Node {
         }
     }
 
-    fn replay(&mut self, module: ModuleId, updates: Vec<SignedUpdate>) -> bool {
+    fn replay(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
         if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
+        }
+        if !self.may_follow(module, &updates) {
+            self.report_unattested(module, donor);
+            return true;
         }
         let Some(state) = self.modules.get_mut(&module) else { return false };
         state.applying.replay(updates);
@@ -180,11 +185,12 @@ impl Node {
         let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(updates) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
-        if !state.history.gives_way_to(&head)
-            || state.applying.has_refused(head.update)
-            || self.has_invalidated(chain.recent())
-        {
+        if state.applying.has_refused(head.update) || self.has_invalidated(chain.recent()) {
             return false;
+        }
+        if !self.may_adopt(module, &chain) {
+            self.report_unattested(module, donor);
+            return true;
         }
         if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
             self.act(Action::Report(Report::Refused { module, by: donor, reason }));
@@ -202,20 +208,38 @@ impl Node {
 
     pub(in crate::protocol) fn state_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
         let Some(state) = self.modules.get_mut(&module) else { return };
-        let Some(chain) = state.catch_up.take_installing(blob) else { return };
-        if !found {
-            state.catch_up.failed();
-            return;
+        let Some(chain) = state.catch_up.installs(blob) else { return };
+        if found {
+            let state = chain.head().state;
+            return self.act(Action::Outer(Outer::Decode { module, state }));
         }
+        state.catch_up.take_installing(blob);
+        state.catch_up.failed();
+    }
+
+    /// The state of a chain to install was checked. Only now is the chain adopted.
+    pub(in crate::protocol) fn decoded(&mut self, module: ModuleId, blob: BlobHash, so: bool) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(chain) = state.catch_up.take_installing(blob) else { return };
         let head = chain.head();
+        if !so {
+            state.applying.refuse(head.update);
+            state.catch_up.failed();
+            self.blobs.look_again();
+            let reason = format!("the state of version {} cannot be read", head.version);
+            let by = chain.signer().map_or(self.me, |(_, owner)| owner);
+            return self.act(Action::Report(Report::Refused { module, by, reason }));
+        }
         let before = state.head();
-        if !state.history.gives_way_to(&head) {
+        if !state.history.gives_way_to(&head) && state.catch_up.outvoted_ms(self.now).is_none() {
             return;
         }
         self.act(Action::Persist(chain.record(module)));
         let signer = chain.signer();
+        let newest = chain.recent().next_back().cloned();
         self.switch_chain(module, chain);
         self.head_moved(module, true);
+        newest.iter().for_each(|signed| self.draw_audit(module, signed));
         if let Some((term, owner)) = signer {
             self.hear_later_term(module, term, owner);
         }

@@ -28,6 +28,7 @@ const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
 const ME: PeerKey = PeerKey([1; 32]);
 const OTHER: PeerKey = PeerKey([2; 32]);
 const THIRD: PeerKey = PeerKey([3; 32]);
+const FOURTH: PeerKey = PeerKey([4; 32]);
 const PHASES: u64 = 40;
 /// The norm of every contribution, and the running norm of such contributions: 1.
 const NORM: u16 = 0x3F80;
@@ -50,6 +51,17 @@ fn plan() -> RunPlan {
         audit_share: 0.0,
         centred_clipping: false,
     }
+}
+
+/// The state of a chain to install arrives and is found to be one. Returns the actions.
+fn installed(node: &mut Node, now: Millis, state: BlobRef) -> Vec<Action> {
+    let actions = node.handle(now, Event::Fetched { blob: state.hash, found: true });
+    let modules = actions.iter().filter_map(|action| match action {
+        Action::Outer(Outer::Decode { module, state: read }) => (*read == state).then_some(*module),
+        _ => None,
+    });
+    let module = modules.last().expect("the state is read before its chain is adopted");
+    node.handle(now, Event::Decoded { module, state: state.hash, so: true })
 }
 
 /// The state at a version.

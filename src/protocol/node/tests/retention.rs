@@ -110,7 +110,7 @@ fn contributions_counted_in_an_abandoned_chain_are_reproposed_by_their_aggregato
     });
     let response = Some(crate::protocol::Response::Snapshot(best));
     node.handle(Millis(1_010), Event::Answered { id: id.unwrap(), response });
-    let switched = node.handle(Millis(1_020), Event::Fetched { blob: state(2).hash, found: true });
+    let switched = installed(&mut node, Millis(1_020), state(2));
     let reproposed = |path| {
         Action::Persist(Record::Reproposed {
             module: MODULE,

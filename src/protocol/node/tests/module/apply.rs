@@ -192,6 +192,6 @@ fn a_path_that_was_done_continues_when_a_heavier_chain_has_fewer_rounds() {
     });
     let response = Some(crate::protocol::Response::Snapshot(rebased));
     node.handle(Millis(1_010), Event::Answered { id: id.unwrap(), response });
-    let actions = node.handle(Millis(1_020), Event::Fetched { blob: better.state.hash, found: true });
+    let actions = installed(&mut node, Millis(1_020), better.state);
     assert!(actions.contains(&train(0, better, None)), "{actions:?}");
 }

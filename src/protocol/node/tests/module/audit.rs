@@ -152,7 +152,7 @@ fn a_member_that_cannot_roll_back_takes_a_lighter_chain_without_the_update() {
     });
     let response = Some(Response::Snapshot(right.to_vec()));
     node.handle(Millis(2_010), Event::Answered { id: asked.unwrap(), response });
-    node.handle(Millis(2_020), Event::Fetched { blob: state(2).hash, found: true });
+    installed(&mut node, Millis(2_020), state(2));
     assert_eq!(node.states(), vec![(MODULE, Version(2), state(2))]);
 }
 
@@ -162,14 +162,16 @@ fn a_wrong_update_of_an_adopted_chain_is_rolled_back_to_the_common_state() {
     let mut node = member_with_owner(&mine);
     let wrong = update(head(&mine[0]), 2, THIRD);
     let chain = vec![mine[0].clone(), wrong.clone(), update(head(&wrong), 2, THIRD)];
-    node.handle(Millis(400), heard_heartbeat(THIRD, heartbeat(1, Some(head(&chain[2])), None)));
+    for peer in [FOURTH, THIRD] {
+        node.handle(Millis(400), heard_heartbeat(peer, heartbeat(1, Some(head(&chain[2])), None)));
+    }
     let asked = pass(&mut node, 400, 2_000).into_iter().find_map(|(_, action)| match action {
         Action::Ask { id, to: THIRD, .. } => Some(id),
         _ => None,
     });
     let response = Some(Response::Snapshot(chain));
     node.handle(Millis(2_010), Event::Answered { id: asked.unwrap(), response });
-    node.handle(Millis(2_020), Event::Fetched { blob: state(3).hash, found: true });
+    installed(&mut node, Millis(2_020), state(3));
     assert_eq!(node.states(), vec![(MODULE, Version(3), state(3))]);
     node.handle(Millis(2_030), heard(OTHER, fraud_proof(&wrong)));
     let blobs = wrong.update.contributions.iter().map(|counted| counted.blob).chain([wrong.update.average]);

@@ -82,7 +82,7 @@ fn a_member_that_missed_many_updates_takes_a_whole_state() {
     let answered = node.handle(now, Event::Answered { id, response: Some(Response::Snapshot(kept.clone())) });
     assert_eq!(answered, vec![Action::Fetch { blob: state(20), from: vec![THIRD] }]);
     assert_eq!(
-        node.handle(now, fetched(state(20), true)),
+        installed(&mut node, now, state(20)),
         vec![
             Action::Persist(Record::Installed { updates: kept, replays_from: Version(20) }),
             Action::Report(Report::ChainSwitched { module: MODULE, from: Version(0), to: Version(20) }),
@@ -96,7 +96,7 @@ fn a_member_that_took_a_whole_state_does_not_serve_a_replay_of_what_it_never_had
     let chain = updates(2, OTHER);
     let (mut node, id, _) = asked(head(&chain[1]));
     node.handle(Millis(1_000), Event::Answered { id, response: Some(Response::Snapshot(chain.clone())) });
-    node.handle(Millis(1_000), fetched(state(2), true));
+    installed(&mut node, Millis(1_000), state(2));
     let request = |from: Head| Request::CatchUp { module: MODULE, from: Some((from.version, from.update)) };
     let ask = |request| Event::Asked { from: THIRD, token: ReplyToken(1), request };
     let reply = |response| vec![Action::Reply { token: ReplyToken(1), response }];
@@ -189,7 +189,9 @@ fn an_average_applied_to_an_abandoned_chain_does_not_affect_the_next() {
     heavy[1].update.parent = head(&heavy[0]).update;
 
     let mut node = member_with_owner(&light[..1]);
-    node.handle(Millis(0), heard_heartbeat(THIRD, heartbeat(1, Some(head(&heavy[0])), Some((1, OTHER)))));
+    for peer in [FOURTH, THIRD] {
+        node.handle(Millis(0), heard_heartbeat(peer, heartbeat(1, Some(head(&heavy[0])), Some((1, OTHER)))));
+    }
     node.handle(Millis(250), Event::Tick);
     let actions = node.handle(Millis(1_000), Event::Tick);
     let (mut node, id, _) = asked_in(node, &actions);
@@ -201,7 +203,7 @@ fn an_average_applied_to_an_abandoned_chain_does_not_affect_the_next() {
     };
     node.handle(now, heard(OTHER, Message::Update(light[1].clone())));
     assert_eq!(node.handle(now, fetched(average(2), true)), apply(state(1), average(2)));
-    node.handle(now, fetched(state(11), true));
+    installed(&mut node, now, state(11));
     node.handle(now, heard(OTHER, Message::Update(heavy[1].clone())));
     assert_eq!(node.handle(now, fetched(average(12), true)), apply(state(11), average(12)));
     let applied = |made: BlobRef| Event::Applied { module: MODULE, version: Version(2), state: Some(made) };

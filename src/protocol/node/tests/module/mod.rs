@@ -3,6 +3,7 @@
 pub(super) mod aggregation;
 pub(super) mod apply;
 pub(super) mod asynchronous;
+mod attestation;
 pub(super) mod audit;
 pub(super) mod catch_up;
 pub(super) mod election;

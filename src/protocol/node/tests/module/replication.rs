@@ -230,7 +230,7 @@ fn replica_beside(others: &[PeerKey], seconds: u64) -> Node {
         if let (None, Some(id)) = (request, asked) {
             request = Some::<RequestId>(id);
             node.handle(Millis(second * 1_000), Event::Answered { id, response: response.clone() });
-            node.handle(Millis(second * 1_000), Event::Fetched { blob: state(0).hash, found: true });
+            installed(&mut node, Millis(second * 1_000), state(0));
             assert_eq!(node.states().iter().filter(|(module, ..)| *module == own(7)).count(), 1);
         }
     }

@@ -68,7 +68,7 @@ fn newcomer() -> (Node, RequestId) {
         _ => None,
     });
     node.handle(Millis(20), Event::Answered { id: state.unwrap(), response: Some(Response::Snapshot(vec![])) });
-    node.handle(Millis(30), found(genesis().state));
+    installed(&mut node, Millis(30), genesis().state);
     let path = asks_for_path(&node.handle(Millis(250), Event::Tick));
     (node, path.unwrap())
 }

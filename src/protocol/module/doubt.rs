@@ -1,0 +1,96 @@
+//! An update that counts contributions which nobody has offered, as far as this node can tell.
+//!
+//! An owner could make up the contributions that it counts, and no audit would find it: the arithmetic is right. But
+//! each member hears the offers.
+
+use crate::clock::Millis;
+use crate::protocol::limits::{LISTENED_MS, MOST_UNHEARD};
+use crate::protocol::wire::message::SignedUpdate;
+
+/// The doubt about a module's next update.
+#[derive(Debug, Default)]
+pub(in crate::protocol) struct Doubt {
+    /// Since when this node hears the offers of the module.
+    listens_since: Option<Millis>,
+    /// The update and since when it is doubted.
+    held: Option<(SignedUpdate, Millis)>,
+}
+
+impl Doubt {
+    /// This node hears the module's offers.
+    pub(in crate::protocol) fn listen(&mut self, now: Millis) {
+        self.listens_since.get_or_insert(now);
+    }
+
+    /// This node was suspended, or cut off.
+    pub(in crate::protocol) fn missed_offers(&mut self) {
+        self.listens_since = None;
+    }
+
+    /// For how long this node has heard the module's members, ms.
+    pub(in crate::protocol) fn listened_ms(&self, now: Millis) -> u64 {
+        self.listens_since.map_or(0, |since| now.since(since))
+    }
+
+    /// Whether this node has listened for so long that it has heard what is on offer.
+    pub(in crate::protocol) fn has_listened(&self, now: Millis) -> bool {
+        self.listened_ms(now) >= LISTENED_MS
+    }
+
+    /// Holds an update back, unless one is held already.
+    pub(in crate::protocol) fn hold(&mut self, now: Millis, signed: &SignedUpdate) {
+        self.held.get_or_insert_with(|| (signed.clone(), now));
+    }
+
+    /// The update that is held back, and since when.
+    pub(in crate::protocol) fn held(&self) -> Option<(&SignedUpdate, Millis)> {
+        self.held.as_ref().map(|(signed, since)| (signed, *since))
+    }
+
+    /// The doubt is over: there is another head, or another owner.
+    pub(in crate::protocol) fn end(&mut self) -> Option<SignedUpdate> {
+        self.held.take().map(|(signed, _)| signed)
+    }
+}
+
+/// Whether an update is doubted that counts so many contributions, and so many of them unheard. Gossip may lose an
+/// offer.
+pub(in crate::protocol) fn is_doubtful(counted: usize, unheard: usize) -> bool {
+    unheard * MOST_UNHEARD > counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::chain::Chain;
+    use super::super::chain::made_up::next;
+    use super::*;
+    use crate::names::BlobRef;
+
+    #[test]
+    fn only_a_node_that_has_listened_can_tell_what_was_not_offered() {
+        let mut doubt = Doubt::default();
+        assert!(!doubt.has_listened(Millis(LISTENED_MS)));
+        doubt.listen(Millis(5));
+        doubt.listen(Millis(900));
+        assert!(!doubt.has_listened(Millis(LISTENED_MS)) && doubt.has_listened(Millis(LISTENED_MS + 5)));
+        doubt.missed_offers();
+        assert!(!doubt.has_listened(Millis(2 * LISTENED_MS)));
+    }
+
+    #[test]
+    fn the_first_doubted_update_is_held_until_the_doubt_ends() {
+        let chain = Chain::genesis(BlobRef::of(b"genesis"));
+        let (first, second) = (next(&chain, 0, 1), next(&chain, 1, 1));
+        let mut doubt = Doubt::default();
+        doubt.hold(Millis(1), &first);
+        doubt.hold(Millis(2), &second);
+        assert_eq!(doubt.held(), Some((&first, Millis(1))));
+        assert_eq!((doubt.end(), doubt.held()), (Some(first), None));
+    }
+
+    #[test]
+    fn one_lost_offer_of_many_is_no_reason_to_doubt() {
+        assert!(!is_doubtful(16, 4) && is_doubtful(16, 5));
+        assert!(is_doubtful(2, 1) && !is_doubtful(0, 0));
+    }
+}

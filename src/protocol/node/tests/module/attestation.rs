@@ -1,0 +1,171 @@
+//! Tests of which chains a node follows: no single message replaces a chain or extends it.
+
+use crate::protocol::limits::{DOUBT_MS, GAP_TIMEOUT_MS, LISTENED_MS};
+use crate::protocol::node::tests::*;
+use crate::protocol::{Request, RequestId, Response};
+
+/// Heartbeats of these members at these heads, the first of them as owner of term 1, and the requests that follow.
+fn hears(node: &mut Node, at_ms: u64, sequence: u64, members: &[(PeerKey, Head)]) -> Vec<(RequestId, PeerKey)> {
+    for (peer, head) in members {
+        let owner = Some((1, members[0].0));
+        node.handle(Millis(at_ms), heard_heartbeat(*peer, heartbeat(sequence, Some(*head), owner)));
+    }
+    let actions = pass(node, at_ms, at_ms + GAP_TIMEOUT_MS + 250);
+    let asked = actions.into_iter().filter_map(|(_, action)| match action {
+        Action::Ask { id, to, request: Request::CatchUp { .. } } => Some((id, to)),
+        _ => None,
+    });
+    asked.collect()
+}
+
+fn persists(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Persist(_)))
+}
+
+fn unattested(by: PeerKey) -> Action {
+    Action::Report(Report::Unattested { module: MODULE, by })
+}
+
+/// One self-signed update far ahead, of the greatest weight.
+fn hijack(by: PeerKey) -> SignedUpdate {
+    let before = Head { version: Version(PHASES - 1), weight: 160 * (PHASES - 1), ..genesis() };
+    update(before, 9, by)
+}
+
+#[test]
+fn a_snapshot_of_one_self_signed_update_does_not_replace_the_chain_of_the_others() {
+    let chain = updates(2, OTHER);
+    let mut node = member_with_owner(&chain);
+    let forged = hijack(THIRD);
+    let at = head(&chain[1]);
+    let asked = hears(&mut node, 10, 2, &[(OTHER, at), (FOURTH, at), (THIRD, head(&forged))]);
+    let [(id, THIRD), ..] = asked[..] else { panic!("{asked:?}") };
+    let now = Millis(1_000);
+    let answer = |id| Event::Answered { id, response: Some(Response::Snapshot(vec![forged.clone()])) };
+    assert_eq!(node.handle(now, answer(id)), [unattested(THIRD)]);
+    assert_eq!(node.states(), vec![(MODULE, Version(2), state(2))]);
+    let meanwhile = node.handle(Millis(1_000 + GAP_TIMEOUT_MS - 1), Event::Tick);
+    assert!(!meanwhile.iter().any(|it| matches!(it, Action::Ask { .. })), "the next request waits: {meanwhile:?}");
+}
+
+#[test]
+fn a_newcomer_does_not_begin_with_a_chain_that_most_members_contradict() {
+    let records = vec![Record::Lease { path: PathId(0), held: true, standby: false }];
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
+    pass(&mut node, 0, 2_500);
+    let (right, forged) = (updates(20, OTHER), hijack(THIRD));
+    let members = [(OTHER, head(&right[19])), (FOURTH, head(&right[19])), (THIRD, head(&forged))];
+    let asked = hears(&mut node, 2_500, 1, &members);
+    let (id, _) = *asked.iter().find(|(_, to)| *to == THIRD).unwrap_or_else(|| panic!("{asked:?}"));
+    let response = Some(Response::Snapshot(vec![forged]));
+    let actions = node.handle(Millis(3_300), Event::Answered { id, response });
+    assert!(actions.contains(&unattested(THIRD)) && !persists(&actions), "{actions:?}");
+    let asked = hears(&mut node, 3_500, 2, &members);
+    let (id, _) = *asked.iter().find(|(_, to)| *to != THIRD).unwrap_or_else(|| panic!("{asked:?}"));
+    node.handle(Millis(4_300), Event::Answered { id, response: Some(Response::Snapshot(right[4..].to_vec())) });
+    installed(&mut node, Millis(4_310), state(20));
+    assert_eq!(node.states(), vec![(MODULE, Version(20), state(20))]);
+}
+
+#[test]
+fn a_state_that_cannot_be_read_is_never_journaled() {
+    let chain = updates(20, OTHER);
+    let mut node = member(&[]);
+    let asked = hears(&mut node, 10, 1, &[(OTHER, head(&chain[19])), (THIRD, head(&chain[19]))]);
+    let (id, _) = asked[0];
+    node.handle(Millis(900), Event::Answered { id, response: Some(Response::Snapshot(chain[4..].to_vec())) });
+    let read = node.handle(Millis(910), Event::Fetched { blob: state(20).hash, found: true });
+    assert_eq!(read, [Action::Outer(Outer::Decode { module: MODULE, state: state(20) })]);
+    let refused = node.handle(Millis(920), Event::Decoded { module: MODULE, state: state(20).hash, so: false });
+    assert!(!persists(&refused), "{refused:?}");
+    assert!(refused.iter().any(|it| matches!(it, Action::Report(Report::Refused { .. }))), "{refused:?}");
+    assert_eq!(node.states(), vec![(MODULE, Version(0), state(0))]);
+    assert_eq!(hears(&mut node, 1_000, 2, &[(OTHER, head(&chain[19]))]), [], "that head is not asked for again");
+}
+
+#[test]
+fn a_member_does_not_extend_the_chain_alone() {
+    let chain = updates(2, OTHER);
+    let mut node = member_with_owner(&chain);
+    let at = head(&chain[1]);
+    let forged = update(at, 1, THIRD);
+    let asked = hears(&mut node, 10, 2, &[(OTHER, at), (FOURTH, at), (THIRD, head(&forged))]);
+    let (id, _) = asked[0];
+    let response = Some(Response::Replay(vec![forged.clone()]));
+    assert_eq!(node.handle(Millis(900), Event::Answered { id, response: response.clone() }), [unattested(THIRD)]);
+    // Another member has applied it, too, so as many attest it as do not.
+    let asked = hears(&mut node, 1_000, 3, &[(OTHER, at), (FOURTH, head(&forged)), (THIRD, head(&forged))]);
+    let (id, _) = asked[0];
+    let followed = node.handle(Millis(2_000), Event::Answered { id, response });
+    assert!(matches!(followed[..], [Action::Fetch { .. }]), "{followed:?}");
+}
+
+#[test]
+fn a_member_on_its_own_chain_follows_the_majority_although_that_is_lighter() {
+    let mine = updates(2, ME);
+    let mut node = member(&mine);
+    let mut lighter = updates(1, OTHER);
+    lighter[0].update.contributions.truncate(1);
+    (lighter[0].update.weight, lighter[0].update.state) = (100, state(11));
+    let at = head(&lighter[0]);
+    assert_eq!(hears(&mut node, 10, 1, &[(OTHER, at)]), [], "one other member is no majority");
+    let asked = hears(&mut node, 1_000, 2, &[(OTHER, at), (THIRD, at)]);
+    let (id, _) = asked[0];
+    node.handle(Millis(2_000), Event::Answered { id, response: Some(Response::Snapshot(lighter.clone())) });
+    let actions = installed(&mut node, Millis(2_010), state(11));
+    let record = Record::Installed { updates: lighter, replays_from: Version(1) };
+    assert!(actions.contains(&Action::Persist(record.clone())), "{actions:?}");
+    let mut records = vec![Record::Genesis { module: MODULE, state: state(0) }];
+    records.extend(mine.into_iter().map(Record::Head).chain([record]));
+    let restored = Node::restore(ME, plan(), records);
+    assert_eq!(restored.states(), vec![(MODULE, Version(1), state(11))], "also after a restart");
+}
+
+/// A member that has listened for long, beside the owner and another member at genesis.
+fn listener() -> Node {
+    let mut node = member(&[]);
+    for second in 0..=LISTENED_MS / 1_000 {
+        hears(&mut node, second * 1_000, second + 1, &[(OTHER, genesis()), (THIRD, genesis())]);
+    }
+    node
+}
+
+#[test]
+fn an_update_that_counts_what_nobody_offered_waits_for_the_offers() {
+    let (mut node, now) = (listener(), Millis(LISTENED_MS + 1_000));
+    let signed = update(genesis(), 1, OTHER);
+    assert_eq!(node.handle(now, heard(OTHER, Message::Update(signed.clone()))), []);
+    node.handle(now, heard(OTHER, Message::Offer(offer(0, genesis()))));
+    let heard_all = node.handle(now, heard(THIRD, Message::Offer(offer(1, genesis()))));
+    let fetch = Action::Fetch { blob: average(1), from: vec![OTHER, THIRD] };
+    assert!(heard_all.contains(&fetch), "{heard_all:?}");
+}
+
+#[test]
+fn an_update_that_counts_what_nobody_offered_is_applied_once_the_others_have_applied_it() {
+    let (mut node, now) = (listener(), Millis(LISTENED_MS + 1_000));
+    let signed = update(genesis(), 1, OTHER);
+    node.handle(now, heard(OTHER, Message::Update(signed.clone())));
+    let applied = heartbeat(90, Some(head(&signed)), Some((1, OTHER)));
+    let actions = node.handle(now, heard_heartbeat(THIRD, applied));
+    assert!(actions.iter().any(|action| matches!(action, Action::Fetch { .. })), "{actions:?}");
+}
+
+#[test]
+fn an_owner_that_counts_what_nobody_offered_steps_down() {
+    let (mut node, now) = (listener(), Millis(LISTENED_MS + 1_000));
+    node.handle(now, heard(OTHER, Message::Update(update(genesis(), 1, OTHER))));
+    let mut stepped_down = Vec::new();
+    for at_ms in (LISTENED_MS + 1_250..LISTENED_MS + 2_000 + DOUBT_MS).step_by(250) {
+        let mut actions = node.handle(Millis(at_ms), Event::Tick);
+        for peer in [OTHER, THIRD] {
+            let heartbeat = heartbeat(at_ms, Some(genesis()), Some((1, OTHER)));
+            actions.extend(node.handle(Millis(at_ms), heard_heartbeat(peer, heartbeat)));
+        }
+        let steps_down = |it: &Action| matches!(it, Action::Report(Report::SteppedDown { owner: OTHER, .. }));
+        stepped_down.extend(actions.iter().any(steps_down).then_some(at_ms));
+    }
+    assert_eq!(stepped_down, [LISTENED_MS + 1_000 + DOUBT_MS]);
+    assert_eq!(node.states(), vec![(MODULE, Version(0), state(0))]);
+}

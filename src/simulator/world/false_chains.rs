@@ -1,0 +1,87 @@
+//! Byzantine peers that announce a head of their own making, and answer requests for it with a chain to match.
+
+use crate::compress::frame;
+use crate::names::{BlobRef, ModuleId, Phase, Term, Version};
+use crate::outer::{Share, step};
+use crate::protocol::Response;
+use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS};
+use crate::protocol::module::chain::{Chain, head_of};
+use crate::protocol::wire::message::{Counted, Heartbeat, SignedUpdate, Update};
+use crate::simulator::scenario::byzantine::Byzantine;
+use crate::simulator::world::World;
+use crate::simulator::world::actions::sign;
+
+impl World {
+    /// The heartbeat of a Byzantine peer, with the head of a chain that it makes up.
+    pub(super) fn with_false_head(
+        &mut self,
+        index: usize,
+        attack: Byzantine,
+        module: ModuleId,
+        heartbeat: &Heartbeat,
+    ) -> Heartbeat {
+        let mut chains = self.peers[index].node.chains();
+        let chain = chains.find(|(of, _)| *of == module).map(|(_, chain)| chain.clone());
+        drop(chains);
+        let update = chain.and_then(|chain| match attack {
+            Byzantine::FalseSnapshot => self.false_snapshot(index, module, &chain),
+            _ => self.false_extension(index, module, &chain),
+        });
+        let Some(update) = update else { return heartbeat.clone() };
+        let head = head_of(&update);
+        self.forged.insert((index, module), SignedUpdate { signature: sign(&update), update });
+        Heartbeat { head, ..heartbeat.clone() }
+    }
+
+    /// What a Byzantine peer answers to a request for its chain.
+    pub(super) fn false_answer(&self, index: usize, module: Option<ModuleId>, response: Response) -> Response {
+        let forged = module.and_then(|module| self.forged.get(&(index, module))).cloned();
+        match (self.behaviour(index), forged) {
+            (Some(Byzantine::FalseSnapshot), Some(signed)) => Response::Snapshot(vec![signed]),
+            (Some(Byzantine::FalseExtension), Some(signed)) => Response::Replay(vec![signed]),
+            _ => response,
+        }
+    }
+
+    /// The last update of the module, of the greatest weight that can be, whose state cannot be read.
+    fn false_snapshot(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<Update> {
+        let version = Version(self.plan.phases);
+        let weight = version.0 * MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT);
+        let state = vec![0xff; usize::try_from(chain.head().state.bytes).ok()?];
+        let state = self.peers[index].disk.put(state);
+        Some(Update { state, weight, version, ..self.false_extension(index, module, chain)? })
+    }
+
+    /// A valid update after the head that counts contributions which nobody made.
+    fn false_extension(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<Update> {
+        let (head, values, outer) = (chain.head(), self.scenario.swarm.values, self.outer.clone());
+        let average = frame::encode(outer.average_codec(), &vec![1.0; values]).ok()?;
+        let blob = BlobRef::of(&average);
+        let through = self.plan.slots.through(module, Phase(head.version.0));
+        let counted = through.into_iter().map(|path| Counted {
+            path,
+            parent: head.version,
+            weight: self.plan.weight(path, (head.version, module), 0),
+            norm: 0,
+            blob,
+        });
+        let contributions: Vec<Counted> = counted.collect();
+        let portion = self.plan.portion(module, head.version.next(), &contributions);
+        let disk = &mut self.peers[index].disk;
+        let share = Share::new(portion.weight, portion.full_weight);
+        let state = step::apply(disk.get(head.state.hash)?, module, values, &average, share, &outer).ok()?;
+        let (average, state) = (disk.put(average), disk.put(state));
+        Some(Update {
+            module,
+            term: chain.signer().map_or(Term(1), |(term, _)| term),
+            owner: self.peers[index].key,
+            version: head.version.next(),
+            parent: head.update,
+            norm: self.plan.running_norm(chain.running_norm(), module, &contributions),
+            weight: head.weight + portion.weight,
+            contributions,
+            average,
+            state,
+        })
+    }
+}
