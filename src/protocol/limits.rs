@@ -67,6 +67,10 @@ pub const OVERDUE_MS: u64 = 10_000;
 /// a long phase for a standstill.
 pub const UNMEASURED_DUE_MS: u64 = 30 * 60_000;
 
+/// A holder whose contributions to so many versions were offered, and passed over by as many updates, no longer holds
+/// its path: no owner can fetch them.
+pub const PASSED_OVER_VERSIONS: u64 = 2;
+
 /// A path without a living holder for this long is taken by another peer, if phases are short. Longer than a member's
 /// lease, so that a peer that restarts at once still finds its path.
 pub const PATH_LEASE_MS: u64 = 15_000;

@@ -74,6 +74,16 @@ impl Offers {
         self.of(path, parent).filter(|(_, by)| *by == author).count()
     }
 
+    /// The peers whose contributions of one path to so many versions are not counted, although each could have been
+    /// counted in as many updates.
+    pub(in crate::protocol) fn passed_over(&self, head: Version, versions: u64) -> BTreeSet<(PathId, PeerKey)> {
+        let mut offered: BTreeMap<(PathId, PeerKey), BTreeSet<Version>> = BTreeMap::new();
+        for (offer, author) in self.all().filter(|(offer, _)| offer.parent.0 + versions <= head.0) {
+            offered.entry((offer.path, *author)).or_default().insert(offer.parent);
+        }
+        offered.into_iter().filter(|(_, parents)| parents.len() as u64 >= versions).map(|(key, _)| key).collect()
+    }
+
     /// How many contributions to a version a path has offered.
     pub(in crate::protocol) fn times(&self, path: PathId, parent: Version) -> usize {
         self.of(path, parent).count()

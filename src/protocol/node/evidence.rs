@@ -1,12 +1,15 @@
 //! Faults that a member observes itself in the contributions of others: holders that do not train, bytes that were
 //! offered before, and norms far above those of others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
-use crate::protocol::limits::{NOT_CONTRIBUTING_DEADLINES, OVERDUE_MS, OVERLONG_OCTAVES, TELLING_BYTES};
+use crate::protocol::limits::{
+    NOT_CONTRIBUTING_DEADLINES, OVERDUE_MS, OVERLONG_OCTAVES, PASSED_OVER_VERSIONS, TELLING_BYTES,
+};
 use crate::protocol::module::chain::Chain;
+use crate::protocol::path::contributions::Contribution;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::message::{ContributionKey, Counted, Lease, Offer, SignedUpdate, Update, UpdateHash};
 use crate::protocol::{Node, Replica};
@@ -44,6 +47,37 @@ impl Node {
             member.leases.iter().filter(trains).map(move |lease| (lease.path, peer, counts(lease.path)))
         });
         self.reputation.note_counted(module, update.version, holders);
+    }
+
+    /// There is a new head, and the offers that it counts are still known. Notes whose offers are counted, and the
+    /// holders whose offers owners pass over again and again.
+    pub(in crate::protocol) fn note_passed_over(&mut self, module: ModuleId, update: &Update) {
+        if self.plan.mode != OuterMode::Synchronous || self.plan.slots.are_drawn_anew() {
+            return;
+        }
+        let Some(state) = self.modules.get(&module) else { return };
+        let counted = update.contributions.iter().filter_map(|it| {
+            let (_, author) = state.offers.get(&it.key())?;
+            Some((it.path, *author))
+        });
+        let counted: Vec<(PathId, PeerKey)> = counted.collect();
+        let mut passed_over = state.offers.passed_over(update.version, PASSED_OVER_VERSIONS);
+        passed_over.retain(|key| !counted.contains(key));
+        counted.into_iter().for_each(|(path, peer)| self.reputation.is_counted(path, peer));
+        passed_over.into_iter().for_each(|(path, peer)| self.reputation.passed_over(path, peer));
+    }
+
+    /// Whether owners pass over the contributions that this node offers of a path.
+    pub(in crate::protocol) fn is_passed_over(&self, path: PathId) -> bool {
+        if self.plan.mode != OuterMode::Synchronous || self.plan.slots.are_drawn_anew() {
+            return false;
+        }
+        let head = |module: ModuleId| self.modules.get(&module).and_then(Replica::head).map(|head| head.version);
+        let waits = |(module, of, (parent, _), _): &Contribution| {
+            *of == path && head(*module).is_some_and(|head| parent.0 + PASSED_OVER_VERSIONS <= head.0)
+        };
+        let parents: BTreeSet<_> = self.outstanding_offers().filter(waits).map(|(.., (parent, _), _)| parent).collect();
+        parents.len() as u64 >= PASSED_OVER_VERSIONS
     }
 
     /// Checks for holders whose contributions are long overdue.

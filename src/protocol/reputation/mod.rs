@@ -107,6 +107,21 @@ impl Reputation {
         self.not_contributing.note_counted(module, version, holders);
     }
 
+    /// A holder's contributions to several versions were offered, and none is counted.
+    pub(super) fn passed_over(&mut self, path: PathId, peer: PeerKey) {
+        self.not_contributing.passed_over(path, peer);
+    }
+
+    /// Whether owners pass over the contributions that the peer offers for the path.
+    pub(super) fn is_passed_over(&self, path: PathId, peer: PeerKey) -> bool {
+        self.not_contributing.is_passed_over(path, peer)
+    }
+
+    /// A contribution that the peer offered for the path is counted.
+    pub(super) fn is_counted(&mut self, path: PathId, peer: PeerKey) {
+        self.not_contributing.is_counted(path, peer);
+    }
+
     /// In every sweep: notes the holders whose contributions are long overdue, and forgets the holders that are not
     /// alive.
     pub(super) fn note_overdue(

@@ -16,6 +16,8 @@ use crate::names::{ModuleId, PathId, PeerKey, Version};
 #[derive(Debug, Default)]
 pub(super) struct NotContributing {
     holders: BTreeSet<(PathId, PeerKey)>,
+    /// Holders that go on offering contributions of which none is counted: no owner can fetch them.
+    passed_over: BTreeSet<(PathId, PeerKey)>,
     /// Failed owners of these modules that have offered nothing there since.
     failed_owners: BTreeSet<(ModuleId, PeerKey)>,
     /// The module's version when a holder was first seen to train a path, or when the path was last counted.
@@ -26,7 +28,9 @@ impl NotContributing {
     /// Whether a holder of a path is not contributing, given the modules of the path.
     pub(super) fn has(&self, path: PathId, peer: PeerKey, goes_through: impl Fn(ModuleId) -> bool) -> bool {
         let keeps_to_itself = |(module, failed): &(ModuleId, PeerKey)| *failed == peer && goes_through(*module);
-        self.holders.contains(&(path, peer)) || self.failed_owners.iter().any(keeps_to_itself)
+        self.holders.contains(&(path, peer))
+            || self.passed_over.contains(&(path, peer))
+            || self.failed_owners.iter().any(keeps_to_itself)
     }
 
     /// The peer has offered a contribution of the path.
@@ -66,6 +70,23 @@ impl NotContributing {
         }
     }
 
+    /// A holder's contributions to several versions were offered, and none is counted.
+    pub(super) fn passed_over(&mut self, path: PathId, peer: PeerKey) {
+        if self.passed_over.len() < MAX_MEMBERS {
+            self.passed_over.insert((path, peer));
+        }
+    }
+
+    /// Whether owners pass over the contributions that the peer offers for the path.
+    pub(super) fn is_passed_over(&self, path: PathId, peer: PeerKey) -> bool {
+        self.passed_over.contains(&(path, peer))
+    }
+
+    /// A contribution that the peer offered for the path is counted.
+    pub(super) fn is_counted(&mut self, path: PathId, peer: PeerKey) {
+        self.passed_over.remove(&(path, peer));
+    }
+
     /// Contributions of these holders are long overdue.
     pub(super) fn overdue(&mut self, mut holders: Vec<(PathId, PeerKey)>) {
         holders.truncate(MAX_MEMBERS.saturating_sub(self.holders.len()));
@@ -76,10 +97,11 @@ impl NotContributing {
     pub(super) fn retain(&mut self, failed: impl Fn(PeerKey) -> bool, alive: impl Fn(PeerKey) -> bool) {
         self.failed_owners.retain(|(_, peer)| failed(*peer));
         self.holders.retain(|(_, peer)| alive(*peer));
+        self.passed_over.retain(|(_, peer)| alive(*peer));
     }
 
     /// Number of entries in all tables.
     pub(super) fn count(&self) -> usize {
-        self.holders.len() + self.failed_owners.len() + self.counted.len()
+        self.holders.len() + self.passed_over.len() + self.failed_owners.len() + self.counted.len()
     }
 }

@@ -138,10 +138,22 @@ impl Node {
         }
         if !found {
             state.catch_up.need_whole();
+            self.note_unfetchable(module);
             return self.abandon_next(module);
         }
         state.applying.average_is_here(self.now);
         self.apply_next(module);
+    }
+
+    /// The average of the next update could not be fetched, in several attempts. If this node's own connection works,
+    /// the owner steps down.
+    fn note_unfetchable(&mut self, module: ModuleId) {
+        let works = self.reputation.own_link_works(self.now);
+        let Some(state) = self.modules.get(&module).filter(|_| works) else { return };
+        let Some(update) = state.applying.next().map(|signed| &signed.update) else { return };
+        if update.term == state.leadership.term() && state.leadership.is_owner(update.owner) {
+            self.force_step_down(module, "its update cannot be fetched".to_owned());
+        }
     }
 
     /// Applies the next update once its average is here. An owner lets another capable member go first. An update that
@@ -198,6 +210,7 @@ impl Node {
         let (term, owner) = (signed.update.term, signed.update.owner);
         self.score_contributions(module, &signed);
         self.note_counted(module, &signed.update);
+        self.note_passed_over(module, &signed.update);
         self.put_head(module, signed.clone());
         self.head_moved(module, missed);
         self.hear_later_term(module, term, owner);

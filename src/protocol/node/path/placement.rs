@@ -223,6 +223,10 @@ impl Node {
             if self.is_not_contributing(lease.path, peer) {
                 continue;
             }
+            let active = held.stage().is_active() && lease.stage.is_active();
+            if active && self.is_passed_over(lease.path) {
+                return self.yield_path(lease.path, true);
+            }
             let ranks_lower = path_rank(lease.path, self.me) < path_rank(lease.path, peer);
             let comes_after = mine > theirs || (mine == theirs && ranks_lower);
             let yields = match (held.stage(), lease.stage) {
@@ -268,11 +272,13 @@ impl Node {
         }
     }
 
-    /// Whether a path can be taken without waiting, because its holder leaves or is doubted.
+    /// Whether a path can be taken without waiting, because its holder leaves, is doubted, or trains in vain.
     fn is_given(&self, path: PathId) -> bool {
         let mut holders = self.membership.roster().holders(self.now, path);
         holders.any(|(peer, _, lease)| {
-            lease.stage == Stage::Leaving || self.reputation.scores().is_doubted(self.now, peer)
+            lease.stage == Stage::Leaving
+                || self.reputation.scores().is_doubted(self.now, peer)
+                || self.reputation.is_passed_over(path, peer)
         })
     }
 
