@@ -7,8 +7,9 @@ use super::training::Decay;
 use crate::config::model::levels::{check_balance, check_levels};
 use crate::grid::{Grid, Sharing, halves};
 
-/// An update counts at most this many contributions, so a router with more paths would miss scores.
-const MOST_SCORED_PATHS: u32 = 64;
+/// An update counts at most this many contributions. In the synchronous mode an update is a round, so a module with
+/// more paths, or a router of more, would miss some of them in every round.
+pub const MOST_IN_A_ROUND: u32 = 64;
 
 impl RunConfig {
     pub fn check(&self) -> Result<(), RunConfigError> {
@@ -28,6 +29,7 @@ impl RunConfig {
             && self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         require(sane_name, "name", &self.name, "1 to 64 letters, digits, - and _")?;
         self.check_sample(&grid)?;
+        self.check_rounds(&grid)?;
         self.check_text()?;
         self.check_training()?;
         let outer = &self.outer;
@@ -107,6 +109,26 @@ impl RunConfig {
         )
     }
 
+    /// Whether a round can count every path that goes through a module.
+    fn check_rounds(&self, grid: &Grid) -> Result<(), RunConfigError> {
+        if self.outer.mode == OuterMode::Asynchronous {
+            return Ok(());
+        }
+        let trained = self.sample.map_or(grid.path_count(), |sample| sample.paths);
+        for (at, level) in self.levels.iter().enumerate() {
+            let through = match level.sharing {
+                Sharing::Shared => trained,
+                Sharing::Experts(experts) => trained.div_ceil(experts),
+                Sharing::Path => 1,
+            };
+            let found = format!("{through} paths through a module of level {at}");
+            let expected = "at most 64, which is what a round can count; use more experts in this level, sample fewer \
+                paths, or set outer.mode = \"asynchronous\"";
+            require(through <= MOST_IN_A_ROUND, "levels", found, expected)?;
+        }
+        Ok(())
+    }
+
     fn check_text(&self) -> Result<(), RunConfigError> {
         let text = &self.text;
         require(
@@ -157,7 +179,7 @@ impl RunConfig {
         let (phases, share) = (&self.routing.reshard, self.routing.slice_share);
         require((0.0..0.5).contains(&share), "routing.slice_share", share, "from 0 to below 0.5")?;
         check_phases("routing.reshard", phases, self.training.phases)?;
-        let refused = !(2..=MOST_SCORED_PATHS).contains(&paths)
+        let refused = !(2..=MOST_IN_A_ROUND).contains(&paths)
             || self.sample.is_some()
             || self.outer.mode != OuterMode::Synchronous;
         require(

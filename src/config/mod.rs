@@ -16,6 +16,7 @@ mod stages;
 pub mod streaming;
 pub mod training;
 
+pub use crate::config::checking::MOST_IN_A_ROUND;
 pub use crate::config::model::directional::{DirectionalConfig, Pooling};
 pub use crate::config::model::dna::{DnaConfig, ModuleKind, Pool};
 pub use crate::config::model::images::{ImagesConfig, Reads};

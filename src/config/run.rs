@@ -267,6 +267,18 @@ pub(crate) mod tests {
         assert!(RunConfig::from_toml(&format!("{alone}\n[routing]\nreshard = [1]")).is_err());
     }
 
+    #[test]
+    fn a_module_with_more_paths_than_a_round_counts_is_refused() {
+        let with = |experts: u32, outer: &str| {
+            let grid = SMALL.replace("experts = 2", &format!("experts = {experts}"));
+            RunConfig::from_toml(&format!("{grid}\n[outer]\n{outer}")).map_err(|error| error.to_string())
+        };
+        assert!(with(64, "").is_ok());
+        let error = with(65, "").unwrap_err();
+        assert!(error.starts_with("levels = 65 paths through a module of level 1: at most 64, "), "{error}");
+        assert!(with(65, "mode = \"asynchronous\"").is_ok(), "no update has to count them all");
+    }
+
     /// A 3×3 grid with this sample.
     fn sampled(sample: &str, outer: &str) -> Result<RunConfig, RunConfigError> {
         let grid = SMALL.replace("experts = 2", "experts = 3").replace("\"shared\"", "{ experts = 3 }");

@@ -114,9 +114,6 @@ pub const MOST_UNHEARD: usize = 4;
 /// A newcomer that has listened for this long has heard the members of a module.
 pub const MEMBERS_HEARD_MS: u64 = 2 * HEARTBEAT_MS;
 
-/// A member that has listened for this long has heard what is on offer: offers are repeated at most this seldom.
-pub const LISTENED_MS: u64 = 5 * OFFER_REPEAT_MS;
-
 /// An owner whose update is doubted for this long steps down, if no majority has applied the update.
 pub const DOUBT_MS: u64 = 3_000;
 
@@ -196,6 +193,8 @@ pub const STATES_KEPT: usize = 3;
 
 /// Contributions in one update. 64 × 56 bytes are 3.5 KiB, so that an update fits a gossip message.
 pub const MAX_CONTRIBUTIONS: usize = 64;
+
+const _: () = assert!(MAX_CONTRIBUTIONS == crate::config::MOST_IN_A_ROUND as usize, "as a run's configuration says");
 
 /// Contributions of one path to one version. One is usual. Each side of a network partition may train the same phase,
 /// and both contributions count.

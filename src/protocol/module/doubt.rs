@@ -4,7 +4,7 @@
 //! each member hears the offers.
 
 use crate::clock::Millis;
-use crate::protocol::limits::{LISTENED_MS, MOST_UNHEARD};
+use crate::protocol::limits::MOST_UNHEARD;
 use crate::protocol::wire::message::SignedUpdate;
 
 /// The doubt about a module's next update.
@@ -30,11 +30,6 @@ impl Doubt {
     /// For how long this node has heard the module's members, ms.
     pub(in crate::protocol) fn listened_ms(&self, now: Millis) -> u64 {
         self.listens_since.map_or(0, |since| now.since(since))
-    }
-
-    /// Whether this node has listened for so long that it has heard what is on offer.
-    pub(in crate::protocol) fn has_listened(&self, now: Millis) -> bool {
-        self.listened_ms(now) >= LISTENED_MS
     }
 
     /// Holds an update back, unless one is held already.
@@ -69,12 +64,12 @@ mod tests {
     #[test]
     fn only_a_node_that_has_listened_can_tell_what_was_not_offered() {
         let mut doubt = Doubt::default();
-        assert!(!doubt.has_listened(Millis(LISTENED_MS)));
+        assert_eq!(doubt.listened_ms(Millis(5)), 0);
         doubt.listen(Millis(5));
         doubt.listen(Millis(900));
-        assert!(!doubt.has_listened(Millis(LISTENED_MS)) && doubt.has_listened(Millis(LISTENED_MS + 5)));
+        assert_eq!(doubt.listened_ms(Millis(1_005)), 1_000);
         doubt.missed_offers();
-        assert!(!doubt.has_listened(Millis(2 * LISTENED_MS)));
+        assert_eq!(doubt.listened_ms(Millis(1_005)), 0);
     }
 
     #[test]

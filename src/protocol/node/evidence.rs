@@ -11,7 +11,7 @@ use crate::protocol::limits::{
 use crate::protocol::module::chain::Chain;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::reputation::score::Fault;
-use crate::protocol::wire::message::{ContributionKey, Counted, Lease, Offer, SignedUpdate, Update, UpdateHash};
+use crate::protocol::wire::message::{ContributionKey, Counted, Lease, Offer, SignedUpdate, Update};
 use crate::protocol::{Node, Replica};
 
 /// A doubling, in the bits of a norm.
@@ -158,7 +158,7 @@ impl Node {
         let full = |counted: &Counted| self.plan.weight(counted.path, (counted.parent, module), late(counted));
         let classify = |counted: &Counted| {
             let heard = state.offers.get(&counted.key()).map(|(offer, author)| (offer.parent_update, *author));
-            let (began, author) = heard.or_else(|| self.of_owner(module, signed, counted))?;
+            let (began, author) = heard?;
             // Without a cap any norm is valid: where fast paths make more steps than slow ones, norms differ.
             let fresh = began == signed.update.parent && self.plan.norm_cap > 0.0;
             let in_full = counted.weight == full(counted);
@@ -174,18 +174,6 @@ impl Node {
                 (false, false) => {}
             }
         }
-    }
-}
-
-impl Node {
-    /// An owner does not publish its own offers. A contribution that nobody else has offered, for a path that the owner
-    /// holds, is its own.
-    fn of_owner(&self, module: ModuleId, signed: &SignedUpdate, counted: &Counted) -> Option<(UpdateHash, PeerKey)> {
-        let update = &signed.update;
-        let mut living = self.membership.roster().living(self.now, module).filter(|(peer, _)| *peer == update.owner);
-        let holds = living.any(|(_, member)| member.leases.iter().any(|lease| lease.path == counted.path));
-        let in_time = counted.parent.next() == update.version;
-        (holds && in_time).then_some((update.parent, update.owner))
     }
 }
 

@@ -151,6 +151,9 @@ impl Node {
             return false;
         }
         if !self.may_follow(module, &updates) {
+            if let Some(next) = updates.first().filter(|next| self.counts_unheard(module, next)) {
+                self.doubt(module, next);
+            }
             self.report_unattested(module, donor);
             return true;
         }

@@ -1,7 +1,7 @@
 //! Updates that count contributions which nobody has offered: they wait until the offers are heard, or until other
 //! members attest the update.
 
-use crate::names::{ModuleId, PathId};
+use crate::names::ModuleId;
 use crate::protocol::Node;
 use crate::protocol::limits::DOUBT_MS;
 use crate::protocol::module::doubt::is_doubtful;
@@ -15,20 +15,16 @@ impl Node {
         let (update, Some(head)) = (&signed.update, state.head()) else { return false };
         // Where the owner is the only other member, nobody else could attest the update.
         let alone = self.attesters(module).nth(1).is_none();
-        if update.parent != head.update || alone || !state.doubt.has_listened(self.now) {
+        // What was offered before is repeated by then, and once more if gossip has lost it.
+        let heard_all = state.doubt.listened_ms(self.now) >= 2 * self.membership.response_times().repeat_ms();
+        if update.parent != head.update || alone || !heard_all {
             return false;
         }
         let own = |counted: &Counted| {
             self.contributions.all().any(|(_, path, _, blob)| (path, blob) == (counted.path, counted.blob))
         };
-        // An owner does not publish its own offers.
-        let of_owner = |path: PathId| {
-            let holders = self.membership.roster().holders(self.now, path);
-            let mut active = holders.filter(|(_, _, lease)| lease.stage.is_active()).map(|(peer, ..)| peer).peekable();
-            active.peek().is_some() && active.all(|peer| peer == update.owner)
-        };
         let counted = &update.contributions;
-        let unheard = counted.iter().filter(|it| !state.offers.contains(&it.key()) && !own(it) && !of_owner(it.path));
+        let unheard = counted.iter().filter(|it| !state.offers.contains(&it.key()) && !own(it));
         is_doubtful(counted.len(), unheard.count())
     }
 

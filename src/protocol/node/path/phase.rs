@@ -313,9 +313,7 @@ impl Node {
             let router = self.plan.router_at(parent);
             let offer = Offer { path, parent, parent_update, router, blob, sequence };
             self.heard_offer(module, me, offer.clone());
-            if !self.owns(module) {
-                self.act(Action::Publish { module, message: Message::Offer(offer) });
-            }
+            self.act(Action::Publish { module, message: Message::Offer(offer) });
         }
     }
 }

@@ -60,9 +60,10 @@ fn an_owner_aggregates_offers_into_an_update_and_continues_with_the_next() {
         vec![
             Action::Persist(Record::Finished(mine)),
             publish(Message::Heartbeat(heartbeat)),
+            publish(Message::Offer(Offer { sequence: 6, ..offer(0, genesis()) })),
             fetch(gradient(0, 0), ME),
         ],
-        "this peer's own contribution is treated alike"
+        "this peer's own contribution is treated alike: members doubt an update that counts what they have not heard of"
     );
     assert_eq!(node.handle(now, fetched(gradient(0, 0), true)), vec![accumulate(gradient(0, 0), 100)]);
     let both = vec![counted(0, 0), counted(1, 0)];
