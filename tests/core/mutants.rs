@@ -17,7 +17,7 @@ struct Bug {
     breaks: &'static [&'static str],
 }
 
-const BUGS: [Bug; 15] = [
+const BUGS: [Bug; 18] = [
     Bug {
         name: "an update of an earlier term is accepted",
         file: "protocol/node/module/apply.rs",
@@ -122,6 +122,30 @@ const BUGS: [Bug; 15] = [
         wrong: "()",
         drill: "churn",
         breaks: &["disk"],
+    },
+    Bug {
+        name: "the chain of one member replaces that of the others",
+        file: "protocol/node/module/attestation.rs",
+        right: "attestation.suffices(true) || outvoted_ms.is_some_and(|ms| ms >= NO_MAJORITY_MS)",
+        wrong: "attestation.suffices(true) || outvoted_ms.is_none()",
+        drill: "false-chains",
+        breaks: &["disk", "progress", "agreement", "one state"],
+    },
+    Bug {
+        name: "a state is adopted although it cannot be read",
+        file: "protocol/node/module/catch_up.rs",
+        right: "!so",
+        wrong: "false",
+        drill: "false-chains",
+        breaks: &["disk"],
+    },
+    Bug {
+        name: "a lighter chain that a majority is on is forgotten at a restart",
+        file: "protocol/node/restore.rs",
+        right: "!state.history.contains(chain.head().update)",
+        wrong: "state.history.gives_way_to(&chain.head())",
+        drill: "everything",
+        breaks: &["disk", "none lost", "one writer", "progress"],
     },
     Bug {
         name: "the residual is forgotten",

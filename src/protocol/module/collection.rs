@@ -267,7 +267,8 @@ impl Collection {
     ///
     /// It closes when every expected path has contributed to the version before the target, when it is full, or at the
     /// deadline when there is a [`quorum`]. It always waits for a contribution that is being added, because the sum
-    /// already contains it.
+    /// already contains it. It waits for no further contribution of a path of which one is in: the path's holder could
+    /// offer what cannot be fetched beside its own.
     pub fn state(&self, now: Millis, expected: &BTreeMap<PathId, u32>) -> Result<(), Open> {
         if now < self.settled {
             return Err(Open::Settling);
@@ -278,10 +279,11 @@ impl Collection {
         if !missing.is_empty() && !quorum && !self.is_full() {
             return Err(Open::Missing(missing));
         }
+        let is_in = |path: PathId| self.fresh(path).any(|progress| progress == Progress::Counted);
         let waited_for = |entry: &Entry| match entry.progress {
             Progress::Counted => false,
             Progress::Adding => true,
-            Progress::Fetching => entry.awaited && !quorum,
+            Progress::Fetching => entry.awaited && !quorum && !is_in(entry.offer.path),
         };
         if self.counted() == 0 || self.entries.values().any(waited_for) {
             return Err(Open::Arriving);

@@ -20,12 +20,21 @@ pub struct Links {
     pub asymmetry: u64,
     /// Bandwidth for blobs.
     pub bytes_per_ms: u64,
+    /// How long a fetch takes to fail if nobody serves the blob, as with a peer that does not answer until the time-out.
+    pub unserved_ms: Between,
 }
 
 impl Default for Links {
     fn default() -> Self {
-        let delay_ms = [1, 20].into();
-        Self { delay_ms, stragglers: 0.0, loss: 0.0, duplication: 0.0, asymmetry: 1, bytes_per_ms: 10_000 }
+        Self {
+            delay_ms: [1, 20].into(),
+            stragglers: 0.0,
+            loss: 0.0,
+            duplication: 0.0,
+            asymmetry: 1,
+            bytes_per_ms: 10_000,
+            unserved_ms: [200, 200].into(),
+        }
     }
 }
 

@@ -18,6 +18,9 @@ const SAME_BYTES_MS: u64 = 60_000;
 /// Limit of messages that Byzantine peers remember.
 const OVERHEARD: usize = 1_000;
 
+/// After this a transfer that was lost is known to have failed.
+const LOST_MS: u64 = 200;
+
 impl World {
     /// The delay of a message between two peers; `None` if it is lost.
     fn travel_ms(&mut self, from: usize, to: usize, bytes: u64) -> Option<u64> {
@@ -139,6 +142,7 @@ impl World {
             serves && *donor != index && now_ms >= peer.frozen_until_ms && size == Some(blob.bytes)
         };
         let donors: Vec<usize> = from.iter().filter_map(|key| self.reachable(*key)).filter(gives).collect();
+        let is_served = !donors.is_empty();
         let part = blob.bytes.div_ceil(donors.len().max(1) as u64);
         let arrive: Vec<(usize, u64)> =
             donors.into_iter().filter_map(|donor| Some((donor, self.travel_ms(donor, index, part)?))).collect();
@@ -149,7 +153,10 @@ impl World {
                 self.later(index, after_ms, Due::Arrived(bytes));
                 self.event_at(index, after_ms, found(true));
             }
-            None => self.event_at(index, 200, found(false)),
+            None => {
+                let fails_ms = if is_served { LOST_MS } else { self.rng.draw(self.scenario.links.unserved_ms) };
+                self.event_at(index, fails_ms, found(false));
+            }
         }
     }
 }
