@@ -1,6 +1,6 @@
 //! Assembly of a peer: opens its store, restores its node, and starts its actors.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +18,7 @@ use crate::peer::access::claims::Claims;
 use crate::peer::aggregator::Aggregator;
 use crate::peer::checkpoint_index;
 use crate::peer::driver::access::AccessState;
+use crate::peer::driver::address_book::AddressBook;
 use crate::peer::driver::blobs::Fetches;
 use crate::peer::driver::disk_pressure::PendingWrites;
 use crate::peer::driver::events::EventSink;
@@ -124,14 +125,14 @@ impl Peer {
             inference,
             event_sink: plan.event_sink,
             contacts: tried,
-            access: AccessState::new(plan.access_control),
+            access: AccessState::new(plan.access_control, plan.access.members()),
             began: Instant::now(),
             events: VecDeque::new(),
             actions: VecDeque::new(),
             pending_writes: PendingWrites::default(),
             redial: Redial::default(),
             text_replication: TextReplication::default(),
-            addresses: BTreeMap::new(),
+            addresses: AddressBook::default(),
             listening: Vec::new(),
             compacted_bytes: 0,
             requests: Requests::default(),
