@@ -94,6 +94,14 @@ impl AccessState {
         self.access_control.as_ref().is_none_or(|access_control| access_control.takes_part(author))
     }
 
+    /// Whether a peer is invited or, in an open run, a member of our modules.
+    pub(crate) fn is_member(&self, peer: PeerKey) -> bool {
+        match &self.access_control {
+            Some(access_control) => access_control.admits(peer),
+            None => self.members.contains(peer),
+        }
+    }
+
     /// The answer to a request of a peer that is not invited.
     pub(crate) fn refusal(&self, from: PeerKey) -> Option<AuthenticationResponse> {
         self.access_control

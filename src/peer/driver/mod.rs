@@ -183,6 +183,7 @@ impl Driver {
             self.settle().await?;
             self.reconnect();
             self.maintain_access().await;
+            self.inference.watch();
             // To other peers, a suspended peer is gone already.
             if self.gone || (asked_to_stop.is_some() && self.is_suspended()) {
                 if let Some(reply) = asked_to_stop {

@@ -29,7 +29,7 @@ use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::driver::{Driver, Inputs, PeerError};
-use crate::peer::inference::server::InferenceServer;
+use crate::peer::inference::server::{InferenceServer, Policy};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
@@ -99,9 +99,11 @@ impl Peer {
         // Marks this peer's log lines, since several peers may run in one process.
         let span = tracing::info_span!("peer", key = %key.short());
         let (aggregator, combined) = span.in_scope(|| Aggregator::start(blobs.clone(), &manifest))?;
+        let policy = Policy { answer: plan.machine.answer, share: plan.machine.answer_share };
         let (device, scheduler, network) = (plan.machine.device, plan.scheduler.clone(), plan.network.clone());
-        let inference =
-            span.in_scope(|| InferenceServer::start(manifest.clone(), device, blobs.clone(), scheduler, network))?;
+        let inference = span.in_scope(|| {
+            InferenceServer::start(manifest.clone(), (device, policy), blobs.clone(), scheduler, network)
+        })?;
         let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
         let trainer = span.in_scope(|| TrainerThread::start(work, plan.scheduler))?;
         plan.network.join_run(run).await?;
