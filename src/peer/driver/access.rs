@@ -1,6 +1,6 @@
 //! Access control in the driver: it presents this peer's credential to peers that have not seen it, checks the
-//! credentials of others, and drops messages and requests of peers that are not admitted. In an open run it does
-//! nothing.
+//! credentials of others, and drops requests of peers that are not admitted. Gossip with a peer begins when each of the
+//! two has admitted the other. In an open run it only notes which peers have been members for a while.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use crate::access::authentication::{AccessNotice, AuthenticationRequest, Authent
 use crate::access::invitation::{NO_EXPIRY_S, Revocation};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Offence, RequestError, now_s};
+use crate::network::{Offence, RequestError, Standing, now_s};
 use crate::peer::access::access_control::{AccessChange, AccessControl};
+use crate::peer::access::known_members::KnownMembers;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::handle::Order;
@@ -24,8 +25,19 @@ const AUTHENTICATION_BIT: u64 = 1 << 63;
 /// Time after which a connected peer without a credential is disconnected.
 const STRANGER_MS: u64 = 20_000;
 
-/// Interval at which the credential is published on each topic, for members that joined unnoticed.
-const ANNOUNCE_EVERY_MS: u64 = 30_000;
+/// Interval at which the credential is published on each topic, for members that joined unnoticed: members that do not
+/// know a peer neither hear nor forward it.
+const ANNOUNCE_EVERY_MS: u64 = 10_000;
+
+/// Time for which a peer of an open run must have sent heartbeats without a break to come before strangers.
+const STEADY_MS: u64 = 10_000;
+
+/// Pause before our credential is presented again to a connected peer that did not answer, or that presents its own
+/// again: it has restarted. Two peers that present theirs at the same time do not answer each other without end.
+const PRESENT_AGAIN_MS: u64 = 5_000;
+
+/// The same, if the peer has refused it.
+const REFUSED_AGAIN_MS: u64 = 30_000;
 
 /// Least interval, however many peers join.
 const ANNOUNCE_LEAST_MS: u64 = 2_000;
@@ -43,8 +55,12 @@ const SAY_EVERY_MS: u64 = 1_000;
 #[derive(Default)]
 pub(crate) struct AccessState {
     pub(crate) access_control: Option<Arc<AccessControl>>,
-    /// Peers that have accepted our credential since they connected.
+    /// Peers that have answered our credential since they connected.
     introduced: BTreeSet<PeerKey>,
+    /// Those of them that have accepted it.
+    accepted: BTreeSet<PeerKey>,
+    /// When it was last presented to each connected peer.
+    presented: BTreeMap<PeerKey, Millis>,
     authenticating: BTreeMap<u64, PeerKey>,
     next_authentication: u64,
     /// Requests of the node that wait.
@@ -58,13 +74,15 @@ pub(crate) struct AccessState {
     to_say: VecDeque<Revocation>,
     said_revocation: Millis,
     looked: Millis,
+    /// In an open run, who comes first where there is not enough for all.
+    members: KnownMembers,
     /// Why other peers do not admit us.
     pub(crate) refused: Option<String>,
 }
 
 impl AccessState {
-    pub(crate) fn new(access_control: Option<Arc<AccessControl>>) -> Self {
-        Self { access_control, ..Self::default() }
+    pub(crate) fn new(access_control: Option<Arc<AccessControl>>, members: KnownMembers) -> Self {
+        Self { access_control, members, ..Self::default() }
     }
 
     pub(crate) fn is_authentication(id: u64) -> bool {
@@ -74,6 +92,14 @@ impl AccessState {
     /// Whether a peer's messages on topics count.
     pub(crate) fn hears(&self, author: PeerKey) -> bool {
         self.access_control.as_ref().is_none_or(|access_control| access_control.takes_part(author))
+    }
+
+    /// Whether a peer is invited or, in an open run, a member of our modules.
+    pub(crate) fn is_member(&self, peer: PeerKey) -> bool {
+        match &self.access_control {
+            Some(access_control) => access_control.admits(peer),
+            None => self.members.contains(peer),
+        }
     }
 
     /// The answer to a request of a peer that is not invited.
@@ -103,12 +129,24 @@ impl AccessState {
 
     pub(crate) fn disconnected(&mut self, peer: PeerKey) {
         self.connected_since.remove(&peer);
+        self.presented.remove(&peer);
+        self.forget_answer(peer);
+    }
+
+    fn forget_answer(&mut self, peer: PeerKey) {
         self.introduced.remove(&peer);
+        self.accepted.remove(&peer);
+    }
+
+    /// Whether it is time to present our credential to a connected peer again.
+    fn must_present(&self, peer: PeerKey, now: Millis) -> bool {
+        let pause_ms = if self.introduced.contains(&peer) { REFUSED_AGAIN_MS } else { PRESENT_AGAIN_MS };
+        !self.accepted.contains(&peer) && self.presented.get(&peer).is_none_or(|at| now.since(*at) >= pause_ms)
     }
 
     /// A peer refused us though it had seen our credential: it has restarted, or has changed its mind.
     pub(crate) fn authenticate_again(&mut self, peer: PeerKey) {
-        self.introduced.remove(&peer);
+        self.forget_answer(peer);
     }
 
     /// For `status`.
@@ -155,7 +193,7 @@ impl Driver {
     }
 
     pub(crate) fn ask(&mut self, id: RequestId, to: PeerKey, bytes: Vec<u8>) {
-        let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
+        let addresses = self.addresses.of(to);
         if self.network.request(id.0, to, addresses, bytes).is_err() {
             self.events.push_back(Event::Answered { id, response: None });
         }
@@ -173,10 +211,11 @@ impl Driver {
         let Ok(bytes) = encoding::encode(&AuthenticationRequest::Present(credential)) else { return false };
         let id = AUTHENTICATION_BIT | self.access.next_authentication;
         self.access.next_authentication += 1;
-        let addresses = self.addresses.get(&to).cloned().unwrap_or_default();
+        let addresses = self.addresses.of(to);
         let sent = self.network.request(id, to, addresses, bytes).is_ok();
         if sent {
             self.access.authenticating.insert(id, to);
+            self.access.presented.insert(to, self.now());
         }
         sent
     }
@@ -185,7 +224,7 @@ impl Driver {
     pub(crate) fn connected(&mut self, peer: PeerKey) {
         if self.access.access_control.is_some() {
             self.access.connected_since.insert(peer, self.now());
-            self.access.introduced.remove(&peer);
+            self.access.forget_answer(peer);
             self.authenticate(peer);
         }
     }
@@ -198,12 +237,15 @@ impl Driver {
         match answer {
             Some(AuthenticationResponse::Accepted { revocations, .. }) => {
                 self.access.introduced.insert(from);
+                self.access.accepted.insert(from);
                 self.access.refused = None;
                 self.take_revocations(revocations);
+                self.gossip_with(vec![from]);
             }
             Some(AuthenticationResponse::NotInvited(reason)) => {
                 // It will refuse each request, too, with the same reason.
                 self.access.introduced.insert(from);
+                self.access.accepted.remove(&from);
                 self.report_refused(from, reason);
             }
             None => tracing::debug!(peer = %from.short(), "our credential was not answered"),
@@ -213,6 +255,25 @@ impl Driver {
                 true => self.ask(id, from, bytes),
                 false => self.events.push_back(Event::Answered { id, response: None }),
             }
+        }
+    }
+
+    /// A peer has presented its credential. If it has restarted, it has not seen ours.
+    pub(crate) fn presented(&mut self, from: PeerKey) {
+        let is_old = |at: &Millis| self.now().since(*at) >= PRESENT_AGAIN_MS;
+        if self.access.access_control.is_some() && self.access.presented.get(&from).is_none_or(is_old) {
+            self.access.forget_answer(from);
+            self.authenticate(from);
+        }
+        self.gossip_with(vec![from]);
+    }
+
+    /// Begins gossip with those of these peers that have accepted our credential, and whose own is valid.
+    fn gossip_with(&self, mut peers: Vec<PeerKey>) {
+        let Some(access_control) = &self.access.access_control else { return };
+        peers.retain(|peer| self.access.accepted.contains(peer) && access_control.takes_part(*peer));
+        if !peers.is_empty() && self.network.gossip_with(peers).is_err() {
+            tracing::debug!("too many pending operations to begin gossip: tried again in a second");
         }
     }
 
@@ -278,8 +339,14 @@ impl Driver {
 
     /// Periodic work of access control.
     pub(crate) async fn maintain_access(&mut self) {
-        let Some(access_control) = self.access.access_control.clone() else { return };
         let now = self.now();
+        let Some(access_control) = self.access.access_control.clone() else {
+            if now.since(self.access.looked) >= SAY_EVERY_MS {
+                self.access.looked = now;
+                self.access.members.set(self.node.steady_peers(now, STEADY_MS).collect());
+            }
+            return;
+        };
         self.announce_credential(&access_control, now).await;
         if now.since(self.access.said_revocation) >= SAY_EVERY_MS
             && let Some(revocation) = self.access.to_say.pop_front()
@@ -291,12 +358,22 @@ impl Driver {
         }
         if now.since(self.access.looked) >= SAY_EVERY_MS {
             self.access.looked = now;
-            let is_overdue = |since: &Millis| now.since(*since) >= STRANGER_MS;
-            let strangers =
-                self.access.connected_since.iter().filter(|(_, since)| is_overdue(since)).map(|(peer, _)| *peer);
-            let strangers: Vec<PeerKey> = strangers.filter(|peer| !access_control.admits(*peer)).collect();
-            strangers.into_iter().for_each(|peer| self.disconnect(peer));
+            self.look_after_connections(&access_control, now).await;
         }
+    }
+
+    /// Also of those that were made before this peer knew that the run is by invitation.
+    async fn look_after_connections(&mut self, access_control: &AccessControl, now: Millis) {
+        let Ok(connected) = self.network.connections().await else { return };
+        for peer in &connected {
+            let since = *self.access.connected_since.entry(*peer).or_insert(now);
+            if now.since(since) >= STRANGER_MS && !access_control.admits(*peer) {
+                self.disconnect(*peer);
+            } else if self.access.must_present(*peer, now) && access_control.standing(*peer) != Standing::Visitor {
+                self.authenticate(*peer);
+            }
+        }
+        self.gossip_with(connected);
     }
 
     async fn announce_credential(&mut self, access_control: &AccessControl, now: Millis) {
