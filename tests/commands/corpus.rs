@@ -202,6 +202,7 @@ fn write_long_rows(path: &Path, rows: usize, bytes: usize) {
 }
 
 #[test]
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
 fn long_rows_of_a_row_group_are_not_in_memory_at_once() {
     let world = World::new();
     let (path, folder) = (world.path("long.parquet"), world.name("refused"));
@@ -272,7 +273,8 @@ fn what_is_scored_is_said_and_a_score_of_nothing_is_none() {
         .replace("block.1", "layer.1")
         .replace("tied_head = true", "tied_head = true\ndirectional = { directions = 3 }");
     let world = World::of(&run, 4);
-    let hasty = ["--set", "training.ancestor_steps=1", "--set", "training.phases=1", "--set", "training.inner_steps=1"];
+    let hasty = ["training.ancestor_steps=1", "training.phases=1", "training.inner_steps=1", "training.warmup_steps=1"];
+    let hasty: Vec<&str> = hasty.iter().flat_map(|value| ["--set", value]).collect();
     let (run, model) = (world.name("run"), world.name("run/model"));
     let simulate = ["simulate", &world.config, "--corpus", &world.corpus, "--dir", &run, "--peers", "1"];
     let output = pathswarm(&[&simulate[..], &hasty].concat());

@@ -220,7 +220,10 @@ fn learn(
     let mut steps = Steps::default();
     loop {
         match made.recv_timeout(POLL) {
-            Ok(tokenizer) => return Ok(tokenizer?),
+            Ok(tokenizer) => {
+                told(Stage::Learning(all, all));
+                return Ok(tokenizer?);
+            }
             Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the training of the tokenizer ended in a panic"),
             Err(RecvTimeoutError::Timeout) => {}
         }

@@ -144,8 +144,11 @@ fn package_folders(manifest: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     Ok(packages.into_iter().filter_map(|package| package.manifest_path.parent().map(Path::to_owned)).collect())
 }
 
+/// A file of a package, and why it or a part of it was left out.
+type LeftFile = (PathBuf, Reason);
+
 /// The documents of a package, by hash, up to the package's share of each kind.
-fn read_package(folder: &Path, text: &TextConfig) -> Result<(Vec<Candidate>, Vec<(PathBuf, Reason)>), CorpusError> {
+fn read_package(folder: &Path, text: &TextConfig) -> Result<(Vec<Candidate>, Vec<LeftFile>), CorpusError> {
     let (mut left, mut candidates) = (Vec::new(), Vec::new());
     let listing = list(&[folder.to_owned()]);
     if !listing.faults.is_empty() {

@@ -137,7 +137,7 @@ impl<'a> Members<'a> {
         let mut depth = 0usize;
         loop {
             match self.mark()? {
-                b'"' => drop(self.string()?),
+                b'"' => _ = self.string()?,
                 b'{' | b'[' => {
                     depth += 1;
                     self.at += 1;

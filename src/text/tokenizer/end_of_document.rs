@@ -3,7 +3,7 @@
 //! Models end documents with tokens of many names. `config.json`, `tokenizer_config.json` and `generation_config.json`
 //! say which is meant. In a run, the file itself says it: its post-processor adds the token behind a text.
 
-use std::io::{ErrorKind, Read};
+use std::io::{Error, ErrorKind, Read};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -25,8 +25,11 @@ const BESIDE: [(&str, &str); 3] = [
 /// Limit of a file beside it.
 const MAX_BESIDE_BYTES: usize = 16 << 20;
 
+/// A token's name and id.
+type Token = (String, u32);
+
 /// The end token that a file itself names.
-pub(super) fn of_file(file: &File) -> Option<(String, u32)> {
+pub(super) fn of_file(file: &File) -> Option<Token> {
     let own = file.post_processor.as_ref().and_then(ending);
     let names = own.iter().map(String::as_str).chain(NAMES);
     names.into_iter().find_map(|name| Some((name.to_owned(), file.id_of(name)?)))
@@ -49,11 +52,13 @@ impl Tokenizer {
     /// With the path, if a file cannot be read, or the tokenizer cannot be used.
     pub fn adopt(path: &Path) -> Result<Self, TokenizerError> {
         let of = |source: TokenizerError| TokenizerError::File { path: path.to_owned(), source: Box::new(source) };
-        let bytes = read(path, MAX_FILE_BYTES).and_then(|bytes| bytes.ok_or(ErrorKind::NotFound.into()));
+        let bytes =
+            read(path, MAX_FILE_BYTES).and_then(|bytes| bytes.ok_or_else(|| Error::other("this file does not exist")));
         let bytes = bytes.map_err(|error| of(TokenizerError::Disk(error)))?;
         let file = File::read(&bytes).map_err(of)?;
-        let named = path.parent().map_or(Ok(None), |folder| named_beside(folder, &file))?;
-        let (name, id) = named.or_else(|| of_file(&file)).ok_or_else(|| of(TokenizerError::NoEndOfDocument))?;
+        let (named, unknown) = path.parent().map_or(Ok((None, None)), |folder| named_beside(folder, &file))?;
+        let nothing = || unknown.unwrap_or_else(|| of(TokenizerError::NoEndOfDocument));
+        let (name, id) = named.or_else(|| of_file(&file)).ok_or_else(nothing)?;
         Self::as_trained(&bytes, &file, (&name, id)).map_err(of)
     }
 
@@ -118,8 +123,11 @@ fn mark_special(file: &mut Value, (name, id): (&str, u32)) {
     }
 }
 
-/// The end token that a file in the tokenizer's folder names.
-fn named_beside(folder: &Path, file: &File) -> Result<Option<(String, u32)>, TokenizerError> {
+/// The end token that a file in the tokenizer's folder names, else what was wrong with an id.
+///
+/// An id that is no added token's is a default that nobody has set, as 50256 in a `config.json` of GPT-2's kind.
+fn named_beside(folder: &Path, file: &File) -> Result<(Option<Token>, Option<TokenizerError>), TokenizerError> {
+    let mut unset = None;
     for (name, field) in BESIDE {
         let path = folder.join(name);
         let of = |source: TokenizerError| TokenizerError::File { path: path.clone(), source: Box::new(source) };
@@ -131,13 +139,20 @@ fn named_beside(folder: &Path, file: &File) -> Result<Option<(String, u32)>, Tok
         let text = first.as_str().or_else(|| first["content"].as_str());
         let found = match (text, first.as_u64()) {
             (Some(text), _) => file.id_of(text).map(|id| (text.to_owned(), id)),
-            (None, Some(id)) => u32::try_from(id).ok().and_then(|id| Some((file.token_of(id)?, id))),
+            (None, Some(id)) => file.added_tokens.iter().find(|added| u64::from(added.id) == id).map(|added| {
+                let name = added.content.clone();
+                (name, added.id)
+            }),
             (None, None) => continue,
         };
-        let unknown = || of(TokenizerError::UnknownEnd { field, named: first.to_string() });
-        return found.map(Some).ok_or_else(unknown);
+        let unknown = of(TokenizerError::UnknownEnd { field, named: first.to_string() });
+        match (found, text) {
+            (Some(found), _) => return Ok((Some(found), None)),
+            (None, Some(_)) => return Err(unknown),
+            (None, None) => unset = unset.or(Some(unknown)),
+        }
     }
-    Ok(None)
+    Ok((None, unset))
 }
 
 /// A file of at most so many bytes; `None` if there is none.
@@ -275,13 +290,22 @@ mod tests {
 
     #[test]
     fn a_name_that_is_no_token_and_a_file_that_is_not_there_are_said_with_their_path() {
+        let (end, other) = (file(&[("<|end|>", 256)]), file(&[("<fin>", 256)]));
+        for unset in [2560, 2] {
+            let config = json!({ "eos_token_id": unset });
+            let (_folder, path) = write(&[("tokenizer.json", &end), ("config.json", &config)]);
+            assert_eq!(Tokenizer::adopt(&path).unwrap().end_of_document(), 256, "nobody has set {unset}");
+            let (_folder, path) = write(&[("tokenizer.json", &other), ("config.json", &config)]);
+            let error = Tokenizer::adopt(&path).err().unwrap().to_string();
+            assert!(error.contains(&format!("config.json: eos_token_id = {unset}")), "{error}");
+        }
         let (_folder, path) =
-            write(&[("tokenizer.json", &file(&[("<|end|>", 256)])), ("config.json", &json!({ "eos_token_id": 2560 }))]);
+            write(&[("tokenizer.json", &end), ("tokenizer_config.json", &json!({ "eos_token": "<eot>" }))]);
         let error = Tokenizer::adopt(&path).err().unwrap().to_string();
-        assert!(error.contains("config.json: eos_token_id = 2560"), "{error}");
+        assert!(error.contains("tokenizer_config.json: eos_token = \"<eot>\""), "{error}");
         let (folder, path) = write(&[]);
         let error = Tokenizer::adopt(&path).err().unwrap().to_string();
-        assert!(error.contains(folder.path().to_str().unwrap()) && error.contains("not found"), "{error}");
+        assert!(error.contains(folder.path().to_str().unwrap()) && error.contains("does not exist"), "{error}");
         let (_folder, path) = write(&[("tokenizer.json", &file(&[("<fin>", 256)]))]);
         let error = Tokenizer::adopt(&path).err().unwrap().to_string();
         assert!(error.contains("tokenizer_config.json beside it"), "{error}");

@@ -79,7 +79,7 @@ impl File {
         require(!random, || "its dropout makes encoding random".into())?;
         for (name, most) in MAX_PARTS {
             let part = if name == "normalizer" { &file.normalizer } else { &file.pre_tokenizer };
-            let parts = part.as_ref().map_or(0, |part| count_parts(part));
+            let parts = part.as_ref().map_or(0, count_parts);
             require(parts <= most, || format!("its {name} has {parts} parts; {most} are the most"))?;
         }
         for part in file.normalizer.iter().chain(&file.pre_tokenizer) {
@@ -102,13 +102,6 @@ impl File {
     pub(super) fn id_of(&self, token: &str) -> Option<u32> {
         let added = self.added_tokens.iter().find(|added| added.content == token).map(|added| added.id);
         added.or_else(|| self.entries().into_iter().find(|(text, _)| *text == token).map(|(_, id)| id))
-    }
-
-    /// The token of an id.
-    pub(super) fn token_of(&self, id: u32) -> Option<String> {
-        let added = self.added_tokens.iter().find(|added| added.id == id).map(|added| added.content.clone());
-        let entry = || self.entries().into_iter().find(|(_, own)| *own == id).map(|(text, _)| text.to_owned());
-        added.or_else(entry)
     }
 
     /// The bytes of each id by one reading of the entries: none for special tokens and for ids without an entry.
