@@ -132,7 +132,7 @@ impl<'a> ExperimentContext<'a> {
             None => (&self.source.corpus, true),
         };
         let mut domains = Domains::default();
-        let read = stream_corpus(source, run.reading(), &mut |found| {
+        let read = stream_corpus(source, run.reading(), self.stop, &mut |found| {
             if !parted || is_test(found.document.bytes(), run.text.test_share) {
                 domains.push(found.domain);
             }

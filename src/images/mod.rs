@@ -18,7 +18,7 @@ pub mod source;
 
 pub use crate::images::augment::{Augmented, augmented};
 pub use crate::images::prepare::{PrepareError, Prepared, prepare};
-pub use crate::images::prepared::PreparedError;
+pub use crate::images::prepared::{MAGIC as PREPARED_MAGIC, PreparedError};
 pub use crate::images::prepared_reader::PreparedReader;
 pub use crate::images::prepared_writer::PreparedWriter;
 pub use crate::images::source::SourceError;

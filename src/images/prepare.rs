@@ -13,6 +13,9 @@ use crate::images::source::{Found, Offer, SourceError, find};
 const CHUNK: usize = 256;
 const CHUNK_BYTES: usize = 64 << 20;
 
+/// Unreadable images that are named.
+const FIRST_UNREADABLE: usize = 3;
+
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
     #[error(transparent)]
@@ -34,8 +37,8 @@ pub struct Prepared {
     pub classes: Vec<(String, u64)>,
     /// Unreadable images, which were left out.
     pub unreadable: u64,
-    /// The first of these and its error.
-    pub first_unreadable: Option<(PathBuf, String)>,
+    /// The first of these and their errors.
+    pub first_unreadable: Vec<(PathBuf, String)>,
     /// Images that were not square and were cropped.
     pub cut: u64,
     /// Images that were smaller and were enlarged.
@@ -110,7 +113,9 @@ impl Tally {
             }
             Err(reason) => {
                 prepared.unreadable += 1;
-                prepared.first_unreadable.get_or_insert_with(|| (offer.path.clone(), reason));
+                if prepared.first_unreadable.len() < FIRST_UNREADABLE {
+                    prepared.first_unreadable.push((offer.path.clone(), reason));
+                }
                 None
             }
         }
@@ -119,7 +124,7 @@ impl Tally {
     /// Every class must have an image, except classes that only `names` lists.
     fn check(&self, listed: bool) -> Result<(), PrepareError> {
         let prepared = &self.prepared;
-        if let (0, Some((path, reason))) = (prepared.images, &prepared.first_unreadable) {
+        if let (0, Some((path, reason))) = (prepared.images, prepared.first_unreadable.first()) {
             let (path, reason) = (path.clone(), reason.clone());
             return Err(PrepareError::NothingReadable { offered: prepared.unreadable, path, reason });
         }
@@ -182,7 +187,8 @@ mod tests {
         let made = prepared(&folder, None).unwrap();
         assert_eq!((made.images, made.unreadable, made.cut, made.enlarged, made.other_files), (4, 2, 2, 2, 1));
         assert_eq!(made.classes, [("cat".to_owned(), 2), ("dog".to_owned(), 2)]);
-        let (path, reason) = made.first_unreadable.unwrap();
+        assert_eq!(made.first_unreadable.len(), 2);
+        let (path, reason) = &made.first_unreadable[0];
         assert!(path.ends_with("cat/3.png") && !reason.is_empty(), "{reason}");
         assert_eq!(shades(&folder), [(30, 0), (20, 0), (10, 1), (40, 1)]);
     }

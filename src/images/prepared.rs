@@ -5,7 +5,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-pub(super) const MAGIC: [u8; 4] = *b"PSPI";
+/// The first bytes of a prepared file.
+pub const MAGIC: [u8; 4] = *b"PSPI";
 pub(super) const VERSION: u16 = 1;
 /// Size of the header before the names of the classes.
 pub(super) const HEAD_BYTES: usize = 18;

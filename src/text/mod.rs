@@ -15,7 +15,7 @@ pub mod tokens;
 mod windows;
 
 pub use corpus::error::CorpusError;
-pub use corpus::{Corpus, CorpusSource, Domains, Found, Skipped, Survey, is_test, read_corpus, stream_corpus};
+pub use corpus::{Corpus, CorpusSource, Domains, Found, Survey, is_test, read_corpus, stream_corpus};
 pub use document::{Document, is_image};
 pub use ids::IdsWriter;
 pub use token_file::TokensError;

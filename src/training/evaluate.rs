@@ -29,9 +29,9 @@ pub struct Score {
 }
 
 impl Score {
-    /// Perplexity of the mean token; 1 if there are none.
-    pub fn perplexity(&self) -> f64 {
-        (self.nats / self.tokens.max(1) as f64).exp()
+    /// Perplexity of the mean token. `None` if no token was scored, which says nothing about the network.
+    pub fn perplexity(&self) -> Option<f64> {
+        (self.tokens > 0).then(|| (self.nats / self.tokens as f64).exp())
     }
 
     /// Comparable between tokenizers. `None` if there are no bytes, as for classes of images.
@@ -186,9 +186,9 @@ mod tests {
     #[test]
     fn perplexity_and_bits_per_byte_follow_from_the_sums() {
         let score = Score { nats: 20.0 * 8f64.ln(), tokens: 10, bytes: 0 } + Score { nats: 0.0, tokens: 10, bytes: 30 };
-        assert!((score.perplexity() - 8.0).abs() < 1e-9);
+        assert!((score.perplexity().unwrap() - 8.0).abs() < 1e-9);
         assert!((score.bits_per_byte().unwrap() - 2.0).abs() < 1e-9);
-        assert_eq!((Score::default().perplexity(), Score::default().bits_per_byte()), (1.0, None));
+        assert_eq!((Score::default().perplexity(), Score::default().bits_per_byte()), (None, None));
     }
 
     #[test]

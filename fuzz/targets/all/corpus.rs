@@ -1,6 +1,8 @@
 //! Files of text and prepared images. The last byte says of which kind the file is.
 #![no_main]
 
+use std::sync::atomic::AtomicBool;
+
 use libfuzzer_sys::fuzz_target;
 use pathswarm::config::{Reads, TextConfig};
 use pathswarm::text::{CorpusSource, read_corpus};
@@ -17,7 +19,7 @@ fuzz_target!(
         std::fs::write(&file, bytes).expect("the folder for temporary files can be written");
         let reads = if ending == "images" { Reads::Images { side: 2, classes: 3 } } else { Reads::Text };
         let source = CorpusSource::Paths(vec![file.clone()]);
-        if let Ok(corpus) = read_corpus(&source, (&TextConfig::default(), reads)) {
+        if let Ok(corpus) = read_corpus(&source, (&TextConfig::default(), reads), &AtomicBool::new(false)) {
             assert!(!corpus.documents.is_empty() || corpus.images.iter().all(|ids| ids.len() == 13));
         }
         std::fs::remove_file(&file).expect("it was just written");

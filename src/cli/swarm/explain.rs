@@ -4,6 +4,7 @@ use std::error::Error;
 
 use super::mistake::Mistake;
 use crate::cli::swarm::access;
+use crate::cli::swarm::reading::UNFIT;
 use crate::experiment::training::assignment::AssignmentError;
 use crate::model::device::DeviceError;
 use crate::network::{IdentityError, StartError};
@@ -45,6 +46,9 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     if cause.is::<CreateError>() {
         return Some("check --corpus, and the levels and model of the configuration");
+    }
+    if let Some(CorpusError::Unfit { .. }) = cause.downcast_ref() {
+        return Some(UNFIT);
     }
     if cause.is::<CorpusError>() || cause.is::<TokenizerError>() {
         return Some("check --corpus and --tokenizer");

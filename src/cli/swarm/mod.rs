@@ -8,6 +8,7 @@ mod join;
 mod listen;
 mod model;
 mod peer_progress;
+mod reading;
 mod research;
 mod running;
 mod simulate;

@@ -61,7 +61,12 @@ fn note(news: &PeerEvent) -> Option<String> {
     Some(match news {
         PeerEvent::Reported(report) => return note_of_report(report),
         PeerEvent::Scored { drawn, test, .. } => {
-            let perplexity = test.perplexity();
+            let Some(perplexity) = test.perplexity() else {
+                return Some(format!(
+                    "path {drawn}: none of its test text is longer than what chooses a path, so there \
+                    is nothing to score"
+                ));
+            };
             let bits = test.bits_per_byte().map_or_else(String::new, |bits| format!(", {bits:.4} bits per byte"));
             format!("path {drawn} on its test text: perplexity {perplexity:.2}{bits}")
         }

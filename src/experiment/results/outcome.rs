@@ -30,9 +30,9 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Perplexity of the mean token.
+    /// Perplexity of the mean token; not a number if none was scored.
     pub fn perplexity(&self) -> f64 {
-        Score::from(*self).perplexity()
+        Score::from(*self).perplexity().unwrap_or(f64::NAN)
     }
 
     /// Comparable between tokenizers; `None` for images.

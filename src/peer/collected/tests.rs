@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use super::*;
 use crate::config::{DeviceChoice, Reads};
@@ -77,7 +78,7 @@ fn text_from_elsewhere_goes_where_the_runs_own_text_went() {
     let own = score_test_text(&mut players(&folder), None).unwrap();
     let source = CorpusSource::Paths(vec![tiny.home.path().join("corpus.jsonl")]);
     let text = &tiny.decoded.config.text;
-    let mut corpus = read_corpus(&source, (text, Reads::Text)).unwrap();
+    let mut corpus = read_corpus(&source, (text, Reads::Text), &AtomicBool::new(false)).unwrap();
     corpus.documents.retain(|document| crate::text::is_test(document, text.test_share));
     let again = score_corpus(&mut players(&folder), &corpus, None).unwrap();
     for (own, again) in own.iter().zip(&again) {
@@ -97,7 +98,9 @@ fn text_with_domains_is_scored_by_path_and_domain_and_the_sums_stay_what_they_ar
         let line = |(number, text)| serde_json::json!({ "text": text, "domain": domain(number) }).to_string();
         let lines: Vec<String> = documents().iter().enumerate().map(line).collect();
         std::fs::write(&file, lines.join("\n")).unwrap();
-        let corpus = read_corpus(&CorpusSource::Paths(vec![file]), tiny.decoded.config.reading()).unwrap();
+        let corpus =
+            read_corpus(&CorpusSource::Paths(vec![file]), tiny.decoded.config.reading(), &AtomicBool::new(false))
+                .unwrap();
         score_corpus(&mut players(&folder), &corpus, None).unwrap()
     };
     let tokens = |scores: &[PathScore], of: &dyn Fn(&&PathScore) -> bool| -> u64 {

@@ -16,6 +16,17 @@ pub enum CreateError {
          documents; give at least {needed}, or leave routing.reshard out"
     )]
     Slice { documents: usize, least: usize, needed: usize },
+    #[error(
+        "{documents} training documents begin in only {distinct} ways (their first {tokens} tokens, which choose the \
+         path), but {paths} paths need at least as many; remove what all begin with, set a larger \
+         routing.prefix_tokens, or use a smaller grid"
+    )]
+    Beginnings { documents: usize, distinct: usize, tokens: usize, paths: u32 },
+    #[error(
+        "there is nothing to score in the test corpus: none of its documents is longer than the {0} tokens that choose \
+         a path; give longer text with --test-corpus, or leave it out"
+    )]
+    NothingToScore(usize),
     #[error("another process has created a run in {} in the meantime; start again to continue that run", .0.display())]
     Meanwhile(PathBuf),
     #[error("the grid has {0} modules, but a creator can hold at most {TOPICS_PER_PEER}; use fewer levels or experts")]

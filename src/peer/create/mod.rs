@@ -1,11 +1,12 @@
 //! Creating a run: from text to the manifest that names every blob of the run.
 //!
-//! `text` reads the documents, `tokenize` encodes them. [`dense_trainer`] trains the ancestor, a [`dense`] path.
+//! `text` reads the documents, `tokenize` encodes them, `enough_text` refuses too few before anything is trained. [`dense_trainer`] trains the ancestor, a [`dense`] path.
 //! `routing` sends each document to its path; `resharding` adds what later resharding needs. [`local_text`] is the
 //! corpus of a newcomer in a run that does not send text.
 
 pub mod dense;
 pub mod dense_trainer;
+mod enough_text;
 mod error;
 pub mod local_text;
 mod resharding;
@@ -25,6 +26,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
+use crate::peer::create::enough_text::{check_tokens, read};
 use crate::peer::create::resharding::{RunTexts, set_apart};
 use crate::peer::create::routing::{fit_router, routed_to, routes};
 use crate::peer::folder::{lock_store, read_manifest, write_manifest};
@@ -77,6 +79,10 @@ pub enum Stage {
     Reading(u64, u64),
     /// The text was read.
     Corpus(Box<Survey>),
+    /// The text for testing was read; so many of its documents are in the training text, too.
+    TestCorpus(Box<Survey>, u64),
+    /// A tokenizer is learnt: bytes of text counted, and their total.
+    Learning(u64, u64),
     /// The tokenizer is ready.
     Tokens {
         /// Entries of the vocabulary.
@@ -113,9 +119,6 @@ pub struct CreatedRun {
 /// Folder of tokens until they are divided into shards.
 const TEXT_FOLDER: &str = "text";
 
-/// Least number of documents of a shard.
-const LEAST_DOCUMENTS: usize = 8;
-
 /// Reads the text, trains what needs training, and stores every blob of the run in the creator's store. A stopped
 /// ancestor is resumed from its checkpoint.
 ///
@@ -142,6 +145,7 @@ pub fn create_run(
         return Err(CreateError::Meanwhile(plan.folder.to_owned()).into());
     }
     let mut text = found.tokens(run, (&text_folder(plan.folder), stop), told)?;
+    check_tokens(run, most_paths, &text)?;
     let slice;
     (text.train, slice) = set_apart(run, paths, &text.train)?;
     go_on(stop)?;
@@ -224,54 +228,6 @@ fn check_size(plan: &Plan<'_>) -> anyhow::Result<u32> {
         most_paths = most_paths.max(stage.grid()?.path_count());
     }
     Ok(most_paths)
-}
-
-/// Text that is known to be enough.
-enum Read {
-    Documents(Documents, Option<Vec<u8>>),
-    Tokens(Box<Text>),
-}
-
-impl Read {
-    fn tokens(
-        self,
-        run: &RunConfig,
-        (folder, stop): (&Path, &AtomicBool),
-        told: &mut dyn FnMut(Stage),
-    ) -> anyhow::Result<Text> {
-        match self {
-            Self::Tokens(text) => Ok(*text),
-            Self::Documents(documents, tokenizer) => {
-                Text::of(documents, tokenizer.as_deref(), run, (Some(folder), stop), told)
-            }
-        }
-    }
-}
-
-/// Reads the text once, to know whether it is enough.
-fn read(
-    text: TextFrom,
-    run: &RunConfig,
-    paths: u32,
-    stop: &AtomicBool,
-    told: &mut dyn FnMut(Stage),
-) -> anyhow::Result<Read> {
-    let least = LEAST_DOCUMENTS * paths as usize;
-    let (read, documents, corpus) = match text {
-        TextFrom::Corpus { corpus, test, tokenizer } => {
-            let documents = Documents::read(&corpus, test.as_ref(), (run, tokenizer.is_none()), stop, told)?;
-            let train = documents.train;
-            (Read::Documents(documents, tokenizer), train, corpus.to_string())
-        }
-        TextFrom::Tokens(text) => {
-            let train = text.train.documents().len() as u64;
-            (Read::Tokens(text), train, "the text of the previous run".to_owned())
-        }
-    };
-    if documents < least as u64 {
-        return Err(CreateError::Small { corpus, documents, paths, least }.into());
-    }
-    Ok(read)
 }
 
 /// The folder of a peer's tokens until they are in shards.

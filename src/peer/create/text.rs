@@ -1,9 +1,13 @@
 //! The text of a run: documents, divided into training and test text, and their tokens. It is read twice: first to
 //! survey it and to sample text for a tokenizer, then to encode it. Only the sample stays in memory in between.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
 use crate::config::RunConfig;
 use crate::names::BlobHash;
@@ -11,10 +15,14 @@ use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::tokenize::{Part, Tokenizing, forget};
 use crate::peer::create::{CreateError, Stage};
 use crate::store::write_file;
+use crate::text::tokenizer::Training;
 use crate::text::{CorpusError, CorpusSource, Document, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus};
 
 /// Limit of text for training a tokenizer, evenly sampled.
 const SAMPLE_BYTES: usize = 256 << 20;
+
+/// Interval of looking whether the user asks to stop.
+const POLL: Duration = Duration::from_millis(50);
 
 /// The text of a run as tokens.
 pub struct Text {
@@ -47,9 +55,12 @@ impl Documents {
         stop: &AtomicBool,
         told: &mut dyn FnMut(Stage),
     ) -> anyhow::Result<Self> {
-        let (mut sample, mut train) = (Sample::new(SAMPLE_BYTES), 0);
+        let (mut sample, mut train, mut known) = (Sample::new(SAMPLE_BYTES), 0, BTreeSet::new());
         let (parted, mut steps) = (test_corpus.is_none(), Steps::default());
         let survey = each(corpus, run, stop, &mut |found| {
+            if !parted {
+                known.insert(short_hash(found.document));
+            }
             if !(parted && is_test(found.document.bytes(), run.text.test_share)) {
                 if let (true, Document::Text(text)) = (learn, found.document) {
                     sample.take(text);
@@ -66,10 +77,15 @@ impl Documents {
         told(Stage::Corpus(Box::new(survey.clone())));
         let mut sources = vec![(corpus.clone(), survey)];
         if let Some(source) = test_corpus {
-            let tested = each(source, run, stop, &mut |_| Ok(()))?;
+            let mut trained = 0;
+            let tested = each(source, run, stop, &mut |found| {
+                trained += u64::from(known.contains(&short_hash(found.document)));
+                Ok(())
+            })?;
             if tested.classes != sources[0].1.classes {
                 return Err(CreateError::Classes(source.to_string()).into());
             }
+            told(Stage::TestCorpus(Box::new(tested.clone()), trained));
             sources.push((source.clone(), tested));
         }
         Ok(Self { sources, sample, train })
@@ -99,13 +115,10 @@ impl Text {
         let Documents { sources, sample, .. } = documents;
         let tokenizer = match tokenizer {
             Some(_) if run.model.reads_images() => return Err(CreateError::NoTokenizer.into()),
-            Some(json) => Tokenizer::from_json(json)?,
-            None => learnt(sample.documents, (corpus, sources.len(), run), folder)?,
+            Some(json) => tokenizer_of(run, json)?,
+            None => learnt(sample.documents, (corpus, sources.len(), run), (folder, stop), told)?,
         };
-        let (found, expected) = (tokenizer.vocabulary(), run.model.ids());
-        if found > expected {
-            return Err(CreateError::Vocabulary { found, expected }.into());
-        }
+        let found = tokenizer.vocabulary();
         let parts = (corpus, test_corpus, sources.len(), &run.text, BlobHash::of(tokenizer.json()));
         let of = BlobHash::of(&serde_json::to_vec(&parts)?);
         let mut work = Tokenizing::begin(&tokenizer, folder, of)?;
@@ -158,11 +171,22 @@ fn tokenize(
     Ok(())
 }
 
+/// A tokenizer that was given for a run.
+pub(super) fn tokenizer_of(run: &RunConfig, json: &[u8]) -> anyhow::Result<Tokenizer> {
+    let tokenizer = Tokenizer::from_json(json)?;
+    let (found, expected) = (tokenizer.vocabulary(), run.model.ids());
+    if found > expected {
+        return Err(CreateError::Vocabulary { found, expected }.into());
+    }
+    Ok(tokenizer)
+}
+
 /// The tokenizer that was trained on this text before, or a new one.
 fn learnt(
     sample: Vec<String>,
     (corpus, sources, run): (BlobHash, usize, &RunConfig),
-    folder: Option<&Path>,
+    (folder, stop): (Option<&Path>, &AtomicBool),
+    told: &mut dyn FnMut(Stage),
 ) -> anyhow::Result<Tokenizer> {
     let of = BlobHash::of(&serde_json::to_vec(&(corpus, sources, &run.text, run.model.vocabulary))?);
     let file = folder.map(|folder| folder.join(format!("tokenizer-{}.json", &of.to_string()[..16])));
@@ -171,11 +195,47 @@ fn learnt(
         return Ok(tokenizer);
     }
     // Images are bytes, which an untrained tokenizer knows.
-    let tokenizer = Tokenizer::train(&sample, if run.model.reads_images() { 257 } else { run.model.vocabulary })?;
+    let vocabulary = if run.model.reads_images() { 257 } else { run.model.vocabulary };
+    let tokenizer = learn(sample, vocabulary, stop, told)?;
     if let Some(file) = file {
         write_file(&file, tokenizer.json())?;
     }
     Ok(tokenizer)
+}
+
+/// Trains a tokenizer on a thread of its own, which is left behind when the user asks to stop: the library does not
+/// hear it.
+fn learn(
+    sample: Vec<String>,
+    vocabulary: usize,
+    stop: &AtomicBool,
+    told: &mut dyn FnMut(Stage),
+) -> anyhow::Result<Tokenizer> {
+    let all = sample.iter().map(|text| text.len() as u64).sum();
+    let training = Arc::new(Training::default());
+    let (sender, made) = sync_channel(1);
+    let watched = training.clone();
+    let work = move || drop(sender.send(Tokenizer::train_watched(&sample, vocabulary, &watched)));
+    std::thread::Builder::new().name("tokenizer".to_owned()).spawn(work)?;
+    let mut steps = Steps::default();
+    loop {
+        match made.recv_timeout(POLL) {
+            Ok(tokenizer) => {
+                told(Stage::Learning(all, all));
+                return Ok(tokenizer?);
+            }
+            Err(RecvTimeoutError::Disconnected) => anyhow::bail!("the training of the tokenizer ended in a panic"),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if stop.load(Ordering::Relaxed) {
+            training.stop.store(true, Ordering::Relaxed);
+            return Err(Stopped.into());
+        }
+        let counted = training.counted_bytes.load(Ordering::Relaxed);
+        if steps.passed(counted, all) {
+            told(Stage::Learning(counted, all));
+        }
+    }
 }
 
 /// Passes on the documents of a source until one is not taken, or the user asks to stop.
@@ -186,20 +246,25 @@ fn each(
     taker: &mut dyn FnMut(Found<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Survey> {
     let mut failed = None;
-    let survey = stream_corpus(source, run.reading(), &mut |found| {
-        let taken = if stop.load(Ordering::Relaxed) { Err(Stopped.into()) } else { taker(found) };
-        match taken {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
+    let survey = stream_corpus(source, run.reading(), stop, &mut |found| match taker(found) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(error) => {
+            failed = Some(error);
+            ControlFlow::Break(())
         }
     });
     match (survey, failed) {
         (Err(CorpusError::Refused), Some(error)) => Err(error),
+        (Err(CorpusError::Stopped), _) => Err(Stopped.into()),
         (survey, _) => Ok(survey?),
     }
+}
+
+/// Enough of a document's hash to know it again.
+fn short_hash(document: Document<'_>) -> [u8; 16] {
+    let mut short = [0; 16];
+    short.copy_from_slice(&blake3::hash(document.bytes()).as_bytes()[..16]);
+    short
 }
 
 /// Throttles progress reports.
@@ -268,6 +333,20 @@ mod tests {
         let mut small = Sample::new(100);
         ["one", "two", "three"].iter().for_each(|text| small.take(text));
         assert_eq!(small.documents, ["one", "two", "three"]);
+    }
+
+    #[test]
+    fn a_stop_is_heard_while_a_tokenizer_is_learnt() {
+        // Distinct words, of which the library would learn for minutes.
+        let words: String =
+            (0u64..2_000_000).map(|i| format!("{:x} ", i.wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect();
+        let stop = AtomicBool::new(false);
+        let mut told = |stage| {
+            assert!(matches!(stage, Stage::Learning(..)));
+            stop.store(true, Ordering::Relaxed);
+        };
+        let found = learn(vec![words], 30_000, &stop, &mut told);
+        assert!(found.err().unwrap().is::<Stopped>());
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct PathScore {
     pub domain: Option<u32>,
     /// Documents that begin on the path.
     pub documents: usize,
+    /// Those of them of which a token is scored.
+    pub scored: usize,
     /// Of the ancestor on the path's text.
     pub ancestor: Score,
     /// Of the path on its text.
@@ -30,7 +32,7 @@ pub struct PathScore {
 pub enum ScoringError {
     #[error("{place} does not hold the test text of {paths}: {reason}")]
     NoText { place: String, paths: String, reason: &'static str },
-    #[error("no token of this text is scored: no document is longer than the {0} tokens that choose its path")]
+    #[error("there is nothing to score: no document of this text is longer than the {0} tokens that choose its path")]
     TooShort(usize),
 }
 
@@ -97,6 +99,7 @@ pub fn score_corpus(
 #[derive(Default)]
 struct Group {
     documents: usize,
+    scored: usize,
     pieces: Vec<TokenSpan>,
     /// Text, sequence and end of the last piece.
     last: Option<(usize, usize, usize)>,
@@ -145,7 +148,9 @@ fn score(
         let windows = windows(&text.set, starts, every.unwrap_or(usize::MAX));
         let paths = paths_of(client, text, &windows)?;
         for (window, path) in windows.iter().zip(paths) {
-            let group = groups.entry((path, text.domains[window.document])).or_default();
+            let domain = text.domains[window.document];
+            groups.entry((text.routes[window.document], domain)).or_default().scored += usize::from(window.first);
+            let group = groups.entry((path, domain)).or_default();
             for (sequence, counted) in &window.pieces {
                 group.add((number, *sequence), text.set.sequence(*sequence), counted.clone(), &token_bytes);
             }
@@ -171,7 +176,15 @@ fn score(
         let (ancestor, dipaco) = if unread { None } else { nats.next() }.unwrap_or_default();
         let right = told.then(|| if unread { None } else { right.next() }.unwrap_or_default());
         let (ancestor, dipaco) = (group.score(&ancestor), group.score(&dipaco));
-        PathScore { path: *path, domain: *domain, documents: group.documents, ancestor, dipaco, right }
+        PathScore {
+            path: *path,
+            domain: *domain,
+            documents: group.documents,
+            scored: group.scored,
+            ancestor,
+            dipaco,
+            right,
+        }
     };
     Ok(groups.iter().map(score).collect())
 }
@@ -246,6 +259,7 @@ mod tests {
             path: PathId(*path),
             domain: *domain,
             documents: 1,
+            scored: 1,
             ancestor: Score::default(),
             dipaco: Score { nats: 1.0, tokens: *tokens, bytes: 1 },
             right: None,

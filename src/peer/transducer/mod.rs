@@ -61,6 +61,8 @@ pub fn fine_tune(
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransducerError {
+    #[error("there is nothing to learn from: no document is longer than the {0} tokens that choose its path")]
+    TooShort(usize),
     #[error("it is not a transducer of this run: {0}")]
     Model(#[from] ExchangeError),
     /// For another number of paths, or another distance between choices.
@@ -129,7 +131,7 @@ pub fn make(
     let training_set =
         TrainingSet::new(&set, &homes, (run.starts(), every), |places| costs(client, &set, places, paths))?;
     if training_set.is_empty() {
-        anyhow::bail!("no document is longer than the {prefix} tokens that choose its path");
+        return Err(TransducerError::TooShort(prefix).into());
     }
     let ancestor = client.ancestor()?;
     let at_home = fine_tune(&run, machine, &[ancestor], (&training_set.homes(), STEPS_HOMES), stop)?.levels()?;

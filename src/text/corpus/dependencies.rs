@@ -14,9 +14,10 @@ use rayon::prelude::*;
 use serde::Deserialize;
 
 use crate::config::TextConfig;
-use crate::text::corpus::Collector;
+use crate::text::corpus::collector::Collector;
 use crate::text::corpus::error::{CorpusError, unreadable};
-use crate::text::corpus::files::files_under;
+use crate::text::corpus::left_out::Reason;
+use crate::text::corpus::listing::list;
 use crate::text::documents::cut;
 
 /// Larger files are mostly generated: tables, bindings and test vectors.
@@ -79,6 +80,7 @@ impl Kind {
 struct Candidate {
     hash: [u8; 32],
     kind: Kind,
+    path: PathBuf,
     text: String,
 }
 
@@ -88,15 +90,19 @@ pub(super) fn read(manifest: &Path, text: &TextConfig, into: &mut Collector<'_>)
     let packages: Result<Vec<_>, CorpusError> = folders.par_iter().map(|folder| read_package(folder, text)).collect();
     let mut known = BTreeSet::new();
     let mut packages_of: BTreeMap<Kind, Vec<Vec<Candidate>>> = BTreeMap::new();
-    for (candidates, skipped) in packages? {
-        into.skipped.invalid_utf8 += skipped.invalid_utf8;
-        into.skipped.empty += skipped.empty;
+    for (candidates, left) in packages? {
+        into.go_on()?;
+        for (path, reason) in left {
+            into.enter(&path);
+            into.leave_out(reason);
+        }
         let mut by_kind: BTreeMap<Kind, Vec<Candidate>> = BTreeMap::new();
         for candidate in candidates {
             if known.insert(candidate.hash) {
                 by_kind.entry(candidate.kind).or_default().push(candidate);
             } else {
-                into.skipped.duplicate += 1;
+                into.enter(&candidate.path);
+                into.leave_out(Reason::Duplicate);
             }
         }
         for (kind, candidates) in by_kind {
@@ -138,32 +144,31 @@ fn package_folders(manifest: &Path) -> Result<Vec<PathBuf>, CorpusError> {
     Ok(packages.into_iter().filter_map(|package| package.manifest_path.parent().map(Path::to_owned)).collect())
 }
 
-/// Counts of what a package left out.
-#[derive(Default)]
-struct Left {
-    invalid_utf8: u64,
-    empty: u64,
-}
+/// A file of a package, and why it or a part of it was left out.
+type LeftFile = (PathBuf, Reason);
 
 /// The documents of a package, by hash, up to the package's share of each kind.
-fn read_package(folder: &Path, text: &TextConfig) -> Result<(Vec<Candidate>, Left), CorpusError> {
-    let mut left = Left::default();
-    let mut candidates = Vec::new();
-    for path in files_under(folder)? {
+fn read_package(folder: &Path, text: &TextConfig) -> Result<(Vec<Candidate>, Vec<LeftFile>), CorpusError> {
+    let (mut left, mut candidates) = (Vec::new(), Vec::new());
+    let listing = list(&[folder.to_owned()]);
+    if !listing.faults.is_empty() {
+        return Err(CorpusError::Unfit { files: listing.files.len() + listing.faults.len(), faults: listing.faults });
+    }
+    for (path, bytes) in listing.files {
         let Some(kind) = Kind::of(&path) else { continue };
-        let size = std::fs::metadata(&path).map_err(|error| unreadable(&path, error))?.len();
-        if size > MAX_FILE_BYTES {
+        if bytes > MAX_FILE_BYTES {
             continue;
         }
         let Ok(content) = String::from_utf8(std::fs::read(&path).map_err(|error| unreadable(&path, error))?) else {
-            left.invalid_utf8 += 1;
+            left.push((path, Reason::NotText));
             continue;
         };
         for document in cut(&content, text.document_bytes) {
             if document.trim().len() < text.document_bytes / 8 {
-                left.empty += 1;
+                left.push((path.clone(), Reason::Empty));
             } else {
-                candidates.push(Candidate { hash: hash_of_substance(&document), kind, text: document });
+                let hash = hash_of_substance(&document);
+                candidates.push(Candidate { hash, kind, path: path.clone(), text: document });
             }
         }
     }
@@ -221,7 +226,7 @@ mod tests {
     use crate::text::{CorpusSource, read_corpus};
 
     fn candidate(text: String) -> Candidate {
-        Candidate { hash: hash_of_substance(&text), kind: Kind::Rust, text }
+        Candidate { hash: hash_of_substance(&text), kind: Kind::Rust, path: PathBuf::new(), text }
     }
 
     #[test]
@@ -260,8 +265,9 @@ mod tests {
     fn a_missing_manifest_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let manifest = folder.path().join("Cargo.toml");
-        let error =
-            read_corpus(&CorpusSource::Dependencies { manifest }, (&TextConfig::default(), Reads::Text)).unwrap_err();
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        let source = CorpusSource::Dependencies { manifest };
+        let error = read_corpus(&source, (&TextConfig::default(), Reads::Text), &stop).unwrap_err();
         assert!(error.to_string().contains("Cargo.toml"), "{error}");
     }
 
@@ -278,7 +284,8 @@ mod tests {
         assert!(candidates.len() >= 4);
         assert!(candidates.iter().all(|candidate| candidate.text.contains("number_")));
         assert!(candidates.is_sorted_by_key(|candidate| candidate.hash));
-        assert_eq!((left.invalid_utf8, left.empty), (1, 1));
+        let reasons: Vec<Reason> = left.iter().map(|(_, reason)| *reason).collect();
+        assert_eq!(reasons, [Reason::NotText, Reason::Empty]);
         let little = TextConfig { kind_cap_bytes: 4 * 1200, ..text };
         assert_eq!(read_package(folder.path(), &little).unwrap().0.len(), 2);
     }

@@ -1,14 +1,18 @@
 //! Errors of reading a corpus.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::images::PreparedError;
-use crate::text::corpus::Skipped;
+use crate::text::corpus::left_out::LeftOut;
 use crate::text::document::DocumentError;
 
-/// The longest line that is read. Bounds the memory for a compressed file.
-pub(super) const MAX_LINE_BYTES: u64 = 64 << 20;
+/// The largest JSON object that is read. Bounds the memory for a compressed file.
+pub(super) const MAX_OBJECT_BYTES: usize = 64 << 20;
+
+/// Files that are named in one error.
+const NAMED: usize = 50;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
@@ -24,13 +28,9 @@ pub enum CorpusError {
     CargoFailed { manifest: PathBuf, message: String },
     #[error("{}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
-    #[error("{}: line {line} is longer than {} MiB; break it up", path.display(), MAX_LINE_BYTES >> 20)]
-    LineTooLong { path: PathBuf, line: u64 },
-    #[error(
-        "{}: there is no text column \"{column}\", only {}; name one as text.column in the run's file",
-        path.display(), if columns.is_empty() { "columns of other kinds".to_owned() } else { columns.join(", ") }
-    )]
-    NoColumn { path: PathBuf, column: String, columns: Vec<String> },
+    /// All files that cannot be used.
+    #[error("{}", listed(faults, *files))]
+    Unfit { faults: Vec<FileFault>, files: usize },
     #[error(transparent)]
     Images(#[from] PreparedError),
     #[error(
@@ -38,19 +38,43 @@ pub enum CorpusError {
         path.display()
     )]
     Classes { path: PathBuf },
-    #[error("{}: unpack it first; files of images must not be compressed", path.display())]
-    Packed { path: PathBuf },
     /// Text for a network that reads images, or the reverse.
     #[error("{corpus}: {source}")]
     Document { corpus: String, source: DocumentError },
     #[error("no more of the corpus is needed")]
     Refused,
+    #[error("the user asked to stop")]
+    Stopped,
     #[error(
-        "{corpus}: found no documents ({} not UTF-8, {} empty, {} without a \"{column}\" field left out); \
-         give text files, or JSON lines or Parquet with a \"{column}\" field",
-        skipped.invalid_utf8, skipped.empty, skipped.unparsable
+        "{corpus}: found no documents ({} left out); give text files, or JSON lines or Parquet with a \"{column}\" \
+         field",
+        if left_out.counts().is_empty() { "nothing".to_owned() } else { left_out.counts() }
     )]
-    Nothing { corpus: String, column: String, skipped: Skipped },
+    Nothing { corpus: String, column: String, left_out: LeftOut },
+}
+
+/// A file that cannot be used, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFault {
+    pub path: PathBuf,
+    pub reason: String,
+}
+
+impl fmt::Display for FileFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.reason)
+    }
+}
+
+fn listed(faults: &[FileFault], files: usize) -> String {
+    let named: Vec<String> = faults.iter().take(NAMED).map(FileFault::to_string).collect();
+    match faults.len() {
+        1 => named.concat(),
+        count if count > NAMED => {
+            format!("{count} of {files} files cannot be read: {}; and {} more", named.join("; "), count - NAMED)
+        }
+        count => format!("{count} of {files} files cannot be read: {}", named.join("; ")),
+    }
 }
 
 pub(super) fn unreadable(path: &Path, source: io::Error) -> CorpusError {

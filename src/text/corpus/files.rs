@@ -1,107 +1,75 @@
-//! Reading a corpus from files and folders, compressed or not, line by line. `parquet_file` reads Parquet.
+//! Reading a corpus from files and folders. All are looked at before any is read, so that all that is wrong is said at
+//! once.
 
-use std::cell::Cell;
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
-
-use serde_json::{Map, Value};
+use std::sync::atomic::Ordering;
 
 use crate::config::TextConfig;
 use crate::images::PreparedReader;
-use crate::text::corpus::Collector;
-use crate::text::corpus::error::{CorpusError, MAX_LINE_BYTES, unreadable};
-use crate::text::corpus::parquet_file;
+use crate::text::corpus::collector::Collector;
+use crate::text::corpus::error::{CorpusError, FileFault};
+use crate::text::corpus::kind::{Format, Kind, look};
+use crate::text::corpus::left_out::Reason;
+use crate::text::corpus::listing::list;
+use crate::text::corpus::{json_file, parquet_file, plain_file};
 use crate::text::document::Document;
-use crate::text::documents::Cutter;
 
-/// Reads all paths, in the order given.
-pub(super) fn read(paths: &[PathBuf], text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
-    let files = paths.iter().map(|path| files_under(path)).collect::<Result<Vec<_>, _>>()?.concat();
-    let sizes = files.iter().map(|file| Ok(metadata(file)?.len())).collect::<Result<Vec<u64>, CorpusError>>()?;
-    let (mut before, all) = (0, sizes.iter().sum());
-    for (file, bytes) in files.iter().zip(sizes) {
+/// Reads all paths, in the order given. Files that cannot be read are an error, unless they are to be left out.
+pub(super) fn read(
+    paths: &[PathBuf],
+    text: &TextConfig,
+    leave_out_unreadable: bool,
+    into: &mut Collector<'_>,
+) -> Result<(), CorpusError> {
+    let listing = list(paths);
+    let count = listing.files.len() + listing.faults.len();
+    let (mut faults, mut files) = (listing.faults, Vec::new());
+    for (path, bytes) in listing.files {
+        into.go_on()?;
+        match look(&path, &text.column, into.stop) {
+            Ok(kind) => files.push((path, kind, bytes)),
+            Err(reason) => faults.push(FileFault { path, reason }),
+        }
+    }
+    into.go_on()?;
+    if !(faults.is_empty() || leave_out_unreadable) {
+        return Err(CorpusError::Unfit { faults, files: count });
+    }
+    for link in &listing.read_before {
+        into.enter(link);
+        into.leave_out(Reason::ReadBefore);
+    }
+    let (mut before, all) = (0, files.iter().map(|(_, _, bytes)| bytes).sum());
+    for (path, kind, bytes) in files {
         into.progress = (before, all);
-        read_file(file, text, into)?;
+        into.enter(&path);
+        match read_file(&path, &kind, text, into) {
+            // The rest is read, so that no other fault is found only later.
+            Err(CorpusError::Unreadable { path, source }) if !into.stop.load(Ordering::Relaxed) => {
+                faults.push(FileFault { path, reason: source.to_string() });
+            }
+            Err(CorpusError::Unreadable { .. }) => return Err(CorpusError::Stopped),
+            other => other?,
+        }
         before += bytes;
     }
-    Ok(())
-}
-
-/// A file itself, or the files of a folder and its subfolders, in order of name. Hidden files are left out, and so are
-/// links to folders, which can form cycles.
-pub(super) fn files_under(path: &Path) -> Result<Vec<PathBuf>, CorpusError> {
-    if !metadata(path)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
+    if !(faults.is_empty() || leave_out_unreadable) {
+        return Err(CorpusError::Unfit { faults, files: count });
     }
-    let mut names = Vec::new();
-    for entry in fs::read_dir(path).map_err(|error| unreadable(path, error))? {
-        let entry = entry.map_err(|error| unreadable(path, error))?;
-        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
-            names.push(entry.path());
-        }
-    }
-    names.sort();
-    let mut files = Vec::new();
-    for name in names {
-        let link = fs::symlink_metadata(&name).map_err(|error| unreadable(&name, error))?.is_symlink();
-        let found = metadata(&name)?;
-        if found.is_dir() && !link {
-            files.extend(files_under(&name)?);
-        } else if found.is_file() {
-            files.push(name);
-        }
-    }
-    Ok(files)
-}
-
-fn metadata(path: &Path) -> Result<fs::Metadata, CorpusError> {
-    fs::metadata(path).map_err(|error| unreadable(path, error))
-}
-
-fn ending(path: &Path) -> String {
-    path.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default()
-}
-
-fn read_file(path: &Path, text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
-    let packing = ending(path);
-    if packing == "parquet" {
-        return parquet_file::read(path, &text.column, into);
-    }
-    let packed = matches!(packing.as_str(), "zst" | "gz");
-    let kind = if packed { ending(&path.with_extension("")) } else { packing };
-    match kind.as_str() {
-        "jsonl" | "ndjson" | "json" => read_json_lines(path, &kind, &text.column, into),
-        "images" if packed => Err(CorpusError::Packed { path: path.to_owned() }),
-        "images" => read_images(path, into),
-        "" => read_plain(path, "text", text.document_bytes, into),
-        _ => read_plain(path, &kind, text.document_bytes, into),
-    }
-}
-
-/// Each object is a document of any length.
-fn read_json_lines(path: &Path, kind: &str, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
-    let mut lines = Lines::open(path)?;
-    let (before, mut line) = (into.progress.0, Vec::new());
-    while lines.next(&mut line)? {
-        into.progress.0 = before + lines.read_bytes();
-        let Ok(text) = std::str::from_utf8(&line) else {
-            into.skipped.invalid_utf8 += 1;
-            continue;
-        };
-        if text.trim().is_empty() {
-            continue;
-        }
-        let object = serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
-        match object.get(column) {
-            Some(Value::String(text)) => {
-                into.add_of(kind, object.get("domain").and_then(Value::as_str), Document::Text(text))?
-            }
-            _ => into.skipped.unparsable += 1,
-        }
+    for FileFault { path, reason } in faults {
+        into.enter(&path);
+        into.leave_out_as(Reason::Unreadable, reason);
     }
     Ok(())
+}
+
+fn read_file(path: &Path, kind: &Kind, text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
+    match kind.format {
+        Format::Parquet => parquet_file::read(path, &text.column, into),
+        Format::Images => read_images(path, into),
+        Format::Json(layout) => json_file::read((path, kind.packing, layout), &kind.name, text, into),
+        Format::Plain => plain_file::read((path, kind.packing), &kind.name, text.document_bytes, into),
+    }
 }
 
 /// Each image is a document; its class is its domain.
@@ -119,93 +87,29 @@ fn read_images(path: &Path, into: &mut Collector<'_>) -> Result<(), CorpusError>
     Ok(())
 }
 
-/// A file that is not UTF-8 somewhere is probably not text, so none of it is taken. It is read once to check, and again
-/// for its text.
-fn read_plain(path: &Path, kind: &str, target: usize, into: &mut Collector<'_>) -> Result<(), CorpusError> {
-    let mut line = Vec::new();
-    let mut lines = Lines::open(path)?;
-    while lines.next(&mut line)? {
-        if std::str::from_utf8(&line).is_err() {
-            into.skipped.invalid_utf8 += 1;
-            return Ok(());
-        }
-    }
-    let mut lines = Lines::open(path)?;
-    let before = into.progress.0;
-    let mut cutter = Cutter::new(target);
-    while lines.next(&mut line)? {
-        into.progress.0 = before + lines.read_bytes();
-        // Another program may have changed the file since the check.
-        cutter.line(&String::from_utf8_lossy(&line));
-        cutter.ready().iter().try_for_each(|document| into.add(kind, document))?;
-    }
-    cutter.finish().iter().try_for_each(|document| into.add(kind, document))
-}
-
-/// Lines of bounded length, each with its line end.
-struct Lines<'a> {
-    path: &'a Path,
-    reader: BufReader<Box<dyn Read>>,
-    number: u64,
-    read: Rc<Cell<u64>>,
-}
-
-impl<'a> Lines<'a> {
-    /// Opens a file and decompresses it, if its name says so.
-    fn open(path: &'a Path) -> Result<Self, CorpusError> {
-        let read = Rc::new(Cell::new(0));
-        let file = Counted { file: File::open(path).map_err(|error| unreadable(path, error))?, read: read.clone() };
-        let unpacked: Box<dyn Read> = match ending(path).as_str() {
-            "zst" => Box::new(zstd::stream::read::Decoder::new(file).map_err(|error| unreadable(path, error))?),
-            "gz" => Box::new(flate2::read::MultiGzDecoder::new(file)),
-            _ => Box::new(file),
-        };
-        Ok(Self { path, reader: BufReader::with_capacity(1 << 16, unpacked), number: 0, read })
-    }
-
-    /// Reads the next line into `line`; false at the end.
-    fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, CorpusError> {
-        line.clear();
-        self.number += 1;
-        let mut bounded = (&mut self.reader).take(MAX_LINE_BYTES + 1);
-        let count = bounded.read_until(b'\n', line).map_err(|error| unreadable(self.path, error))?;
-        if count as u64 > MAX_LINE_BYTES {
-            return Err(CorpusError::LineTooLong { path: self.path.to_owned(), line: self.number });
-        }
-        Ok(count > 0)
-    }
-
-    /// Bytes read of the file on the disk.
-    fn read_bytes(&self) -> u64 {
-        self.read.get()
-    }
-}
-
-/// A file with a count of the bytes read.
-struct Counted {
-    file: File,
-    read: Rc<Cell<u64>>,
-}
-
-impl Read for Counted {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read(buffer)?;
-        self.read.set(self.read.get() + count as u64);
-        Ok(count)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::fs::{self, File};
+    use std::io::{self, Read, Write};
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::config::{Reads, TextConfig};
-    use crate::text::{Corpus, CorpusSource, Skipped, read_corpus};
+    use crate::config::Reads;
+    use crate::text::{Corpus, CorpusSource, read_corpus};
+
+    fn read_source(source: &CorpusSource, text: &TextConfig) -> Result<Corpus, CorpusError> {
+        read_corpus(source, (text, Reads::Text), &AtomicBool::new(false))
+    }
 
     fn read_path(path: &Path) -> Result<Corpus, CorpusError> {
         let text = TextConfig { document_bytes: 100, ..TextConfig::default() };
-        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), (&text, Reads::Text))
+        read_source(&CorpusSource::Paths(vec![path.to_owned()]), &text)
+    }
+
+    /// What was left out, without the folder.
+    fn left(corpus: &Corpus, folder: &Path) -> Vec<String> {
+        let folder = format!("{}/", folder.display());
+        corpus.survey.left_out.lines().iter().map(|line| line.replace(&folder, "")).collect()
     }
 
     const LINES: &str = concat!(
@@ -224,12 +128,20 @@ mod tests {
         let path = folder.path().join("some.jsonl");
         let mut bytes = LINES.as_bytes().to_vec();
         bytes.extend(b"\n{\"text\": \"\xff\"}\n");
+        bytes.splice(..0, *b"\xef\xbb\xbf");
         fs::write(&path, bytes).unwrap();
         let corpus = read_path(&path).unwrap();
-        assert_eq!(corpus.documents, ["first", "second"]);
+        assert_eq!(corpus.documents, ["first", "second", "\u{fffd}"]);
         assert_eq!([corpus.domains.of(0), corpus.domains.of(1)], [Some(0), None]);
         assert_eq!(corpus.domains.names().collect::<Vec<_>>(), [("a", 0)]);
-        assert_eq!(corpus.survey.skipped, Skipped { invalid_utf8: 1, empty: 1, duplicate: 1, unparsable: 2 });
+        let expected = [
+            "left out: 1 not JSON objects: some.jsonl line 3",
+            "left out: 1 without the field for the text: some.jsonl line 4 (no string \"text\")",
+            "left out: 1 empty or too short: some.jsonl line 5",
+            "left out: 1 duplicates: some.jsonl line 6",
+            "repaired: 1 with bytes that are not UTF-8, which became U+FFFD: some.jsonl line 8",
+        ];
+        assert_eq!(left(&corpus, folder.path()), expected);
     }
 
     #[test]
@@ -238,7 +150,7 @@ mod tests {
         let path = folder.path().join("some.jsonl");
         fs::write(&path, LINES).unwrap();
         let text = TextConfig { column: "domain".to_owned(), ..TextConfig::default() };
-        let corpus = read_corpus(&CorpusSource::Paths(vec![path]), (&text, Reads::Text)).unwrap();
+        let corpus = read_source(&CorpusSource::Paths(vec![path]), &text).unwrap();
         assert_eq!(corpus.documents, ["a", "no text"]);
     }
 
@@ -252,8 +164,11 @@ mod tests {
         encoder.write_all(LINES.as_bytes()).unwrap();
         encoder.finish().unwrap();
         let expected = read_path(&plain).unwrap();
-        assert_eq!(read_path(&zst).unwrap(), expected);
-        assert_eq!(read_path(&gz).unwrap(), expected);
+        for packed in [zst, gz] {
+            let corpus = read_path(&packed).unwrap();
+            assert_eq!((corpus.documents, corpus.domains), (expected.documents.clone(), expected.domains.clone()));
+            assert_eq!(corpus.survey.left_out.counts(), expected.survey.left_out.counts());
+        }
     }
 
     #[test]
@@ -268,7 +183,8 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), folder.path().join("circle")).unwrap();
         let corpus = read_path(folder.path()).unwrap();
         assert_eq!(corpus.documents, ["one", "two", "three"]);
-        assert_eq!(corpus.survey.skipped.invalid_utf8, 1);
+        let expected = ["left out: 1 links to folders that are read already: circle", "left out: 1 not UTF-8: d.bin"];
+        assert_eq!(left(&corpus, folder.path()), expected);
         let kinds: Vec<_> = corpus.survey.kinds.iter().map(|kind| kind.name.as_str()).collect();
         assert_eq!(kinds, ["md", "text", "txt"]);
     }
@@ -284,12 +200,135 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_line_that_would_fill_the_memory_is_refused() {
+    fn a_packed_line_that_would_fill_the_memory_is_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let bomb = folder.path().join("bomb.jsonl.zst");
-        let zeros = io::repeat(b'0').take(MAX_LINE_BYTES + 10);
-        zstd::stream::copy_encode(b"{}\n".chain(zeros), File::create(&bomb).unwrap(), 1).unwrap();
-        let error = read_path(&bomb).unwrap_err();
-        assert!(matches!(error, CorpusError::LineTooLong { line: 2, .. }), "{error}");
+        let zeros = io::repeat(b'0').take(65 << 20);
+        let text = b"{\"text\": \"one\"}\n".chain(zeros).chain(&b"\n{\"text\": \"two\"}\n"[..]);
+        zstd::stream::copy_encode(text, File::create(&bomb).unwrap(), 1).unwrap();
+        let corpus = read_path(&bomb).unwrap();
+        assert_eq!(corpus.documents, ["one", "two"]);
+        let expected = ["left out: 1 above the limit for one document: bomb.jsonl.zst line 2"];
+        assert_eq!(left(&corpus, folder.path()), expected);
+    }
+
+    #[test]
+    fn a_line_of_plain_text_has_no_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one-line.txt");
+        let mut file = File::create(&path).unwrap();
+        (0..65 * 1024).for_each(|block| file.write_all(format!("{block:09} ").repeat(103).as_bytes()).unwrap());
+        drop(file);
+        let text = TextConfig { document_bytes: 1 << 20, ..TextConfig::default() };
+        let corpus = read_source(&CorpusSource::Paths(vec![path]), &text).unwrap();
+        assert_eq!(corpus.survey.bytes, 65 * 1024 * 103 * 10);
+        assert!(corpus.documents.iter().all(|document| document.len() <= (1 << 20) * 3 / 2));
+    }
+
+    #[test]
+    fn objects_are_read_in_arrays_and_in_a_member_that_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = r#"{"text": "one", "list": [{"text": "no"}]}, {"id": 1}, 7, {"text": "two \"]\""}"#;
+        let expected = ["one", "two \"]\""];
+        for (name, text) in [
+            ("array.json", format!("[{objects}]")),
+            ("lines.json", format!("[\n{}\n]\n", objects.replace("}, ", "},\n"))),
+            (
+                "member.json",
+                format!("{{\"version\": \"1\", \"data\": [\n{objects}], \"more\": [{{\"text\": \"no\"}}]}}"),
+            ),
+            ("one-after-the-other.json", "{\n \"text\": \"one\"}\n{\n\"text\":\n\"two \\\"]\\\"\"\n}".to_owned()),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            let corpus = read_path(&path).unwrap();
+            assert_eq!(corpus.documents, expected, "{name}");
+            let without = corpus.survey.left_out.counts();
+            let said = "1 not JSON objects, 1 without the field for the text";
+            assert_eq!(without, if name.starts_with("one") { "" } else { said }, "{name}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_before_anything_is_read_and_left_out_only_where_that_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("a.jsonl"), "{\"text\": \"one\"}\n").unwrap();
+        fs::write(at("b.tar"), [&[b'a'; 257][..], b"ustar\0"].concat()).unwrap();
+        std::os::unix::fs::symlink(at("gone"), at("c.txt")).unwrap();
+        fs::write(at("d.txt"), "two").unwrap();
+        let cut = zstd::encode_all("{\"text\": \"three\"}\n".repeat(9).as_bytes(), 1).unwrap();
+        fs::write(at("e.jsonl.zst"), &cut[..cut.len() - 3]).unwrap();
+        let (mut taken, stop, text) = (0, AtomicBool::new(false), TextConfig::default());
+        let source = CorpusSource::Paths(vec![folder.path().to_owned()]);
+        let mut count = |_: crate::text::Found<'_>| {
+            taken += 1;
+            std::ops::ControlFlow::Continue(())
+        };
+        let error = crate::text::stream_corpus(&source, (&text, Reads::Text), &stop, &mut count).unwrap_err();
+        let said = error.to_string();
+        for part in [
+            "3 of 5 files cannot be read",
+            "b.tar: a tar archive",
+            "c.txt: a link to",
+            "e.jsonl.zst: the Zstandard data is cut short",
+        ] {
+            assert!(said.contains(part), "{part:?} is not in: {said}");
+        }
+        assert_eq!(taken, 0);
+        let source = CorpusSource::ReadablePaths(vec![folder.path().to_owned()]);
+        let corpus = read_source(&source, &text).unwrap();
+        assert_eq!(corpus.documents, ["one", "two"]);
+        assert!(left(&corpus, folder.path())[0].starts_with("left out: 3 unreadable: c.txt (a link to"));
+    }
+
+    #[test]
+    fn a_file_that_turns_out_to_be_cut_does_not_hide_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut random = 1u32;
+        let mut line = |i: usize| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            format!("{{\"text\": \"document {i} {random} {}\"}}\n", random.rotate_left(7))
+        };
+        for name in ["a.jsonl.gz", "b.jsonl.gz", "c.jsonl.gz"] {
+            let file = File::create(folder.path().join(name)).unwrap();
+            let mut encoder = flate2::write::GzEncoder::new(file, flate2::Compression::fast());
+            encoder.write_all((0..9_000).map(&mut line).collect::<String>().as_bytes()).unwrap();
+            encoder.finish().unwrap();
+        }
+        for name in ["a.jsonl.gz", "c.jsonl.gz"] {
+            let bytes = fs::read(folder.path().join(name)).unwrap();
+            fs::write(folder.path().join(name), &bytes[..bytes.len() - 100]).unwrap();
+        }
+        let said = read_path(folder.path()).unwrap_err().to_string();
+        assert!(said.contains("2 of 3 files") && said.contains("a.jsonl.gz: the gzip data is cut short"), "{said}");
+        assert!(said.contains("c.jsonl.gz: the gzip data is cut short"), "{said}");
+        let source = CorpusSource::ReadablePaths(vec![folder.path().to_owned()]);
+        let corpus = read_source(&source, &TextConfig::default()).unwrap();
+        assert!(corpus.documents.len() > 26_000, "what stands before the cut is taken");
+    }
+
+    #[test]
+    fn text_with_a_bad_byte_is_repaired_and_other_bytes_are_no_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.txt");
+        fs::write(&path, ["words of a line\n".repeat(9).as_bytes(), b"na\xefve\n"].concat()).unwrap();
+        let corpus = read_path(&path).unwrap();
+        assert!(corpus.documents.concat().ends_with("na\u{fffd}ve\n"));
+        let expected = ["repaired: 1 with bytes that are not UTF-8, which became U+FFFD: some.txt line 10"];
+        assert_eq!(left(&corpus, folder.path()), expected);
+        fs::write(&path, b"caf\xe9 cr\xe8me br\xfbl\xe9e").unwrap();
+        assert!(read_path(&path).unwrap_err().to_string().contains("1 not UTF-8"));
+    }
+
+    #[test]
+    fn reading_stops_when_it_is_asked_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.jsonl");
+        fs::write(&path, "no object\n".repeat(10)).unwrap();
+        let stopped = AtomicBool::new(true);
+        let source = CorpusSource::Paths(vec![path]);
+        let found = read_corpus(&source, (&TextConfig::default(), Reads::Text), &stopped);
+        assert!(matches!(found, Err(CorpusError::Stopped)));
     }
 }

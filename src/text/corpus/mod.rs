@@ -1,21 +1,35 @@
-//! A corpus: documents in a fixed order, without duplicates, and counts of what was left out.
+//! A corpus: documents in a fixed order, without duplicates, and what was left out.
 //!
-//! [`files`] reads files and folders, [`parquet_file`] Parquet, and [`dependencies`] the sources of the program's own
-//! dependencies. All give each document to [`Collector`], which drops duplicates and counts.
+//! [`listing`] finds the files, [`kind`] looks at the first bytes of each, and [`files`] reads them: [`plain_file`],
+//! [`json_file`] with [`json_object`], and [`parquet_file`], the first two through [`lines`] and [`unpack`].
+//! [`dependencies`] reads the sources of the program's own dependencies. All give each document to
+//! [`Collector`](collector::Collector), which drops duplicates; [`left_out`] is what is told about the rest.
 
+mod collector;
 mod dependencies;
 pub mod error;
 mod files;
+mod json_file;
+mod json_object;
+mod kind;
+pub mod left_out;
+mod lines;
+mod listing;
 mod parquet_file;
+mod plain_file;
+mod unpack;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use crate::config::{Reads, TextConfig};
 use crate::names::BlobHash;
+use crate::text::corpus::collector::Collector;
 use crate::text::corpus::error::CorpusError;
+use crate::text::corpus::left_out::LeftOut;
 use crate::text::document::Document;
 use crate::text::tokenizer::{Tokenizer, TokenizerError};
 
@@ -28,10 +42,19 @@ pub enum CorpusSource {
         /// Path of the `Cargo.toml`.
         manifest: PathBuf,
     },
-    /// Files and folders: JSON lines with a `text` field (`.jsonl`, `.ndjson`, `.json`), Parquet with a `text` column,
-    /// prepared images (`.images`), everything else as plain text. All but Parquet and images may be compressed
-    /// (`.zst`, `.gz`). Folders are read completely, in order of name, without hidden files.
+    /// Files and folders: JSON objects with a `text` field, Parquet with a `text` column, prepared images, everything
+    /// else as plain text. All but Parquet and images may be packed with gzip, Zstandard, bzip2 or xz. Folders are read
+    /// completely, in order of name, without hidden files. A file that cannot be read is an error.
     Paths(Vec<PathBuf>),
+    /// The same, but files that cannot be read are left out, from where they cannot be read.
+    ReadablePaths(Vec<PathBuf>),
+}
+
+impl CorpusSource {
+    /// Files and folders, where what cannot be read is left out or not.
+    pub fn of(paths: Vec<PathBuf>, leave_out_unreadable: bool) -> Self {
+        if leave_out_unreadable { Self::ReadablePaths(paths) } else { Self::Paths(paths) }
+    }
 }
 
 impl fmt::Display for CorpusSource {
@@ -39,7 +62,7 @@ impl fmt::Display for CorpusSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dependencies { manifest } => write!(f, "the dependencies of {}", manifest.display()),
-            Self::Paths(paths) => {
+            Self::Paths(paths) | Self::ReadablePaths(paths) => {
                 let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
                 f.write_str(&paths.join(", "))
             }
@@ -55,18 +78,6 @@ pub struct KindCount {
     pub documents: u64,
     /// Bytes of UTF-8.
     pub bytes: u64,
-}
-
-/// Counts of what was left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Skipped {
-    /// Plain files, JSON lines and rows that are not UTF-8.
-    pub invalid_utf8: u64,
-    /// Documents of only white space, or too short to learn from.
-    pub empty: u64,
-    pub duplicate: u64,
-    /// Lines that are not a JSON object with such a string, and rows without a value.
-    pub unparsable: u64,
 }
 
 /// The domain of each document, if its source names one. Routing does not use it.
@@ -110,7 +121,7 @@ pub struct Survey {
     pub bytes: u64,
     /// By name.
     pub kinds: Vec<KindCount>,
-    pub skipped: Skipped,
+    pub left_out: LeftOut,
     /// Names of classes, for images.
     pub classes: Vec<String>,
     /// BLAKE3 over the length (u64, little endian) and bytes of each document, in order.
@@ -142,10 +153,14 @@ pub struct Found<'a> {
 pub type Taker<'a> = dyn FnMut(Found<'_>) -> ControlFlow<()> + 'a;
 
 /// Reads all documents of a source into memory. `text` has the size of documents and the limit for each kind of the
-/// default corpus; `reads` is the input of the network.
-pub fn read_corpus(source: &CorpusSource, (text, reads): (&TextConfig, Reads)) -> Result<Corpus, CorpusError> {
+/// default corpus; `reads` is the input of the network; `stop` is whether the user asks to stop.
+pub fn read_corpus(
+    source: &CorpusSource,
+    (text, reads): (&TextConfig, Reads),
+    stop: &AtomicBool,
+) -> Result<Corpus, CorpusError> {
     let (mut documents, mut images, mut domains) = (Vec::new(), Vec::new(), Domains::default());
-    let survey = stream_corpus(source, (text, reads), &mut |found| {
+    let survey = stream_corpus(source, (text, reads), stop, &mut |found| {
         match found.document {
             Document::Text(text) => documents.push(text.to_owned()),
             Document::Image(_) => images.extend(found.document.image_ids()),
@@ -168,12 +183,14 @@ impl Corpus {
 pub fn stream_corpus(
     source: &CorpusSource,
     (text, reads): (&TextConfig, Reads),
+    stop: &AtomicBool,
     taker: &mut Taker<'_>,
 ) -> Result<Survey, CorpusError> {
-    let mut collector = Collector::new(taker, reads, source);
+    let mut collector = Collector::new(taker, reads, source, stop);
     match source {
         CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut collector)?,
-        CorpusSource::Paths(paths) => files::read(paths, text, &mut collector)?,
+        CorpusSource::Paths(paths) => files::read(paths, text, false, &mut collector)?,
+        CorpusSource::ReadablePaths(paths) => files::read(paths, text, true, &mut collector)?,
     }
     collector.finish(&text.column)
 }
@@ -193,137 +210,21 @@ pub(crate) fn falls_within(hash: &[u8], share: f64) -> bool {
     (u64::from_le_bytes(head) as f64) < share * 2f64.powi(64)
 }
 
-/// Receives documents from a source and drops duplicates by their hash.
-pub(super) struct Collector<'a> {
-    taker: &'a mut Taker<'a>,
-    seen: BTreeSet<[u8; 32]>,
-    kinds: BTreeMap<String, (u64, u64)>,
-    reads: Reads,
-    source: &'a CorpusSource,
-    hasher: blake3::Hasher,
-    classes: Option<Vec<String>>,
-    pub(super) skipped: Skipped,
-    /// Bytes read of the source's files on the disk, and their total.
-    pub(super) progress: (u64, u64),
-}
-
-impl<'a> Collector<'a> {
-    fn new(taker: &'a mut Taker<'_>, reads: Reads, source: &'a CorpusSource) -> Self {
-        let (seen, kinds, hasher) = (BTreeSet::new(), BTreeMap::new(), blake3::Hasher::new());
-        Self { taker, seen, kinds, reads, source, hasher, classes: None, skipped: Skipped::default(), progress: (0, 0) }
-    }
-
-    /// Sets the classes of a file of images. Their numbers must mean the same in all files.
-    pub(super) fn name_classes(&mut self, file: &Path, classes: &[String]) -> Result<(), CorpusError> {
-        if self.classes.get_or_insert_with(|| classes.to_vec()) == classes {
-            return Ok(());
-        }
-        Err(CorpusError::Classes { path: file.to_owned() })
-    }
-
-    /// Passes a document on, unless it is empty or a duplicate.
-    pub(super) fn add(&mut self, kind: &str, text: &str) -> Result<(), CorpusError> {
-        self.add_of(kind, None, Document::Text(text))
-    }
-
-    /// The same with a domain.
-    pub(super) fn add_of(
-        &mut self,
-        kind: &str,
-        domain: Option<&str>,
-        document: Document<'_>,
-    ) -> Result<(), CorpusError> {
-        let bytes = document.bytes();
-        if document.is_empty() {
-            self.skipped.empty += 1;
-            return Ok(());
-        }
-        if !self.seen.insert(*blake3::hash(bytes).as_bytes()) {
-            self.skipped.duplicate += 1;
-            return Ok(());
-        }
-        let unsuited = |source| CorpusError::Document { corpus: self.source.to_string(), source };
-        document.suits(self.reads).map_err(unsuited)?;
-        let (documents, sum) = self.kinds.entry(kind.to_owned()).or_default();
-        *documents += 1;
-        *sum += bytes.len() as u64;
-        self.hasher.update(&(bytes.len() as u64).to_le_bytes());
-        self.hasher.update(bytes);
-        match (self.taker)(Found { document, domain, progress: self.progress }) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(CorpusError::Refused),
-        }
-    }
-
-    fn finish(self, column: &str) -> Result<Survey, CorpusError> {
-        let counted = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
-        let (kinds, skipped): (Vec<KindCount>, _) = (counted.collect(), self.skipped);
-        if kinds.is_empty() {
-            return Err(CorpusError::Nothing { corpus: self.source.to_string(), column: column.to_owned(), skipped });
-        }
-        let documents = kinds.iter().map(|kind| kind.documents).sum();
-        let bytes = kinds.iter().map(|kind| kind.bytes).sum();
-        let classes = self.classes.unwrap_or_default();
-        Ok(Survey { documents, bytes, kinds, skipped, classes, hash: BlobHash(*self.hasher.finalize().as_bytes()) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// The documents that are passed on of some kinds.
-    fn gather(documents: &[(&str, &str)], before: Skipped) -> (Vec<String>, Result<Survey, CorpusError>) {
-        let mut taken = Vec::new();
-        let mut taker = |found: Found<'_>| {
-            taken.push(String::from_utf8(found.document.bytes().to_vec()).unwrap());
-            ControlFlow::Continue(())
-        };
-        let source = CorpusSource::Paths(vec!["a.txt".into(), "b".into()]);
-        let mut collector = Collector::new(&mut taker, Reads::Text, &source);
-        collector.skipped = before;
-        documents.iter().for_each(|(kind, text)| collector.add(kind, text).unwrap());
-        let survey = collector.finish("text");
-        (taken, survey)
-    }
-
-    #[test]
-    fn a_document_is_taken_once_and_counted_by_kind() {
-        let documents = [("md", "one"), ("txt", "two"), ("txt", "one"), ("txt", " \n"), ("md", "three")];
-        let (taken, survey) = gather(&documents, Skipped::default());
-        let survey = survey.unwrap();
-        assert_eq!(taken, ["one", "two", "three"]);
-        assert_eq!(survey.skipped, Skipped { empty: 1, duplicate: 1, ..Skipped::default() });
-        let kinds: Vec<_> = survey.kinds.iter().map(|kind| (kind.name.as_str(), kind.documents, kind.bytes)).collect();
-        assert_eq!(kinds, [("md", 2, 8), ("txt", 1, 3)]);
-        assert_eq!((survey.documents, survey.bytes), (3, 11));
-    }
-
-    #[test]
-    fn the_hash_knows_where_documents_end() {
-        let hash = |documents: &[&str]| {
-            let of_kind: Vec<_> = documents.iter().map(|text| ("txt", *text)).collect();
-            gather(&of_kind, Skipped::default()).1.unwrap().hash
-        };
-        assert_ne!(hash(&["ab", "c"]), hash(&["a", "bc"]));
-        assert_ne!(hash(&["a", "b"]), hash(&["b", "a"]));
-        assert_eq!(hash(&["a", "b"]), hash(&["a", "b"]));
-        let expected = [&1u64.to_le_bytes()[..], b"a", &2u64.to_le_bytes(), b"bc"].concat();
-        assert_eq!(hash(&["a", "bc"]), BlobHash::of(&expected));
-    }
 
     #[test]
     fn whoever_takes_no_more_is_given_no_more() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.jsonl");
         std::fs::write(&file, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n{\"text\": \"three\"}\n").unwrap();
-        let mut taken = 0;
-        let found =
-            stream_corpus(&CorpusSource::Paths(vec![file]), (&TextConfig::default(), Reads::Text), &mut |found| {
-                taken += 1;
-                assert_eq!(found.progress, (50, 50), "as much as the file has, since it is read at once");
-                if found.document == Document::Text("two") { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
+        let (mut taken, stop, source) = (0, AtomicBool::new(false), CorpusSource::Paths(vec![file]));
+        let found = stream_corpus(&source, (&TextConfig::default(), Reads::Text), &stop, &mut |found| {
+            taken += 1;
+            assert_eq!(found.progress, (50, 50), "as much as the file has, since it is read at once");
+            if found.document == Document::Text("two") { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
         assert!(matches!(found, Err(CorpusError::Refused)) && taken == 2);
     }
 
@@ -334,15 +235,5 @@ mod tests {
         assert!((140..=260).contains(&some.len()), "{}", some.len());
         assert!(tested(0.05).iter().all(|document| some.contains(document)), "a smaller share is a part of it");
         assert!(tested(0.0).is_empty());
-    }
-
-    #[test]
-    fn a_corpus_of_nothing_is_an_error_that_says_what_was_there() {
-        let (_, survey) = gather(&[("txt", "")], Skipped { unparsable: 7, ..Skipped::default() });
-        let message = survey.unwrap_err().to_string();
-        assert!(
-            message.starts_with("a.txt, b: ") && message.contains("1 empty") && message.contains("7 without"),
-            "{message}"
-        );
     }
 }

@@ -1,7 +1,10 @@
 //! Reading a corpus from Parquet, the format of C4 and FineWeb: one column, page by page.
+//!
+//! A page holds its rows for as long as one of them is held, and pages of long rows are large. So as few rows are read at
+//! a time as fill some megabytes.
 
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
+use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -13,57 +16,108 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::schema::types::ColumnDescPtr;
 
-use crate::text::corpus::Collector;
+use crate::text::corpus::collector::Collector;
 use crate::text::corpus::error::{CorpusError, unreadable};
+use crate::text::corpus::left_out::{At, Reason};
 use crate::text::document::Document;
 
-/// Rows read at a time.
-const ROWS: usize = 256;
+/// Most rows read at a time.
+const MAX_ROWS: usize = 256;
+
+/// Text read at a time, about.
+const TARGET_BYTES: usize = 8 << 20;
+
+/// The four bytes at the end of a whole file.
+const END: &[u8; 4] = b"PAR1";
+
+/// Looks at the end of a file, which describes the rest, and at the names of its columns.
+///
+/// # Errors
+/// What is wrong, and what to do.
+pub(super) fn check(path: &Path, column: &str) -> Result<(), String> {
+    let mut file = File::open(path).map_err(|error| error.to_string())?;
+    let mut end = [0; END.len()];
+    let read = file.seek(SeekFrom::End(-(END.len() as i64))).and_then(|_| file.read_exact(&mut end));
+    if read.is_err() || end != *END {
+        return Err("the Parquet file is cut short: its end is missing; fetch it again".to_owned());
+    }
+    let looked = catch_unwind(AssertUnwindSafe(|| {
+        let reader = SerializedFileReader::new(Whole(file)).map_err(|error| damaged(&error.to_string()))?;
+        let columns = reader.metadata().file_metadata().schema_descr().columns();
+        place(columns, column).map(drop).ok_or_else(|| no_column(columns, column))
+    }));
+    looked.unwrap_or_else(|_| Err(damaged("its end makes no sense")))
+}
+
+fn damaged(reason: &str) -> String {
+    format!("the Parquet file is damaged: {reason}; fetch it again")
+}
+
+/// Where the text column of this name is.
+fn place(columns: &[ColumnDescPtr], name: &str) -> Option<usize> {
+    columns.iter().position(|column| is_text(column) && column.path().parts() == [name])
+}
+
+fn no_column(columns: &[ColumnDescPtr], column: &str) -> String {
+    let names: Vec<&str> = columns.iter().filter(|column| is_text(column)).map(|text| text.name()).collect();
+    let others = if names.is_empty() { "columns of other kinds".to_owned() } else { names.join(", ") };
+    format!("there is no text column \"{column}\", only {others}; name one as text.column in the run's file")
+}
 
 /// The text of each row is a document of any length. Only this column and `domain`, if present, are read, one row group
 /// after the other.
 pub(super) fn read(path: &Path, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
-    // The reader panics on some damaged files. Documents collected before are discarded with the error.
+    // The reader panics on some damaged files.
     let outcome = catch_unwind(AssertUnwindSafe(|| read_rows(path, column, into)));
-    outcome.unwrap_or_else(|_| Err(unreadable(path, std::io::Error::other("the file is damaged"))))
+    outcome.unwrap_or_else(|_| Err(unreadable(path, std::io::Error::other(damaged("its pages make no sense")))))
 }
 
 fn read_rows(path: &Path, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
-    let wrong = |error: ParquetError| unreadable(path, std::io::Error::other(error));
+    let wrong = |error: ParquetError| unreadable(path, std::io::Error::other(damaged(&error.to_string())));
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
     let reader = SerializedFileReader::new(Whole(file)).map_err(wrong)?;
     let columns = reader.metadata().file_metadata().schema_descr().columns();
-    let place = |name: &str| columns.iter().position(|column| is_text(column) && column.path().parts() == [name]);
-    let Some(text) = place(column) else {
-        let columns = columns.iter().filter(|column| is_text(column)).map(|text| text.name().to_owned()).collect();
-        return Err(CorpusError::NoColumn { path: path.to_owned(), column: column.to_owned(), columns });
+    let Some(text) = place(columns, column) else {
+        return Err(unreadable(path, std::io::Error::other(no_column(columns, column))));
     };
-    let domain = place("domain").filter(|domain| *domain != text);
+    let domain = place(columns, "domain").filter(|domain| *domain != text);
+    let mut number = 0;
     for group in 0..reader.num_row_groups() {
         let packed_bytes = reader.metadata().row_group(group).compressed_size();
         let group = reader.get_row_group(group).map_err(wrong)?;
         let open = |place: usize| Texts::open(group.get_column_reader(place), &columns[place]).map_err(wrong);
         let (mut texts, mut domains) = (open(text)?, domain.map(open).transpose()?);
+        let mut count = 1;
         loop {
-            let rows = texts.next().map_err(wrong)?;
+            let rows = texts.next(count).map_err(wrong)?;
             if rows.is_empty() {
                 break;
             }
-            let of = domains.as_mut().map(Texts::next).transpose().map_err(wrong)?.unwrap_or_default();
+            let of = domains.as_mut().map(|domains| domains.next(count)).transpose().map_err(wrong)?;
             for (row, value) in rows.iter().enumerate() {
-                let domain = of.get(row).and_then(Option::as_ref);
-                match value.as_ref().map(|value| std::str::from_utf8(value.data())) {
-                    Some(Ok(text)) => {
-                        into.add_of("parquet", domain.and_then(|name| name.as_utf8().ok()), Document::Text(text))?;
-                    }
-                    Some(Err(_)) => into.skipped.invalid_utf8 += 1,
-                    None => into.skipped.unparsable += 1,
-                }
+                number += 1;
+                into.at(At::Row(number));
+                let domain = of.as_ref().and_then(|of| of.get(row)?.as_ref());
+                take(value.as_ref(), domain.and_then(|name| name.as_utf8().ok()), into)?;
             }
+            let bytes: usize = rows.iter().flatten().map(ByteArray::len).sum();
+            count = (count * 2).min(TARGET_BYTES / (bytes / rows.len()).max(1)).clamp(1, MAX_ROWS);
         }
         into.progress.0 += u64::try_from(packed_bytes).unwrap_or(0);
     }
     Ok(())
+}
+
+fn take(value: Option<&ByteArray>, domain: Option<&str>, into: &mut Collector<'_>) -> Result<(), CorpusError> {
+    let Some(value) = value else {
+        into.leave_out(Reason::NoValue);
+        return into.go_on();
+    };
+    let text = String::from_utf8_lossy(value.data());
+    if matches!(text, std::borrow::Cow::Owned(_)) {
+        into.leave_out(Reason::Repaired);
+    }
+    into.add_of("parquet", domain, Document::Text(&text))
 }
 
 /// A file whose reads fail at its end. Otherwise the reader would skip forever beyond the end of a damaged file.
@@ -117,14 +171,14 @@ impl Texts {
             return Err(ParquetError::General("the column's pages hold no text".to_owned()));
         };
         let optional = column.max_def_level() > 0;
-        Ok(Self { reader, optional, levels: Vec::with_capacity(ROWS), values: Vec::with_capacity(ROWS) })
+        Ok(Self { reader, optional, levels: Vec::with_capacity(MAX_ROWS), values: Vec::with_capacity(MAX_ROWS) })
     }
 
-    /// The next rows; empty at the end.
-    fn next(&mut self) -> Result<Vec<Option<ByteArray>>, ParquetError> {
+    /// So many of the next rows, or fewer; empty at the end.
+    fn next(&mut self, count: usize) -> Result<Vec<Option<ByteArray>>, ParquetError> {
         self.levels.clear();
         let levels = self.optional.then_some(&mut self.levels);
-        let (rows, _, _) = self.reader.read_records(ROWS, levels, None, &mut self.values)?;
+        let (rows, _, _) = self.reader.read_records(count, levels, None, &mut self.values)?;
         let mut values = self.values.drain(..);
         let is_there = |row: usize| !self.optional || self.levels.get(row).is_some_and(|level| *level > 0);
         Ok((0..rows).map(|row| if is_there(row) { values.next() } else { None }).collect())
@@ -148,7 +202,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Reads, TextConfig};
-    use crate::text::{Corpus, CorpusSource, Skipped, read_corpus};
+    use crate::text::{Corpus, CorpusSource, read_corpus};
 
     /// Writes row groups of texts, some missing, next to their numbers.
     fn write(path: &Path, groups: &[&[Option<&[u8]>]], compression: Compression) {
@@ -180,7 +234,8 @@ mod tests {
 
     fn read_column(path: &Path, column: &str) -> Result<Corpus, CorpusError> {
         let text = TextConfig { column: column.to_owned(), ..TextConfig::default() };
-        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), (&text, Reads::Text))
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        read_corpus(&CorpusSource::Paths(vec![path.to_owned()]), (&text, Reads::Text), &stop)
     }
 
     #[test]
@@ -193,10 +248,15 @@ mod tests {
         for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd, Compression::LZ4_RAW] {
             write(&path, &groups, compression);
             let corpus = read_column(&path, "content").unwrap();
-            assert_eq!(corpus.documents, ["first", "second"]);
-            assert_eq!(corpus.survey.skipped, Skipped { empty: 1, duplicate: 1, unparsable: 1, invalid_utf8: 1 });
+            assert_eq!(corpus.documents, ["first", "\u{fffd}", "second"]);
+            let left = corpus.survey.left_out.lines();
+            let said =
+                ["1 rows without a value: some.parquet row 2", "1 empty", "1 duplicates: some.parquet row 6", "row 4"];
+            for (line, said) in left.iter().zip(said) {
+                assert!(line.replace(&format!("{}/", folder.path().display()), "").contains(said), "{line}");
+            }
             assert_eq!(corpus.survey.kinds[0].name, "parquet");
-            assert_eq!([corpus.domains.of(0), corpus.domains.of(1)], [None, Some(0)]);
+            assert_eq!([0, 1, 2].map(|document| corpus.domains.of(document)), [None, None, Some(0)]);
             assert_eq!(corpus.domains.names().collect::<Vec<_>>(), [("news", 0)]);
         }
     }

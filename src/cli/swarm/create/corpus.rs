@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
-use crate::text::CorpusSource;
+use crate::cli::swarm::reading::UnreadableFlag;
+use crate::text::{CorpusSource, Tokenizer};
 
 #[derive(Args, Clone, Debug)]
 pub struct TextFlags {
-    /// Files and folders to train on: plain text, JSON lines with a `text` field (also .zst and .gz), or Parquet with a
-    /// `text` column; the run's file may name another. Without it, the sources of this program's own dependencies.
+    /// Files and folders to train on: plain text, JSON objects with a `text` field (a line each, or in an array), all of
+    /// them also packed (gzip, Zstandard, bzip2, xz), or Parquet with a `text` column; the run's file may name another.
+    /// Without it, the sources of this program's own dependencies.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub corpus: Vec<PathBuf>,
     /// Files and folders to test on. Without it, a share of the corpus.
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub test_corpus: Vec<PathBuf>,
+    #[command(flatten)]
+    pub unreadable: UnreadableFlag,
 }
 
 /// Flags for the text and its tokenizer.
@@ -23,7 +27,8 @@ pub struct TextFlags {
 pub struct CorpusFlags {
     #[command(flatten)]
     pub text: TextFlags,
-    /// Use this tokenizer.json instead of training one on the corpus.
+    /// Use this tokenizer.json instead of training one on the corpus. The config.json, tokenizer_config.json or
+    /// generation_config.json beside it names the token that ends a document.
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
 }
@@ -31,8 +36,8 @@ pub struct CorpusFlags {
 impl TextFlags {
     /// The training text.
     pub fn source(&self) -> Result<CorpusSource, Mistake> {
-        if !self.corpus.is_empty() {
-            return Ok(CorpusSource::Paths(self.corpus.clone()));
+        if let Some(given) = self.given_source() {
+            return Ok(given);
         }
         // The project from which this program was built, if it still exists, else the current folder.
         let built_from = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
@@ -46,9 +51,18 @@ impl TextFlags {
         Ok(CorpusSource::Dependencies { manifest })
     }
 
+    /// The training text that was named.
+    pub fn given_source(&self) -> Option<CorpusSource> {
+        self.named(&self.corpus)
+    }
+
     /// The test text, if it is not a share of the corpus.
     pub fn test_source(&self) -> Option<CorpusSource> {
-        (!self.test_corpus.is_empty()).then(|| CorpusSource::Paths(self.test_corpus.clone()))
+        self.named(&self.test_corpus)
+    }
+
+    fn named(&self, paths: &[PathBuf]) -> Option<CorpusSource> {
+        (!paths.is_empty()).then(|| self.unreadable.source(paths.to_vec()))
     }
 }
 
@@ -56,9 +70,8 @@ impl CorpusFlags {
     /// The tokenizer's bytes.
     pub fn tokenizer(&self) -> Result<Option<Vec<u8>>, Mistake> {
         let read = |path: &PathBuf| {
-            std::fs::read(path)
-                .map_err(|error| format!("{}: {error}", path.display()))
-                .or_mistake("give the path of a tokenizer.json")
+            let tokenizer = Tokenizer::adopt(path).or_mistake("give the path of a tokenizer.json that can be used")?;
+            Ok(tokenizer.json().to_vec())
         };
         self.tokenizer.as_ref().map(read).transpose()
     }

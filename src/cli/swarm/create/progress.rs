@@ -14,17 +14,21 @@ pub fn show(progress: &Progress, stage: Stage) {
                 .iter()
                 .map(|kind| format!("{} {} documents, {:.1} MB", kind.name, kind.documents, kind.bytes as f64 / 1e6))
                 .collect();
-            let skipped = corpus.skipped;
             progress.note(format!("corpus: {}; hash {}", kinds.join("; "), corpus.hash));
-            let left_out = skipped.invalid_utf8 + skipped.empty + skipped.duplicate + skipped.unparsable;
-            if left_out > 0 {
+            corpus.left_out.lines().into_iter().for_each(|line| progress.note(line));
+        }
+        Stage::TestCorpus(corpus, trained) => {
+            let (documents, bytes) = (corpus.documents, corpus.bytes as f64 / 1e6);
+            progress.note(format!("test corpus: {documents} documents, {bytes:.1} MB; hash {}", corpus.hash));
+            corpus.left_out.lines().into_iter().for_each(|line| progress.note(format!("test corpus, {line}")));
+            if trained > 0 {
                 progress.note(format!(
-                    "left out: {} not UTF-8, {} empty or too short, {} duplicates, {} lines that are not JSON with a \
-                     text",
-                    skipped.invalid_utf8, skipped.empty, skipped.duplicate, skipped.unparsable
+                    "test corpus: {trained} of its {documents} documents are in the training text, too; their scores \
+                     tell what is remembered, not what is predicted"
                 ));
             }
         }
+        Stage::Learning(counted, all) => progress.stage("tokenizer", counted, all),
         Stage::Tokens { vocabulary, tokens, sequences } => {
             progress.note(format!("tokenizer: {vocabulary} entries; {tokens} tokens in {sequences} sequences"));
         }

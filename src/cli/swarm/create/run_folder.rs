@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use crate::cli::swarm::create::corpus::TextFlags;
 use crate::cli::swarm::explain::explain;
@@ -10,7 +11,7 @@ use crate::config::RunConfig;
 use crate::names::BlobHash;
 use crate::peer::Manifest;
 use crate::peer::folder::{read_manifest, run_of_store};
-use crate::text::{CorpusSource, stream_corpus};
+use crate::text::stream_corpus;
 
 /// The user's choices besides the configuration.
 pub struct Wanted<'a> {
@@ -47,12 +48,12 @@ fn other_wish(manifest: &Manifest, wanted: &Wanted<'_>) -> anyhow::Result<Option
         (false, Some(true)) => return Ok(Some("a run that does not share its text".to_owned())),
         _ => {}
     }
-    let named = |paths: &[std::path::PathBuf]| (!paths.is_empty()).then(|| CorpusSource::Paths(paths.to_vec()));
     let text = &wanted.text;
-    for (source, expected) in [(named(&text.corpus), manifest.corpus), (named(&text.test_corpus), manifest.test_corpus)]
-    {
+    let given = [(text.given_source(), manifest.corpus), (text.test_source(), manifest.test_corpus)];
+    for (source, expected) in given {
         let Some(source) = source else { continue };
-        let survey = stream_corpus(&source, manifest.config.reading(), &mut |_| ControlFlow::Continue(()));
+        let (reading, stop) = (manifest.config.reading(), AtomicBool::new(false));
+        let survey = stream_corpus(&source, reading, &stop, &mut |_| ControlFlow::Continue(()));
         let found: BlobHash = survey.map_err(|error| explain(error.into()))?.hash;
         if found != expected {
             return Ok(Some(format!("a run with another corpus (hash {expected}) than {source} (hash {found})")));

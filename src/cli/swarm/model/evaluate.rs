@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::swarm::Globals;
-use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::model::source;
 use crate::cli::swarm::model::source::Whom;
 use crate::cli::swarm::output::Output;
+use crate::cli::swarm::reading::{self, UnreadableFlag};
 use crate::names::{PathId, PeerKey};
 use crate::peer::inference::score::{PathScore, ScoringError, agreement, score_corpus, score_test_text};
-use crate::text::{CorpusSource, Domains, read_corpus};
+use crate::text::Domains;
 use crate::training::Score;
 
 /// `pathswarm evaluate`
@@ -24,6 +26,8 @@ pub struct Evaluate {
     /// Text or prepared images to score, as for `create --corpus`; without it, the run's own test text.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     text: Vec<PathBuf>,
+    #[command(flatten)]
+    unreadable: UnreadableFlag,
 }
 
 impl Evaluate {
@@ -31,32 +35,50 @@ impl Evaluate {
         self.whom.take_address_from(&mut self.text);
         let mut client = self.whom.open(globals)?;
         let every = self.whom.route_every();
-        let (scores, domains) = if self.text.is_empty() {
-            (score_test_text(&mut *client, every), Domains::default())
+        let (scores, domains, unscored) = if self.text.is_empty() {
+            (score_test_text(&mut *client, every).map_err(explain)?, Domains::default(), None)
         } else {
-            let source = CorpusSource::Paths(self.text);
-            let corpus = read_corpus(&source, client.config().reading()).or_mistake(
-                "give files, folders, or JSON lines with a \"text\" field; to a run of images, a .images file",
-            )?;
-            (score_corpus(&mut *client, &corpus, every), corpus.domains)
+            let source = self.unreadable.source(self.text);
+            let corpus = reading::read(&source, client.config(), &AtomicBool::new(false), globals.output())?;
+            let scores = score_corpus(&mut *client, &corpus, every).map_err(explain)?;
+            let scored: u64 = scores.iter().map(|score| score.scored as u64).sum();
+            let unscored = corpus.survey.documents - scored;
+            (scores, corpus.domains, Some((unscored, corpus.survey.documents)))
         };
-        let scores = scores.map_err(|error| match error.downcast::<ScoringError>() {
-            Ok(error) => Mistake::new(error).hint("give text with --text FILE").into(),
-            Err(other) => source::explain(other),
-        })?;
+        if let Some((unscored, documents)) = unscored.filter(|(unscored, _)| *unscored > 0) {
+            let starts = client.config().starts();
+            let least = starts.of_document.max(starts.of_sequence);
+            globals.output().complain(&format!(
+                "not scored: {unscored} of {documents} documents, which are not longer than the {least} tokens that \
+                 choose a path"
+            ))?;
+        }
         if client.config().model.looks_ahead() {
             globals.output().text(
                 "The routing of this network sees the whole sequence, including the tokens that it predicts, as in \
                  training.",
             )?;
         }
-        print(globals.output(), &scores, &domains, &client.answered())?;
+        print(globals.output(), &scores, (&domains, unscored), &client.answered())?;
         source::answered(&*client).map_or(Ok(()), |line| globals.output().text(&line))?;
         Ok(())
     }
 }
 
-fn print(output: Output, scores: &[PathScore], domains: &Domains, peers: &[PeerKey]) -> anyhow::Result<()> {
+fn explain(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<ScoringError>() {
+        Ok(error @ ScoringError::TooShort(_)) => Mistake::new(error).hint("give longer text with --text FILE").into(),
+        Ok(error) => Mistake::new(error).hint("give text with --text FILE").into(),
+        Err(other) => source::explain(other),
+    }
+}
+
+fn print(
+    output: Output,
+    scores: &[PathScore],
+    (domains, unscored): (&Domains, Option<(u64, u64)>),
+    peers: &[PeerKey],
+) -> anyhow::Result<()> {
     let total = sum(scores.iter());
     let mut paths: Vec<PathId> = scores.iter().map(|score| score.path).collect();
     paths.dedup();
@@ -73,6 +95,9 @@ fn print(output: Output, scores: &[PathScore], domains: &Domains, peers: &[PeerK
     let mut value = measures(&total, &total);
     value["event"] = json!("result");
     value["peers"] = json!(peers);
+    if let Some((unscored, _)) = unscored {
+        value["unscored_documents"] = json!(unscored);
+    }
     if domains.names().next().is_some() {
         let agreement = agreement(scores);
         print_domains(output, scores, domains, &total)?;
@@ -120,7 +145,7 @@ fn heading(output: Output, what: &str, total: &Sum) -> std::io::Result<()> {
 fn line(output: Output, name: &str, score: &Sum, total: &Sum) -> std::io::Result<()> {
     let Sum { documents, ancestor, dipaco, right } = score;
     let measure = |score: &Score| {
-        let perplexity = (score.tokens > 0).then(|| format!("{:.2}", score.perplexity()));
+        let perplexity = score.perplexity().map(|perplexity| format!("{perplexity:.2}"));
         let bits = score.bits_per_byte().map(|bits| format!("{bits:.4}"));
         let [perplexity, bits] = [perplexity, bits].map(|measured| measured.unwrap_or_else(|| "-".to_owned()));
         format!("{perplexity:>10} {bits:>8}")

@@ -44,7 +44,7 @@ impl Export {
         let staged = StagedFolder::begin(&self.folder).context("cannot make the folder")?;
         staged.write("config.json", &settings)?;
         staged.write("model.safetensors", &weights)?;
-        staged.write("tokenizer.json", collected.tokenizer.json())?;
+        staged.write("tokenizer.json", &collected.tokenizer.exported_json()?)?;
         let end = collected.tokenizer.end_name();
         let tokenizer = json!({
             "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.model.context,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
@@ -76,9 +76,11 @@ impl Prepare {
         for line in table(&made.classes) {
             output.text(&line)?;
         }
-        if let Some((path, reason)) = &made.first_unreadable {
-            let count = made.unreadable;
-            output.text(&format!("left out: {count} unreadable files; the first is {}: {reason}", path.display()))?;
+        if made.unreadable > 0 {
+            let first = made.first_unreadable.iter().map(|(path, reason)| format!("{} ({reason})", path.display()));
+            let (count, first) = (made.unreadable, first.collect::<Vec<_>>());
+            let more = if count > first.len() as u64 { ", …" } else { "" };
+            output.text(&format!("left out: {count} unreadable files: {}{more}", first.join(", ")))?;
         }
         for (count, what) in [
             (made.cut, "were not square, and were cropped to the centre"),
@@ -90,7 +92,8 @@ impl Prepare {
             }
         }
         let class = |(name, images): &(String, u64)| json!({ "name": name, "images": images });
-        let first = made.first_unreadable.as_ref().map(|(path, reason)| json!({ "file": path, "reason": reason }));
+        let first = made.first_unreadable.iter().map(|(path, reason)| json!({ "file": path, "reason": reason }));
+        let first: Vec<Value> = first.collect();
         output.json(&json!({
             "event": "result", "file": self.out, "side": side, "images": made.images,
             "classes": made.classes.iter().map(class).collect::<Vec<_>>(),

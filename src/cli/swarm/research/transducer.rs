@@ -6,13 +6,13 @@ use clap::Args;
 
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
-use crate::cli::swarm::mistake::OrMistake;
+use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::cli::swarm::model::source;
 use crate::cli::swarm::model::source::Whom;
+use crate::cli::swarm::reading::{self, UnreadableFlag};
 use crate::peer::create::dense_trainer::Stopped;
-use crate::peer::transducer;
+use crate::peer::transducer::{self, TransducerError};
 use crate::store::write_file;
-use crate::text::{CorpusSource, read_corpus};
 
 /// `pathswarm transducer`
 #[derive(Args)]
@@ -23,6 +23,8 @@ pub struct Transducer {
     /// Parquet. The path of every document is learnt; at most 1,024, evenly sampled, are read by every path.
     #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
     text: Vec<PathBuf>,
+    #[command(flatten)]
+    unreadable: UnreadableFlag,
     /// Where to write it.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
@@ -36,14 +38,13 @@ impl Transducer {
                 "give the number of tokens after which the path is chosen again, such as --route-every 64",
             )?;
         let mut client = self.whom.open(globals)?;
-        let corpus = read_corpus(&CorpusSource::Paths(self.text), client.config().reading())
-            .or_mistake("give files, folders, or JSON lines with a \"text\" field")?;
         let machine = globals.machine_only()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let interrupt = runtime.block_on(async { Interrupt::listen() })?;
+        let source = self.unreadable.source(self.text);
+        let corpus = reading::read(&source, client.config(), interrupt.flag(), globals.output())?;
         let made = transducer::make(&mut *client, &corpus.documents, every, &machine, interrupt.flag());
-        let made =
-            made.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { source::explain(error) })?;
+        let made = made.map_err(explain)?;
         write_file(&self.out, &made)?;
         let output = globals.output();
         output.text(&format!(
@@ -53,5 +54,16 @@ impl Transducer {
         output
             .json(&serde_json::json!({ "event": "result", "file": self.out, "every": every, "bytes": made.len() }))?;
         Ok(())
+    }
+}
+
+fn explain(error: anyhow::Error) -> anyhow::Error {
+    if error.is::<Stopped>() {
+        return Interrupted.into();
+    }
+    match error.downcast::<TransducerError>() {
+        Ok(error @ TransducerError::TooShort(_)) => Mistake::new(error).hint("give longer text with --text").into(),
+        Ok(other) => other.into(),
+        Err(other) => source::explain(other),
     }
 }

@@ -98,7 +98,8 @@ impl Outcome {
         let steps = self.run.training.total_steps();
         let row = |name: &str, steps: u64, score: Score| {
             let bits = score.bits_per_byte().map_or_else(|| "-".to_owned(), |bits| format!("{bits:.4}"));
-            format!("{name:<28} {steps:>6}  {:>10.2}  {bits:>13}", score.perplexity())
+            let perplexity = score.perplexity().map_or_else(|| "-".to_owned(), |perplexity| format!("{perplexity:.2}"));
+            format!("{name:<28} {steps:>6}  {perplexity:>10}  {bits:>13}")
         };
         let mut lines = vec![
             String::new(),
@@ -111,6 +112,9 @@ impl Outcome {
         }
         lines.push(row("DiPaCo", steps, self.dipaco.test));
         let result = &self.dipaco;
+        if result.test.tokens == 0 {
+            lines.push("there was nothing to score: no test text is longer than what chooses a path".to_owned());
+        }
         lines.push(String::new());
         if let (Some((up, down)), Some(tokens_per_s)) = (bits(result), tokens_per_s(result)) {
             lines.push(format!(

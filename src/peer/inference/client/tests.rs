@@ -1,6 +1,7 @@
 //! Tests of a running peer's answers: they equal those of a collected folder, and refusals give a reason.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::config::{Answer, DeviceChoice, MachineConfig, Precision};
 use crate::model::{PathModel, open_device};
@@ -42,7 +43,7 @@ fn assert_same(swarm: &[PathScore], local: &[PathScore]) {
 
 /// All kinds of queries, to the swarm and to the folder.
 fn ask_both(swarm: &mut dyn InferenceClient, local: &mut dyn InferenceClient, corpus: CorpusSource) {
-    let corpus = read_corpus(&corpus, local.config().reading()).unwrap();
+    let corpus = read_corpus(&corpus, local.config().reading(), &AtomicBool::new(false)).unwrap();
     for every in [None, Some(5)] {
         assert_same(&score_test_text(swarm, every).unwrap(), &score_test_text(local, every).unwrap());
         assert_same(&score_corpus(swarm, &corpus, every).unwrap(), &score_corpus(local, &corpus, every).unwrap());

@@ -69,7 +69,7 @@ impl Directional {
         let prompt = asked_of.map(|(prompt, target)| prompted(&subject, prompt, target)).transpose()?;
         let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
         let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
-        let passages = self.looked.passages(&subject, &config)?;
+        let passages = self.looked.passages(&subject, &config, globals.output())?;
         let looking =
             Looking { subject: &subject, passages: &passages, shown: Shown::new(globals.output(), self.out)? };
         looking.effects(&asked)?;

@@ -49,7 +49,7 @@ impl Dna {
         let dna = subject.config().dna.clone().ok_or_else(|| explain(InspectError::NoPool))?;
         let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
         let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
-        let passages = self.looked.passages(&subject, &config)?;
+        let passages = self.looked.passages(&subject, &config, globals.output())?;
         let shown = Shown::new(globals.output(), self.out)?;
         let view = DnaView { subject: &subject, passages: &passages, dna: &dna, shown };
         let token_routes = TokenRoutes::of(&subject.model, &passages).map_err(explain)?;

@@ -8,19 +8,22 @@ mod patches;
 mod shown;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Subcommand};
 
 use crate::cli::swarm::Globals;
-use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::model::checkpoint;
+use crate::cli::swarm::output::Output;
+use crate::cli::swarm::reading::{self, UnreadableFlag};
 use crate::config::{MachineConfig, Precision, RunConfig};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
 use crate::model::{PathModel, open_device, set_threads};
 use crate::names::PathId;
 use crate::peer::collect::Checkpoint;
-use crate::text::{CorpusSource, TokenSet, read_corpus};
+use crate::text::TokenSet;
 
 /// `pathswarm inspect`
 #[derive(Args)]
@@ -62,6 +65,8 @@ struct Looked {
     /// classes are their domains.
     #[arg(long, num_args = 1.., value_name = "FILE", required = true)]
     text: Vec<PathBuf>,
+    #[command(flatten)]
+    unreadable: UnreadableFlag,
     /// Sequences read of each domain, the longest first.
     #[arg(long, value_name = "COUNT", default_value_t = 40)]
     sequences: usize,
@@ -72,10 +77,9 @@ impl Looked {
         open(&self.run, (!self.ancestor).then_some(PathId(self.path)), machine)
     }
 
-    fn passages(&self, subject: &Subject, config: &RunConfig) -> anyhow::Result<Passages> {
-        let corpus = read_corpus(&CorpusSource::Paths(self.text.clone()), config.reading()).or_mistake(
-            "give files, folders, or JSON lines with a \"text\" field; to a run of images, a .images file",
-        )?;
+    fn passages(&self, subject: &Subject, config: &RunConfig, output: Output) -> anyhow::Result<Passages> {
+        let source = self.unreadable.source(self.text.clone());
+        let corpus = reading::read(&source, config, &AtomicBool::new(false), output)?;
         let documents = corpus.ids(&subject.tokenizer)?;
         let set = TokenSet::cut_for_scoring(&documents, config.model.context);
         Passages::of(&set, &corpus.domains, config.starts(), self.sequences.max(1)).map_err(explain)
