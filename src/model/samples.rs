@@ -2,7 +2,7 @@
 
 use tch::Device;
 
-use crate::config::{Activation, Architecture, DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
+use crate::config::{Architecture, DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
 use crate::grid::Sharing;
 use crate::model::PathModel;
 use crate::model::initial_levels;
@@ -29,24 +29,7 @@ pub(crate) fn dna_levels() -> Vec<LevelConfig> {
 }
 
 pub(crate) fn small_model() -> ModelConfig {
-    ModelConfig {
-        architecture: Architecture::Transformer,
-        blocks: 2,
-        width: 16,
-        heads: 2,
-        head_width: None,
-        feed_forward: None,
-        vocabulary: 300,
-        context: 24,
-        positions: Positions::Rotary,
-        tied_head: false,
-        biases: false,
-        activation: Activation::Gelu,
-        initial_deviation: None,
-        directional: None,
-        dna: None,
-        images: None,
-    }
+    ModelConfig::of([2, 16, 2], 300, 24)
 }
 
 pub(crate) fn small_levels() -> Vec<LevelConfig> {

@@ -1,0 +1,97 @@
+//! The tensors of each part, in the order of a module's flat buffer, and how they begin.
+
+use crate::config::model::ModelConfig;
+use crate::config::model::blocks::{NormKind, Positions, QkNorm};
+use crate::config::model::dna::ModuleKind;
+use crate::config::model::parts::{Initial, Part, TensorList, TensorSpec};
+
+impl ModelConfig {
+    /// Number of blocks that a token goes through.
+    fn depth(&self) -> usize {
+        self.blocks + self.dna.as_ref().map_or(0, |dna| dna.steps)
+    }
+
+    /// The tensors of a part, in the order of the flat buffer.
+    ///
+    /// Linear weights are `[out, in]` and start at 1/√width, which preserves the size of their input. Weights that
+    /// write into the residual stream start smaller by √(2·blocks), as in GPT-2, so that its variance does not grow
+    /// with depth. An embedding starts at 1, or at 1/√width if it is also the head. The usual 0.02 suits wider models:
+    /// after 100 steps of the 3.3M path at a learning rate of 2e-3, perplexity was 345 with these values and 409 with
+    /// 0.02 (one seed, a fifth of a test text).
+    pub fn tensors(&self, part: Part) -> Vec<TensorSpec> {
+        let narrow = self.starting(1.0 / (self.width.max(1) as f64).sqrt());
+        let embedding = if self.tied_head { narrow } else { self.starting(1.0) };
+        let mut list = TensorList::of(part);
+        match part {
+            Part::Embedding => match self.images {
+                Some(images) => self.patch_tensors(images, narrow, &mut list),
+                None => {
+                    list.add("tokens.weight", &[self.vocabulary, self.width], embedding);
+                    if self.positions == Positions::Learned {
+                        list.add("positions.weight", &[self.context, self.width], narrow);
+                    }
+                }
+            },
+            Part::Block(_) => self.module_tensors(ModuleKind::Transformer, &mut list),
+            Part::Module(index) => {
+                if let Some(dna) = &self.dna {
+                    self.module_tensors(dna.modules.kind(index), &mut list);
+                }
+            }
+            Part::Router(_) | Part::Directions(_) | Part::Balance => {
+                if let Some(directional) = &self.directional {
+                    directional.tensors(part, self.around(), &mut list);
+                }
+                if let Some(dna) = &self.dna {
+                    dna.tensors(part, self.width, narrow, &mut list);
+                }
+            }
+            Part::FinalNorm => self.norm(&mut list, ""),
+            Part::Head => list.add("weight", &[self.vocabulary, self.width], narrow),
+        }
+        list.done()
+    }
+
+    /// The tensors of a block, or of the half of it that a module has.
+    fn module_tensors(&self, kind: ModuleKind, list: &mut TensorList) {
+        let keeping = 1.0 / (self.width.max(1) as f64).sqrt();
+        let (narrow, residual) =
+            (self.starting(keeping), self.starting(keeping / (2.0 * self.depth().max(1) as f64).sqrt()));
+        let (inner, kv_inner) = (self.heads * self.head_width(), self.kv_heads() * self.head_width());
+        if matches!(kind, ModuleKind::Transformer | ModuleKind::Attention) {
+            self.norm(list, "attention-norm");
+            list.linear("attention.qkv", [inner + 2 * kv_inner, self.width], narrow, self.biases.of_qkv());
+            if let Some(norm) = self.qk_norm {
+                let widths = match norm {
+                    QkNorm::Head => [self.head_width(); 2],
+                    QkNorm::Whole => [inner, kv_inner],
+                };
+                list.add("attention.q-norm.weight", &widths[..1], Initial::Ones);
+                list.add("attention.k-norm.weight", &widths[1..], Initial::Ones);
+            }
+            list.linear("attention.out", [self.width, inner], residual, self.biases.of_output());
+        }
+        if matches!(kind, ModuleKind::Transformer | ModuleKind::Mlp) {
+            self.norm(list, "feed-forward-norm");
+            let hidden = self.feed_forward();
+            let all = if self.gated { 2 * hidden } else { hidden };
+            list.linear("feed-forward.in", [all, self.width], narrow, self.biases.elsewhere());
+            list.linear("feed-forward.out", [self.width, hidden], residual, self.biases.elsewhere());
+        }
+    }
+
+    /// A norm of the stream.
+    fn norm(&self, list: &mut TensorList, name: &str) {
+        list.norm(name, self.width, self.norm == NormKind::Layer && self.biases.elsewhere());
+    }
+
+    /// The initial distribution of a weight: this deviation, unless `initial_deviation` is set.
+    pub(super) fn starting(&self, deviation: f64) -> Initial {
+        self.initial_deviation.map_or(Initial::Normal(deviation), Initial::Truncated)
+    }
+
+    /// Number of parameters of a part.
+    pub fn parameters(&self, part: Part) -> usize {
+        self.tensors(part).iter().map(TensorSpec::count).sum()
+    }
+}
