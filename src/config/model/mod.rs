@@ -308,17 +308,49 @@ mod tests {
     }
 
     #[test]
-    fn every_tensor_has_one_place() {
-        let model = small();
-        let names: Vec<String> =
-            model.parts().into_iter().flat_map(|part| model.tensors(part)).map(|tensor| tensor.name).collect();
-        let mut distinct = names.clone();
-        distinct.sort();
-        distinct.dedup();
-        assert_eq!(distinct.len(), names.len());
-        assert!(names.contains(&"block.1.attention.qkv.bias".to_owned()));
-        assert!(names.contains(&"final-norm.weight".to_owned()));
-        assert_eq!(model.parameters(Part::Block(0)), 16 + (24 * 8 + 24) + (64 + 8) + 16 + (256 + 32) + (256 + 8));
+    fn blocks_that_cannot_be_are_refused_with_their_key() {
+        let refused = |model: ModelConfig| {
+            let error = model.check().unwrap_err();
+            (error.key(), error.to_string())
+        };
+        let rotary = |rotary| ModelConfig { rotary, positions: Positions::Rotary, ..small() };
+        let all = [
+            (ModelConfig { kv_heads: Some(3), ..small() }, "kv_heads"),
+            (ModelConfig { kv_heads: Some(0), ..small() }, "kv_heads"),
+            (ModelConfig { norm_epsilon: 0.0, ..small() }, "norm_epsilon"),
+            (ModelConfig { rotary: Some(RotaryConfig::default()), ..small() }, "rotary"),
+            (rotary(Some(RotaryConfig { share: 0.3, ..RotaryConfig::default() })), "rotary.share"),
+            (
+                ModelConfig { parallel_residual: true, norm_placement: NormPlacement::After, ..small() },
+                "norm_placement",
+            ),
+        ];
+        for (model, expected) in all {
+            let (key, message) = refused(model);
+            assert_eq!(key, expected, "{message}");
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn settings_that_are_usual_are_written_as_before() {
+        let written = serde_json::to_string(&small()).unwrap();
+        assert_eq!(
+            written,
+            "{\"blocks\":2,\"width\":8,\"heads\":2,\"vocabulary\":300,\"context\":16,\"positions\":\"learned\",\
+             \"tied_head\":false,\"biases\":true}"
+        );
+        let modern = ModelConfig {
+            kv_heads: Some(1),
+            qk_norm: Some(QkNorm::Whole),
+            norm: NormKind::Rms,
+            norm_placement: NormPlacement::After,
+            activation: Activation::Silu,
+            gated: true,
+            biases: Biases::Qkv,
+            ..small()
+        };
+        assert_eq!(toml::from_str::<ModelConfig>(&toml::to_string(&modern).unwrap()).unwrap(), modern);
     }
 
     #[test]

@@ -95,3 +95,54 @@ impl ModelConfig {
         self.tensors(part).iter().map(TensorSpec::count).sum()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Biases;
+
+    fn small() -> ModelConfig {
+        ModelConfig { positions: Positions::Learned, biases: Biases::All, ..ModelConfig::of([2, 8, 2], 300, 16) }
+    }
+
+    #[test]
+    fn every_tensor_has_one_place() {
+        let model = small();
+        let names: Vec<String> =
+            model.parts().into_iter().flat_map(|part| model.tensors(part)).map(|tensor| tensor.name).collect();
+        let mut distinct = names.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), names.len());
+        assert!(names.contains(&"block.1.attention.qkv.bias".to_owned()));
+        assert!(names.contains(&"final-norm.weight".to_owned()));
+        assert_eq!(model.parameters(Part::Block(0)), 16 + (24 * 8 + 24) + (64 + 8) + 16 + (256 + 32) + (256 + 8));
+    }
+
+    /// Shapes of the tensors of a block whose names have this in them.
+    fn shapes(model: &ModelConfig, part: &str) -> Vec<Vec<usize>> {
+        let tensors = model.tensors(Part::Block(0)).into_iter();
+        tensors.filter(|tensor| tensor.name.contains(part)).map(|tensor| tensor.shape).collect()
+    }
+
+    #[test]
+    fn blocks_of_today_have_their_tensors() {
+        let llama = ModelConfig {
+            norm: NormKind::Rms,
+            gated: true,
+            heads: 4,
+            kv_heads: Some(2),
+            head_width: Some(6),
+            biases: Biases::All,
+            ..small()
+        };
+        assert_eq!(llama.check(), Ok(()));
+        assert_eq!(shapes(&llama, "qkv"), [vec![24 + 2 * 12, 8], vec![48]]);
+        assert_eq!(shapes(&llama, "feed-forward.in"), [vec![64, 8], vec![64]]);
+        assert_eq!(shapes(&llama, "-norm"), [vec![8], vec![8]], "an RMSNorm has no bias");
+        let of = |biases| shapes(&ModelConfig { biases, ..llama.clone() }, "bias").len();
+        assert_eq!([Biases::None, Biases::Qkv, Biases::Attention, Biases::All].map(of), [0, 1, 2, 4]);
+        let normed = |qk_norm| shapes(&ModelConfig { qk_norm, ..llama.clone() }, "k-norm");
+        assert_eq!((normed(Some(QkNorm::Head)), normed(Some(QkNorm::Whole))), (vec![vec![6]], vec![vec![12]]));
+    }
+}
