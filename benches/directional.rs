@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RunConfig};
 use pathswarm::model::initial_levels;
-use pathswarm::model::layers::attention::rotation;
 use pathswarm::model::layers::block::{Block, Reading};
 use pathswarm::model::layers::linear::{Kernel, Products};
+use pathswarm::model::layers::rotary::rotation;
 use pathswarm::model::layers::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;

@@ -4,7 +4,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use pathswarm::config::{Activation, Architecture, LevelConfig, ModelConfig, Positions, Precision};
+use pathswarm::config::{LevelConfig, ModelConfig, Precision};
 use pathswarm::grid::Sharing;
 use pathswarm::model::{PathModel, initial_levels, set_threads};
 use pathswarm::seed::Seed;
@@ -40,24 +40,7 @@ fn text(criterion: &mut Criterion) {
     });
 
     set_threads(1);
-    let model = ModelConfig {
-        blocks: 4,
-        width: WIDTH,
-        heads: 4,
-        head_width: None,
-        feed_forward: None,
-        vocabulary: VOCABULARY,
-        context: 256,
-        positions: Positions::Rotary,
-        tied_head: false,
-        biases: false,
-        activation: Activation::default(),
-        initial_deviation: None,
-        directional: None,
-        dna: None,
-        images: None,
-        architecture: Architecture::Transformer,
-    };
+    let model = ModelConfig::of([4, WIDTH, 4], VOCABULARY, 256);
     let parts = model.parts().iter().map(ToString::to_string).collect();
     let levels = [LevelConfig { parts, sharing: Sharing::Shared }];
     let mut ancestor = PathModel::new(&model, &levels, tch::Device::Cpu, Precision::F32).unwrap();

@@ -54,6 +54,7 @@ fn manifest(config: RunConfig) -> Vec<u8> {
         shard_index: BLOB,
         test_routes: BLOB,
         ancestor: BLOB,
+        pretrained: config.admission.is_open().then_some(BLOB),
         shards: Shards::in_table(shards(), BlobRef::of(&encode_table(&shards()))),
         resharding: config.router_module().map(|_| resharding),
         genesis: slots.grid().modules().into_iter().map(genesis).collect(),

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use pathswarm::config::{ModelConfig, Positions, RunConfig, level_parameters};
+use pathswarm::config::{
+    Activation, ModelConfig, NormKind, Positions, RotaryConfig, RotaryScaling, RunConfig, level_parameters,
+};
 use pathswarm::images::PreparedWriter;
 use pathswarm::model::exchange;
 use pathswarm::model::hugging_face::{self, settings};
@@ -88,8 +90,17 @@ fn models(seeds: &mut Seeds) {
     let models =
         [Positions::Learned, Positions::Rotary].map(|positions| ModelConfig { positions, ..run.model.clone() });
     for model in models {
-        seeds.add("hugging_face", settings::write(&model, 0).expect("it has a counterpart"));
+        seeds.add("hugging_face", settings::write(&model, 0, None).expect("it has a counterpart"));
     }
+    let llama = ModelConfig {
+        norm: NormKind::Rms,
+        gated: true,
+        activation: Activation::Silu,
+        rotary: Some(RotaryConfig { scaling: Some(RotaryScaling::Linear { factor: 2.0 }), ..RotaryConfig::default() }),
+        ..run.model.clone()
+    };
+    seeds.add("hugging_face", settings::write(&llama, 0, None).expect("it has a counterpart"));
+    seeds.add("hugging_face", b"{\"chat_template.jinja\": \"{{ messages }}\"}".to_vec());
     let (model, levels) = (&run.model, &run.levels);
     let values: Vec<Vec<f32>> = levels.iter().map(|level| vec![0.25; level_parameters(model, level)]).collect();
     let all: Vec<_> = levels.iter().zip(values.iter().map(Vec::as_slice)).collect();

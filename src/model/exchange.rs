@@ -81,28 +81,12 @@ pub fn notes(header: &[u8]) -> Result<HashMap<String, String>, ExchangeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Activation, Architecture, Positions};
+    use crate::config::Positions;
     use crate::grid::Sharing;
 
     fn model() -> (ModelConfig, Vec<LevelConfig>) {
-        let model = ModelConfig {
-            architecture: Architecture::Transformer,
-            blocks: 1,
-            width: 4,
-            heads: 2,
-            head_width: None,
-            feed_forward: None,
-            vocabulary: 258,
-            context: 8,
-            positions: Positions::Learned,
-            tied_head: true,
-            biases: false,
-            activation: Activation::Gelu,
-            initial_deviation: None,
-            directional: None,
-            dna: None,
-            images: None,
-        };
+        let model =
+            ModelConfig { positions: Positions::Learned, tied_head: true, ..ModelConfig::of([1, 4, 2], 258, 8) };
         let level = |parts: &[&str]| LevelConfig {
             parts: parts.iter().map(|part| (*part).to_owned()).collect(),
             sharing: Sharing::Shared,

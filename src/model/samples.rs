@@ -2,7 +2,10 @@
 
 use tch::Device;
 
-use crate::config::{Activation, Architecture, DnaConfig, LevelConfig, ModelConfig, Pool, Positions, Precision};
+use crate::config::{
+    Activation, Architecture, Biases, DnaConfig, LevelConfig, ModelConfig, NormKind, NormPlacement, Pool, Positions,
+    Precision, QkNorm, RotaryConfig,
+};
 use crate::grid::Sharing;
 use crate::model::PathModel;
 use crate::model::initial_levels;
@@ -29,24 +32,30 @@ pub(crate) fn dna_levels() -> Vec<LevelConfig> {
 }
 
 pub(crate) fn small_model() -> ModelConfig {
-    ModelConfig {
-        architecture: Architecture::Transformer,
-        blocks: 2,
-        width: 16,
-        heads: 2,
-        head_width: None,
-        feed_forward: None,
-        vocabulary: 300,
-        context: 24,
-        positions: Positions::Rotary,
-        tied_head: false,
-        biases: false,
-        activation: Activation::Gelu,
-        initial_deviation: None,
-        directional: None,
-        dna: None,
-        images: None,
-    }
+    ModelConfig::of([2, 16, 2], 300, 24)
+}
+
+/// The same with the blocks of Llama, Qwen3, Pythia and OLMo 2, each with a name.
+pub(crate) fn modern_models() -> Vec<(&'static str, ModelConfig)> {
+    let llama = ModelConfig {
+        norm: NormKind::Rms,
+        norm_epsilon: 1e-6,
+        gated: true,
+        activation: Activation::Silu,
+        heads: 4,
+        kv_heads: Some(2),
+        head_width: Some(6),
+        ..small_model()
+    };
+    let partial = Some(RotaryConfig { base: 500.0, share: 0.5, scaling: None });
+    vec![
+        ("llama", llama.clone()),
+        ("qwen2", ModelConfig { biases: Biases::Qkv, ..llama.clone() }),
+        ("qwen3", ModelConfig { qk_norm: Some(QkNorm::Head), rotary: partial.clone(), ..llama.clone() }),
+        ("pythia", ModelConfig { parallel_residual: true, biases: Biases::All, rotary: partial, ..small_model() }),
+        ("learned", ModelConfig { positions: Positions::Learned, qk_norm: Some(QkNorm::Head), ..llama.clone() }),
+        ("olmo2", ModelConfig { qk_norm: Some(QkNorm::Whole), norm_placement: NormPlacement::After, ..llama }),
+    ]
 }
 
 pub(crate) fn small_levels() -> Vec<LevelConfig> {

@@ -4,13 +4,13 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::{LevelConfig, ModelConfig, Precision};
 use crate::model::dna::Dna;
-use crate::model::layers::attention::rotation;
 use crate::model::layers::block::{Block, Reading};
 use crate::model::layers::directional::Directional;
 use crate::model::layers::input::Input;
 use crate::model::layers::kv_cache::{Memory, Past};
 use crate::model::layers::linear::{Kernel, Products};
 use crate::model::layers::norm::Norm;
+use crate::model::layers::rotary::rotation;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
 use crate::model::weights::{Weights, WeightsError, to_values};
 
@@ -64,7 +64,7 @@ impl PathModel {
             input: Input::new(&weights, model)?,
             blocks: (0..model.blocks).map(|index| Block::new(&weights, index, model)).collect::<Result<_, _>>()?,
             dna: Dna::new(&weights, model)?,
-            norm: Norm::new(&weights, "final-norm")?,
+            norm: Norm::new(&weights, "final-norm", model)?,
             head: weights.tensor(head)?,
             rotation: rotation(model, device)?,
             products: Products { kernel: Kernel::for_device(device), precision },

@@ -7,9 +7,9 @@ use std::process::Command;
 
 use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RunConfig};
 use pathswarm::grid::Sharing;
-use pathswarm::model::layers::attention::rotation;
 use pathswarm::model::layers::block::{Block, Reading};
 use pathswarm::model::layers::linear::{Kernel, Products};
+use pathswarm::model::layers::rotary::rotation;
 use pathswarm::model::layers::watch::{Unwatched, Watch};
 use pathswarm::model::weights::Weights;
 use pathswarm::model::{Memory, PathModel, initial_levels};

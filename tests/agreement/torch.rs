@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use pathswarm::config::{
-    Activation, Architecture, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig,
-};
+use pathswarm::config::{Biases, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig};
 use pathswarm::grid::Sharing;
-use pathswarm::model::layers::attention::{Attention, rotation};
+use pathswarm::model::layers::attention::Attention;
 use pathswarm::model::layers::block::{Block, Reading};
 use pathswarm::model::layers::linear::{Kernel, Products};
+use pathswarm::model::layers::rotary::rotation;
 use pathswarm::model::layers::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
@@ -89,7 +88,8 @@ fn run(positions: Positions, biases: bool, tied: bool) -> RunConfig {
         "#,
     )
     .unwrap();
-    (run.model.positions, run.model.biases, run.model.tied_head) = (positions, biases, tied);
+    run.model.biases = if biases { Biases::All } else { Biases::None };
+    (run.model.positions, run.model.tied_head) = (positions, tied);
     if tied {
         run.levels[0].parts.pop();
     }
@@ -180,24 +180,7 @@ fn whole_steps_on_ragged_sequences_agree() {
 
 /// A model with as many parameters as the reference, whose tensors cut its gradient in pieces.
 fn adamw_weights(count: usize) -> Weights {
-    let model = ModelConfig {
-        blocks: 1,
-        width: 2,
-        heads: 1,
-        head_width: None,
-        feed_forward: Some(23),
-        vocabulary: 258,
-        context: 8,
-        positions: Positions::Rotary,
-        tied_head: true,
-        biases: false,
-        activation: Activation::Gelu,
-        initial_deviation: None,
-        directional: None,
-        dna: None,
-        images: None,
-        architecture: Architecture::Transformer,
-    };
+    let model = ModelConfig { feed_forward: Some(23), tied_head: true, ..ModelConfig::of([1, 2, 1], 258, 8) };
     let parts = ["embedding", "block.0", "final-norm"].map(str::to_owned).to_vec();
     let weights = Weights::new(&model, &[LevelConfig { parts, sharing: Sharing::Shared }], Device::Cpu).unwrap();
     assert_eq!(weights.sizes(), [count]);

@@ -8,6 +8,7 @@ mod images;
 mod inspect;
 mod mistakes;
 mod prepare;
+mod pretrained;
 mod readme;
 mod relay;
 #[path = "../support/run.rs"]

@@ -316,8 +316,10 @@ fn a_model_of_transformers_that_cannot_be_imported() {
     assert!(import(&[]).contains("config.json"));
     let config = std::fs::read_to_string(reference.join("config.json")).unwrap();
     let write = |name: &str, bytes: &[u8]| std::fs::write(Path::new(model).join(name), bytes).unwrap();
-    write("config.json", config.replace("\"gpt2\"", "\"llama\"").as_bytes());
-    assert!(import(&[]).contains("model_type = \"llama\""));
+    write("config.json", config.replace("\"gpt2\"", "\"mamba\"").as_bytes());
+    assert!(import(&[]).contains("model_type = \"mamba\""));
+    write("config.json", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
+    assert!(import(&[]).contains("config.json is a pointer of Git LFS"));
     write("config.json", config.as_bytes());
     assert!(import(&[]).contains("tokenizer.json"));
     write("tokenizer.json", b"{}");

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::config::RunConfig;
-use pathswarm::model::{exchange, hugging_face};
+use pathswarm::model::exchange;
+use pathswarm::model::hugging_face::{self, WeightFiles};
 use pathswarm_fuzz::TINY_RUN;
 
 static RUN: LazyLock<RunConfig> = LazyLock::new(|| RunConfig::from_toml(TINY_RUN).expect("a run"));
@@ -18,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(values.iter().all(|value| value.is_finite()));
         }
     }
-    if let Ok(values) = hugging_face::levels(model, levels, &[bytes.to_vec()]) {
+    if let Ok(values) = hugging_face::levels(model, levels, &WeightFiles::single(bytes.to_vec())) {
         assert!(values.iter().flatten().all(|value| value.is_finite()));
     }
 });

@@ -10,7 +10,7 @@ use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
 use super::running::{Watch, open_control_socket, scored};
-use crate::cli::swarm::create::earlier::earlier_run;
+use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
 use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
 use crate::names::RunId;
@@ -180,7 +180,7 @@ impl RunSupervisor {
         remember_others(&folder, others)?;
         let summary = self.unless_interrupted(collect_from_swarm(entrance, &shared, &mut |_| {})).await??;
         anyhow::ensure!(summary.run == run, "the peers are already in another run");
-        let (tokenizer, levels) = earlier_run(&shared, &then)?;
+        let Earlier { tokenizer, levels, pretrained } = earlier_run(&shared, &then)?;
         let gathered = folder.join("gathered");
         let text = match (&self.own_text, manifest.share_text) {
             (_, true) => TextFrom::Tokens(Box::new(self.unless_interrupted(gather(entrance, run, &gathered)).await??)),
@@ -208,6 +208,7 @@ impl RunSupervisor {
                 text,
                 share_text,
                 ancestor: Some(levels),
+                pretrained,
             };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &scheduler, interrupt.flag(), &mut told)?;

@@ -109,7 +109,8 @@ impl ModelConfig {
     /// - `embedding.positions.weight`, `[patches, width]`.
     pub(in crate::config) fn patch_tensors(&self, images: ImagesConfig, positions: Initial, list: &mut TensorList) {
         let inputs = PLANES * images.patch.pow(2);
-        list.linear("patches", self.width, inputs, self.starting(1.0 / (inputs as f64).sqrt()));
+        let initial = self.starting(1.0 / (inputs as f64).sqrt());
+        list.linear("patches", [self.width, inputs], initial, self.biases.elsewhere());
         list.add("positions.weight", &[self.stream_length(self.context), self.width], positions);
     }
 }

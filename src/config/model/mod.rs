@@ -5,45 +5,25 @@
 //! [DNA](crate::config::model::dna) model adds `router.0`, `module.0` and so on, and `balance`. Only this module knows
 //! the tensors of a part and their order in the flat buffer of a module.
 
+pub mod blocks;
 pub mod directional;
 pub mod dna;
 pub mod images;
 pub mod levels;
 pub mod parts;
+pub mod rotary;
+mod tensors;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::model::blocks::{
+    Activation, Biases, NormKind, NormPlacement, Positions, QkNorm, is_default, is_usual_epsilon, norm_epsilon,
+};
 use crate::config::model::directional::{Around, DirectionalConfig, DirectionalError, Pooling};
-use crate::config::model::dna::{DnaConfig, DnaError, ModuleKind};
+use crate::config::model::dna::{DnaConfig, DnaError};
 use crate::config::model::images::{ImagesConfig, ImagesError};
-use crate::config::model::parts::{Initial, Part, TensorList, TensorSpec};
-
-/// Position encoding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Positions {
-    /// A learned vector for each position.
-    Learned,
-    /// Rotated queries and keys (RoFormer), without parameters.
-    Rotary,
-}
-
-/// Activation of the feed-forward part.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Activation {
-    /// Exact GELU.
-    #[default]
-    Gelu,
-    /// The tanh approximation of GPT-2.
-    GeluTanh,
-}
-
-impl Activation {
-    fn is_gelu(&self) -> bool {
-        *self == Self::Gelu
-    }
-}
+use crate::config::model::parts::Part;
+use crate::config::model::rotary::{RotaryConfig, RotaryError};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -82,16 +62,37 @@ pub struct ModelConfig {
     pub vocabulary: usize,
     /// Longest sequence, in tokens.
     pub context: usize,
-    #[serde(default = "rotary")]
+    #[serde(default)]
     pub positions: Positions,
+    /// How queries and keys are rotated, if not as in RoFormer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotary: Option<RotaryConfig>,
     /// Whether the head uses the transposed embedding.
     #[serde(default)]
     pub tied_head: bool,
-    /// Whether linear layers and norms have biases.
+    /// Which linear layers and norms have biases.
     #[serde(default)]
-    pub biases: bool,
-    #[serde(default, skip_serializing_if = "Activation::is_gelu")]
+    pub biases: Biases,
+    #[serde(default, skip_serializing_if = "is_default")]
     pub activation: Activation,
+    /// Whether the hidden values of the feed-forward part are multiplied by a second linear layer of its input.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gated: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub norm: NormKind,
+    /// ε of norms.
+    #[serde(default = "norm_epsilon", skip_serializing_if = "is_usual_epsilon")]
+    pub norm_epsilon: f64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub norm_placement: NormPlacement,
+    /// Heads of keys and values, each for as many heads of queries; `heads` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_heads: Option<usize>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qk_norm: Option<QkNorm>,
+    /// Whether attention and feed-forward of a block read the same stream.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parallel_residual: bool,
     /// Standard deviation of all initial weights, truncated at twice its value. Without it, each tensor has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_deviation: Option<f64>,
@@ -101,10 +102,6 @@ pub struct ModelConfig {
     pub dna: Option<DnaConfig>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<ImagesConfig>,
-}
-
-fn rotary() -> Positions {
-    Positions::Rotary
 }
 
 #[derive(Debug, thiserror::Error, PartialEq)]
@@ -117,6 +114,14 @@ pub enum ModelError {
     OddHead(usize),
     #[error("initial_deviation = {0}: must be above 0, at most 10")]
     InitialDeviation(f64),
+    #[error("kv_heads = {kv_heads} does not divide heads = {heads}: each serves as many heads of queries; change one")]
+    KvHeads { kv_heads: usize, heads: usize },
+    #[error("norm_epsilon = {0}: must be above 0, at most 0.1")]
+    NormEpsilon(f64),
+    #[error("norm_placement = \"after\" and {0} exclude each other; remove one")]
+    NormsAfter(&'static str),
+    #[error(transparent)]
+    Rotary(#[from] RotaryError),
     #[error(transparent)]
     Directional(#[from] DirectionalError),
     #[error(transparent)]
@@ -125,9 +130,67 @@ pub enum ModelError {
     Images(#[from] ImagesError),
 }
 
+impl ModelError {
+    /// The key of `[model]` to which the error belongs.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Size { key, .. } => (*key).to_owned(),
+            Self::Heads { .. } | Self::OddHead(_) => "heads".to_owned(),
+            Self::InitialDeviation(_) => "initial_deviation".to_owned(),
+            Self::KvHeads { .. } => "kv_heads".to_owned(),
+            Self::NormEpsilon(_) => "norm_epsilon".to_owned(),
+            Self::NormsAfter(_) => "norm_placement".to_owned(),
+            Self::Rotary(error) => error.key().to_owned(),
+            Self::Directional(error) => format!("directional.{}", error.key()),
+            Self::Dna(error) => error.key().to_owned(),
+            Self::Images(error) => error.key().to_owned(),
+        }
+    }
+}
+
 impl ModelConfig {
+    /// A transformer of these sizes for text, with the default of every other setting.
+    pub fn of([blocks, width, heads]: [usize; 3], vocabulary: usize, context: usize) -> Self {
+        Self {
+            architecture: Architecture::Transformer,
+            blocks,
+            width,
+            heads,
+            head_width: None,
+            feed_forward: None,
+            vocabulary,
+            context,
+            positions: Positions::Rotary,
+            rotary: None,
+            tied_head: false,
+            biases: Biases::None,
+            activation: Activation::Gelu,
+            gated: false,
+            norm: NormKind::Layer,
+            norm_epsilon: norm_epsilon(),
+            norm_placement: NormPlacement::Before,
+            kv_heads: None,
+            qk_norm: None,
+            parallel_residual: false,
+            initial_deviation: None,
+            directional: None,
+            dna: None,
+            images: None,
+        }
+    }
+
     pub fn head_width(&self) -> usize {
         self.head_width.unwrap_or(self.width / self.heads.max(1))
+    }
+
+    /// Heads of keys and of values.
+    pub fn kv_heads(&self) -> usize {
+        self.kv_heads.unwrap_or(self.heads)
+    }
+
+    /// Angles of rotary positions; those of RoFormer if the configuration has none.
+    pub fn rotary(&self) -> RotaryConfig {
+        self.rotary.clone().unwrap_or_default()
     }
 
     pub fn feed_forward(&self) -> usize {
@@ -186,8 +249,17 @@ impl ModelConfig {
             return Err(ModelError::Heads { heads: self.heads, width: self.width });
         }
         in_range("head_width", self.head_width(), 1, 1 << 14)?;
-        if self.positions == Positions::Rotary && !self.head_width().is_multiple_of(2) {
-            return Err(ModelError::OddHead(self.head_width()));
+        self.check_attention()?;
+        if !(self.norm_epsilon > 0.0 && self.norm_epsilon <= 0.1) {
+            return Err(ModelError::NormEpsilon(self.norm_epsilon));
+        }
+        if self.norm_placement == NormPlacement::After {
+            // The routed part of attention's output would have to go through the norm with the rest of it.
+            let excluded =
+                [("parallel_residual", self.parallel_residual), ("[model.directional]", self.directional.is_some())];
+            if let Some((what, _)) = excluded.iter().find(|(_, is_set)| *is_set) {
+                return Err(ModelError::NormsAfter(what));
+            }
         }
         if let Some(deviation) = self.initial_deviation
             && !(deviation > 0.0 && deviation <= 10.0)
@@ -202,6 +274,21 @@ impl ModelConfig {
         Ok(())
     }
 
+    fn check_attention(&self) -> Result<(), ModelError> {
+        let (heads, kv_heads) = (self.heads, self.kv_heads());
+        if !(1..=heads).contains(&kv_heads) || !heads.is_multiple_of(kv_heads) {
+            return Err(ModelError::KvHeads { kv_heads, heads });
+        }
+        match (&self.rotary, self.positions) {
+            (None, Positions::Rotary) if !self.head_width().is_multiple_of(2) => {
+                Err(ModelError::OddHead(self.head_width()))
+            }
+            (Some(rotary), Positions::Rotary) => Ok(rotary.check(self.head_width(), self.context)?),
+            (Some(_), Positions::Learned) => Err(RotaryError::Learned.into()),
+            (None, _) => Ok(()),
+        }
+    }
+
     fn check_dna(&self) -> Result<(), DnaError> {
         match (&self.dna, self.architecture) {
             (None, Architecture::Transformer) => Ok(()),
@@ -210,80 +297,6 @@ impl ModelConfig {
             _ => Err(DnaError::HalfSaid),
         }
     }
-
-    /// Number of blocks that a token goes through.
-    fn depth(&self) -> usize {
-        self.blocks + self.dna.as_ref().map_or(0, |dna| dna.steps)
-    }
-
-    /// The tensors of a part, in the order of the flat buffer.
-    ///
-    /// Linear weights are `[out, in]` and start at 1/√width, which preserves the size of their input. Weights that
-    /// write into the residual stream start smaller by √(2·blocks), as in GPT-2, so that its variance does not grow
-    /// with depth. An embedding starts at 1, or at 1/√width if it is also the head. The usual 0.02 suits wider models:
-    /// after 100 steps of the 3.3M path at a learning rate of 2e-3, perplexity was 345 with these values and 409 with
-    /// 0.02 (one seed, a fifth of a test text).
-    pub fn tensors(&self, part: Part) -> Vec<TensorSpec> {
-        let narrow = self.starting(1.0 / (self.width.max(1) as f64).sqrt());
-        let embedding = if self.tied_head { narrow } else { self.starting(1.0) };
-        let mut list = TensorList::of(part, self.biases);
-        match part {
-            Part::Embedding => match self.images {
-                Some(images) => self.patch_tensors(images, narrow, &mut list),
-                None => {
-                    list.add("tokens.weight", &[self.vocabulary, self.width], embedding);
-                    if self.positions == Positions::Learned {
-                        list.add("positions.weight", &[self.context, self.width], narrow);
-                    }
-                }
-            },
-            Part::Block(_) => self.module_tensors(ModuleKind::Transformer, &mut list),
-            Part::Module(index) => {
-                if let Some(dna) = &self.dna {
-                    self.module_tensors(dna.modules.kind(index), &mut list);
-                }
-            }
-            Part::Router(_) | Part::Directions(_) | Part::Balance => {
-                if let Some(directional) = &self.directional {
-                    directional.tensors(part, self.around(), &mut list);
-                }
-                if let Some(dna) = &self.dna {
-                    dna.tensors(part, self.width, narrow, &mut list);
-                }
-            }
-            Part::FinalNorm => list.norm("", self.width),
-            Part::Head => list.add("weight", &[self.vocabulary, self.width], narrow),
-        }
-        list.done()
-    }
-
-    /// The tensors of a block, or of the half of it that a module has.
-    fn module_tensors(&self, kind: ModuleKind, list: &mut TensorList) {
-        let keeping = 1.0 / (self.width.max(1) as f64).sqrt();
-        let (narrow, residual) =
-            (self.starting(keeping), self.starting(keeping / (2.0 * self.depth().max(1) as f64).sqrt()));
-        let inner = self.heads * self.head_width();
-        if matches!(kind, ModuleKind::Transformer | ModuleKind::Attention) {
-            list.norm("attention-norm", self.width);
-            list.linear("attention.qkv", 3 * inner, self.width, narrow);
-            list.linear("attention.out", self.width, inner, residual);
-        }
-        if matches!(kind, ModuleKind::Transformer | ModuleKind::Mlp) {
-            list.norm("feed-forward-norm", self.width);
-            list.linear("feed-forward.in", self.feed_forward(), self.width, narrow);
-            list.linear("feed-forward.out", self.width, self.feed_forward(), residual);
-        }
-    }
-
-    /// The initial distribution of a weight: this deviation, unless `initial_deviation` is set.
-    pub(super) fn starting(&self, deviation: f64) -> Initial {
-        self.initial_deviation.map_or(Initial::Normal(deviation), Initial::Truncated)
-    }
-
-    /// Number of parameters of a part.
-    pub fn parameters(&self, part: Part) -> usize {
-        self.tensors(part).iter().map(TensorSpec::count).sum()
-    }
 }
 
 #[cfg(test)]
@@ -291,38 +304,53 @@ mod tests {
     use super::*;
 
     fn small() -> ModelConfig {
-        ModelConfig {
-            architecture: Architecture::Transformer,
-            blocks: 2,
-            width: 8,
-            heads: 2,
-            head_width: None,
-            feed_forward: None,
-            vocabulary: 300,
-            context: 16,
-            positions: Positions::Learned,
-            tied_head: false,
-            biases: true,
-            activation: Activation::Gelu,
-            initial_deviation: None,
-            directional: None,
-            dna: None,
-            images: None,
+        ModelConfig { positions: Positions::Learned, biases: Biases::All, ..ModelConfig::of([2, 8, 2], 300, 16) }
+    }
+
+    #[test]
+    fn blocks_that_cannot_be_are_refused_with_their_key() {
+        let refused = |model: ModelConfig| {
+            let error = model.check().unwrap_err();
+            (error.key(), error.to_string())
+        };
+        let rotary = |rotary| ModelConfig { rotary, positions: Positions::Rotary, ..small() };
+        let all = [
+            (ModelConfig { kv_heads: Some(3), ..small() }, "kv_heads"),
+            (ModelConfig { kv_heads: Some(0), ..small() }, "kv_heads"),
+            (ModelConfig { norm_epsilon: 0.0, ..small() }, "norm_epsilon"),
+            (ModelConfig { rotary: Some(RotaryConfig::default()), ..small() }, "rotary"),
+            (rotary(Some(RotaryConfig { share: 0.3, ..RotaryConfig::default() })), "rotary.share"),
+            (
+                ModelConfig { parallel_residual: true, norm_placement: NormPlacement::After, ..small() },
+                "norm_placement",
+            ),
+        ];
+        for (model, expected) in all {
+            let (key, message) = refused(model);
+            assert_eq!(key, expected, "{message}");
+            assert!(message.contains(expected), "{message}");
         }
     }
 
     #[test]
-    fn every_tensor_has_one_place() {
-        let model = small();
-        let names: Vec<String> =
-            model.parts().into_iter().flat_map(|part| model.tensors(part)).map(|tensor| tensor.name).collect();
-        let mut distinct = names.clone();
-        distinct.sort();
-        distinct.dedup();
-        assert_eq!(distinct.len(), names.len());
-        assert!(names.contains(&"block.1.attention.qkv.bias".to_owned()));
-        assert!(names.contains(&"final-norm.weight".to_owned()));
-        assert_eq!(model.parameters(Part::Block(0)), 16 + (24 * 8 + 24) + (64 + 8) + 16 + (256 + 32) + (256 + 8));
+    fn settings_that_are_usual_are_written_as_before() {
+        let written = serde_json::to_string(&small()).unwrap();
+        assert_eq!(
+            written,
+            "{\"blocks\":2,\"width\":8,\"heads\":2,\"vocabulary\":300,\"context\":16,\"positions\":\"learned\",\
+             \"tied_head\":false,\"biases\":true}"
+        );
+        let modern = ModelConfig {
+            kv_heads: Some(1),
+            qk_norm: Some(QkNorm::Whole),
+            norm: NormKind::Rms,
+            norm_placement: NormPlacement::After,
+            activation: Activation::Silu,
+            gated: true,
+            biases: Biases::Qkv,
+            ..small()
+        };
+        assert_eq!(toml::from_str::<ModelConfig>(&toml::to_string(&modern).unwrap()).unwrap(), modern);
     }
 
     #[test]

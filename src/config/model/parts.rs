@@ -85,13 +85,12 @@ impl TensorSpec {
 pub(in crate::config) struct TensorList {
     tensors: Vec<TensorSpec>,
     part: Part,
-    biases: bool,
 }
 
 impl TensorList {
-    /// An empty list; with biases, if the model has them.
-    pub(in crate::config) fn of(part: Part, biases: bool) -> Self {
-        Self { tensors: Vec::new(), part, biases }
+    /// An empty list.
+    pub(in crate::config) fn of(part: Part) -> Self {
+        Self { tensors: Vec::new(), part }
     }
 
     pub(in crate::config) fn done(self) -> Vec<TensorSpec> {
@@ -111,17 +110,24 @@ impl TensorList {
         }
     }
 
-    pub(in crate::config) fn linear(&mut self, name: &str, outputs: usize, inputs: usize, initial: Initial) {
+    /// A weight `[outputs, inputs]`, and its bias if it has one.
+    pub(in crate::config) fn linear(
+        &mut self,
+        name: &str,
+        [outputs, inputs]: [usize; 2],
+        initial: Initial,
+        has_bias: bool,
+    ) {
         self.add(&format!("{name}.weight"), &[outputs, inputs], initial);
-        if self.biases {
+        if has_bias {
             self.add(&format!("{name}.bias"), &[outputs], Initial::Zeros);
         }
     }
 
-    pub(in crate::config) fn norm(&mut self, name: &str, width: usize) {
+    pub(in crate::config) fn norm(&mut self, name: &str, width: usize, has_bias: bool) {
         let dotted = if name.is_empty() { String::new() } else { format!("{name}.") };
         self.add(&format!("{dotted}weight"), &[width], Initial::Ones);
-        if self.biases {
+        if has_bias {
             self.add(&format!("{dotted}bias"), &[width], Initial::Zeros);
         }
     }

@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::config::machine::MachineConfig;
-use crate::config::model::ModelError;
 use crate::config::run::{RunConfig, RunConfigError};
 use crate::config::source::key_positions::Places;
 use crate::config::source::schema::keys_of;
@@ -73,12 +72,7 @@ impl Settings {
 fn key_of_error(error: &RunConfigError) -> String {
     match error {
         RunConfigError::Range { key, .. } => (*key).to_owned(),
-        RunConfigError::Model(ModelError::Size { key, .. }) => format!("model.{key}"),
-        RunConfigError::Model(ModelError::Directional(error)) => format!("model.directional.{}", error.key()),
-        RunConfigError::Model(ModelError::Dna(error)) => format!("model.{}", error.key()),
-        RunConfigError::Model(ModelError::Images(error)) => format!("model.{}", error.key()),
-        RunConfigError::Model(ModelError::InitialDeviation(_)) => "model.initial_deviation".to_owned(),
-        RunConfigError::Model(_) => "model.heads".to_owned(),
+        RunConfigError::Model(error) => format!("model.{}", error.key()),
         RunConfigError::Augment(error) => format!("training.augment.{}", error.key),
         RunConfigError::Levels(_) | RunConfigError::Grid(_) => "levels".to_owned(),
         RunConfigError::Sample(_) => "sample.paths".to_owned(),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use super::capture::Capture;
+use crate::config::NormKind;
 use crate::inspect::subject::{InspectError, Subject};
 use crate::model::layers::watch::Writer;
 
@@ -80,8 +81,13 @@ pub fn attribute(subject: &Subject, prompt: &[u32], target: u32) -> Result<Attri
 fn reader(subject: &Subject, stream: &Tensor, target: u32) -> Result<Tensor, InspectError> {
     let weight = subject.model.final_norm().f_to_kind(Kind::Double)?;
     let row = subject.model.head().f_select(0, i64::from(target))?.f_to_kind(Kind::Double)?;
-    let scale = (stream.f_var(false)?.f_double_value(&[])? + crate::model::layers::norm::EPSILON).sqrt();
-    let wanted = weight.f_mul(&row)?.f_div_scalar(scale)?;
+    let config = subject.config();
+    let is_rms = config.norm == NormKind::Rms;
+    let square = if is_rms { stream.f_square()?.f_mean(Kind::Double)? } else { stream.f_var(false)? };
+    let wanted = weight.f_mul(&row)?.f_div_scalar((square.f_double_value(&[])? + config.norm_epsilon).sqrt())?;
+    if is_rms {
+        return Ok(wanted);
+    }
     // The norm subtracts the mean of its input, which equals subtracting it from the vector.
     Ok(wanted.f_sub(&wanted.f_mean(Kind::Double)?)?)
 }

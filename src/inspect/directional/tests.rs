@@ -10,15 +10,19 @@ use super::vocabulary::vocabulary;
 use crate::config::{DirectionalConfig, ModelConfig, Pooling};
 use crate::inspect::subject::InspectError;
 use crate::inspect::{Passages, Subject};
-use crate::model::samples::{small_levels, small_model, small_path};
+use crate::model::samples::{modern_models, small_levels, small_model, small_path};
 use crate::text::Tokenizer;
 
 fn subject_of(directional: Option<DirectionalConfig>) -> Subject {
+    subject_with(directional, &small_model())
+}
+
+fn subject_with(directional: Option<DirectionalConfig>, plain: &ModelConfig) -> Subject {
     let layers = |index: usize| if directional.is_some() { format!("layer.{index}") } else { format!("block.{index}") };
     let mut levels = small_levels();
     levels[0].parts[1] = layers(0);
     levels[1].parts[0] = layers(1);
-    let model = ModelConfig { directional, ..small_model() };
+    let model = ModelConfig { directional, ..plain.clone() };
     let tokenizer = Tokenizer::train(&["some words and other words".to_owned()], 300).unwrap();
     Subject { model: small_path(&model, &levels), tokenizer }
 }
@@ -45,8 +49,12 @@ fn intervention(text: &str) -> Intervention {
 
 #[test]
 fn what_parts_say_adds_up_to_the_logit() {
-    for pooling in [Pooling::Prefix, Pooling::Sequence] {
-        let subject = subject_of(Some(DirectionalConfig { pooling, ..DirectionalConfig::of(2) }));
+    // Biases of attention's output and of feed-forward are of no part.
+    let is_possible = |(name, _): &(&str, ModelConfig)| !["olmo2", "pythia"].contains(name);
+    let modern = modern_models().into_iter().filter(is_possible).map(|(_, model)| (Pooling::Prefix, model));
+    let plain = [Pooling::Prefix, Pooling::Sequence].map(|pooling| (pooling, small_model()));
+    for (pooling, model) in plain.into_iter().chain(modern) {
+        let subject = subject_with(Some(DirectionalConfig { pooling, ..DirectionalConfig::of(2) }), &model);
         let found = attribute(&subject, &[5, 6, 7, 200, 9], 42).unwrap();
         let sum: f64 = found.parts.iter().map(|share| share.logit).sum();
         assert!((sum - found.logit).abs() < 1e-4 * found.logit.abs().max(1.0), "{sum} {}", found.logit);

@@ -2,7 +2,7 @@
 
 use tch::{TchError, Tensor};
 
-use crate::config::{ModelConfig, ModuleKind};
+use crate::config::{ModelConfig, ModuleKind, NormPlacement};
 use crate::model::layers::attention::Attention;
 use crate::model::layers::feed_forward::FeedForward;
 use crate::model::layers::kv_cache::Past;
@@ -15,6 +15,8 @@ use crate::model::weights::{Weights, WeightsError};
 pub struct Module {
     attention: Option<(Norm, Attention)>,
     feed_forward: Option<FeedForward>,
+    placement: NormPlacement,
+    parallel: bool,
 }
 
 /// The gathered input of a module.
@@ -25,7 +27,7 @@ pub struct Gathered<'a> {
     pub tokens: i64,
     /// Their layout in the sequences.
     pub rows: &'a Rows,
-    /// `[tokens + fill, 1, 1, head/2]`, complex, for rotary positions.
+    /// `[tokens + fill, 1, rotated/2]`, complex, for rotary positions.
     pub rotation: Option<Tensor>,
 }
 
@@ -36,12 +38,14 @@ impl Module {
         let attends = matches!(kind, ModuleKind::Transformer | ModuleKind::Attention);
         let feeds = matches!(kind, ModuleKind::Transformer | ModuleKind::Mlp);
         let attention = || {
-            let norm = Norm::new(weights, &format!("{prefix}.attention-norm"))?;
+            let norm = Norm::new(weights, &format!("{prefix}.attention-norm"), model)?;
             Ok::<_, WeightsError>((norm, Attention::new(weights, &format!("{prefix}.attention"), model)?))
         };
         Ok(Self {
             attention: attends.then(attention).transpose()?,
             feed_forward: feeds.then(|| FeedForward::new(weights, &prefix, model)).transpose()?,
+            placement: model.norm_placement,
+            parallel: model.parallel_residual,
         })
     }
 
@@ -62,15 +66,22 @@ impl Module {
             return self.fed(&given.stream, products);
         };
         let fill = given.stream.size2()?.0 - given.tokens;
-        let input = norm.forward(&given.stream)?;
+        let after = self.placement == NormPlacement::After;
+        let input = if after { given.stream.shallow_clone() } else { norm.forward(&given.stream)? };
         let rotation = given.rotation.as_ref();
         let heads = attention.gathered_heads((&input, given.tokens), products, rotation, given.rows, past)?;
         let heads = if fill > 0 { heads.f_constant_pad_nd([0, 0, 0, fill])? } else { heads };
-        let mixed = products.widen(attention.project(&heads, products)?)?;
+        let mut mixed = products.widen(attention.project(&heads, products)?)?;
+        if after {
+            mixed = norm.forward(&mixed)?;
+        }
         if self.feed_forward.is_none() {
             return Ok(mixed);
         }
-        let fed = self.fed(&given.stream.f_add(&mixed)?, products)?;
+        let fed = match self.parallel {
+            true => self.fed(&given.stream, products)?,
+            false => self.fed(&given.stream.f_add(&mixed)?, products)?,
+        };
         mixed.f_add(&fed)
     }
 

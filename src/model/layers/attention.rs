@@ -1,18 +1,15 @@
-//! Self-attention, causal in text and full in images, with learned or rotary positions (RoFormer, section 3.2).
-//!
-//! The rotation is that of NeoX: in each head, dimension `i` is paired with `i + width/2`. It is computed as one
-//! complex product, which needs the two of a pair side by side. So the rows of the query and key weights are first
-//! brought into that order, which is cheap. Queries and keys are permuted alike, so their inner products do not change.
+//! Self-attention, causal in text and full in images, with learned or rotary positions. Heads of keys and values may be
+//! fewer than those of queries (grouped-query attention), and queries and keys may be normalised.
 
-use tch::{Device, Kind, TchError, Tensor};
+use tch::{TchError, Tensor};
 
-use crate::config::{ModelConfig, Positions};
+use crate::config::{ModelConfig, QkNorm};
 use crate::model::layers::kv_cache::{Past, mask};
 use crate::model::layers::linear::Products;
+use crate::model::layers::norm::rms;
+use crate::model::layers::rotary::Rotary;
 use crate::model::layers::rows::Rows;
 use crate::model::weights::{Weights, WeightsError};
-
-const ROTARY_BASE: f64 = 10_000.0;
 
 /// The attention of one block.
 pub struct Attention {
@@ -21,9 +18,20 @@ pub struct Attention {
     out: Tensor,
     out_bias: Option<Tensor>,
     heads: i64,
+    kv_heads: i64,
     head_width: i64,
+    rotary: Rotary,
+    norms: Option<QkNorms>,
     /// Whether attention is full instead of causal.
     sees_all: bool,
+}
+
+/// The RMSNorms of queries and keys.
+struct QkNorms {
+    kind: QkNorm,
+    queries: Tensor,
+    keys: Tensor,
+    epsilon: f64,
 }
 
 impl Attention {
@@ -35,13 +43,19 @@ impl Attention {
             out: weights.tensor(&format!("{prefix}.out.weight"))?,
             out_bias: weights.optional(&format!("{prefix}.out.bias")),
             heads: model.heads as i64,
+            kv_heads: model.kv_heads() as i64,
             head_width: model.head_width() as i64,
+            rotary: Rotary {
+                head_width: model.head_width() as i64,
+                rotated: model.rotary().width(model.head_width()) as i64,
+            },
+            norms: model.qk_norm.map(|kind| QkNorms::new(weights, prefix, kind, model)).transpose()?,
             sees_all: model.reads_images(),
         })
     }
 
     /// The concatenated outputs of the heads: `[batch, time, width]` to `[batch, time, heads · head]`. `rotation` is
-    /// `[time, 1, 1, head/2]`, complex, for rotary positions. `past` has the cache of earlier tokens, if any, and is
+    /// `[time, 1, rotated/2]`, complex, for rotary positions. `past` has the cache of earlier tokens, if any, and is
     /// extended.
     pub fn heads(
         &self,
@@ -57,7 +71,7 @@ impl Attention {
 
     /// Outputs of the heads for tokens gathered from several sequences: `[tokens + fill, width]` to `[tokens, heads ·
     /// head]`. Each token attends to those of its own sequence, in text only to earlier ones. `rotation` is `[tokens +
-    /// fill, 1, 1, head/2]`.
+    /// fill, 1, rotated/2]`.
     pub fn gathered_heads(
         &self,
         (input, tokens): (&Tensor, i64),
@@ -73,19 +87,59 @@ impl Attention {
         rows.together(&mixed.f_reshape([-1, self.heads * self.head_width])?)
     }
 
-    /// Queries, keys and values, `[batch, time, heads, head]` each.
+    /// Queries, keys and values, `[batch, time, heads, head]` each. Rotated queries and keys have their pairs side by
+    /// side.
     fn queries_keys_values(
         &self,
         input: &Tensor,
         products: &Products,
         rotation: Option<&Tensor>,
     ) -> Result<(Tensor, Tensor, Tensor), TchError> {
-        if let Some(rotation) = rotation {
-            return self.rotated(input, products, rotation);
-        }
         let (batch, time, _) = input.size3()?;
-        let qkv = products.linear(input, &self.qkv, self.qkv_bias.as_ref())?;
-        three(&mut qkv.f_view([batch, time, 3, self.heads, self.head_width])?.f_unbind(2)?.into_iter())
+        let together = self.heads + self.kv_heads;
+        let qkv = match rotation {
+            None => products.linear(input, &self.qkv, self.qkv_bias.as_ref())?,
+            Some(_) => {
+                let weight = self.pairs_together(&self.qkv)?;
+                let bias = self.qkv_bias.as_ref().map(|bias| self.pairs_together(bias)).transpose()?;
+                products.linear(input, &weight, bias.as_ref())?
+            }
+        };
+        let [qk, v] = halves(&qkv, [together * self.head_width, self.kv_heads * self.head_width], -1)?;
+        let mut qk = qk.f_view([batch, time, together, self.head_width])?;
+        if let Some(norms) = &self.norms {
+            qk = self.normalized(&qk, norms, rotation.is_some())?;
+        }
+        if let Some(rotation) = rotation {
+            qk = self.rotary.turned(&qk, rotation)?;
+        }
+        let [q, k] = halves(&qk, [self.heads, self.kv_heads], 2)?;
+        Ok((q, k, v.f_view([batch, time, self.kv_heads, self.head_width])?))
+    }
+
+    /// Reorders the query and key rows of a stacked weight or bias for the rotation.
+    fn pairs_together(&self, stacked: &Tensor) -> Result<Tensor, TchError> {
+        let rows = [(self.heads + self.kv_heads) * self.head_width, self.kv_heads * self.head_width];
+        let [qk, v] = halves(stacked, rows, 0)?;
+        Tensor::f_cat(&[self.rotary.pairs_together(&qk)?, v], 0)
+    }
+
+    /// Normalised queries and keys, `[batch, time, heads + kv_heads, head]`.
+    fn normalized(&self, qk: &Tensor, norms: &QkNorms, in_pairs: bool) -> Result<Tensor, TchError> {
+        let parts = halves(qk, [self.heads, self.kv_heads], 2)?;
+        let mut normalized = Vec::with_capacity(2);
+        for (part, weight) in parts.iter().zip([&norms.queries, &norms.keys]) {
+            let weight = if in_pairs { self.rotary.pairs_together(weight)? } else { weight.shallow_clone() };
+            normalized.push(match norms.kind {
+                QkNorm::Head => rms(part, &weight, norms.epsilon)?,
+                QkNorm::Whole => {
+                    let (batch, time, heads, width) = part.size4()?;
+                    let whole = part.f_reshape([batch, time, heads * width])?;
+                    rms(&whole, &weight, norms.epsilon)?.f_view([batch, time, heads, width])?
+                }
+            });
+        }
+        Tensor::f_cat(&normalized, 2)?.f_to_kind(qk.f_kind()?)
     }
 
     /// Values mixed by attention, `[batch, time, heads, head]`. `present` masks fill, `[batch, 1, 1, time]`. Causal
@@ -99,6 +153,7 @@ impl Attention {
         let heads_first = |x: Tensor| x.f_transpose(1, 2);
         let (q, k, v) = (heads_first(q)?, heads_first(k)?, heads_first(v)?);
         if self.sees_all {
+            let (k, v) = (self.for_queries(k)?, self.for_queries(v)?);
             return Tensor::f_scaled_dot_product_attention(&q, &k, &v, present, 0.0, false, None, false)?
                 .f_transpose(1, 2);
         }
@@ -106,6 +161,7 @@ impl Attention {
             None => (k, v),
             Some(past) => past.extended(k, v)?,
         };
+        let (k, v) = (self.for_queries(k)?, self.for_queries(v)?);
         let (time, all) = (q.size()[2], k.size()[2]);
         let (mask, causal) = (mask(time, all, q.device())?, time == all);
         let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask.as_ref(), 0.0, causal, None, false)?;
@@ -122,68 +178,31 @@ impl Attention {
         &self.out
     }
 
-    /// Queries, keys and values, `[batch, time, heads, head]` each, the first two rotated and with pairs side by side.
-    fn rotated(
-        &self,
-        input: &Tensor,
-        products: &Products,
-        rotation: &Tensor,
-    ) -> Result<(Tensor, Tensor, Tensor), TchError> {
-        let (batch, time, _) = input.size3()?;
-        let inner = self.heads * self.head_width;
-        let weight = self.pairs_together(&self.qkv)?;
-        let bias = self.qkv_bias.as_ref().map(|bias| self.pairs_together(bias)).transpose()?;
-        let qkv = products.linear(input, &weight, bias.as_ref())?;
-        let mut parts = qkv.f_split_with_sizes([2 * inner, inner], -1)?.into_iter();
-        let (Some(qk), Some(v)) = (parts.next(), parts.next()) else {
-            return Err(TchError::Shape("queries, keys and values could not be split".to_owned()));
-        };
-        let kind = qk.f_kind()?;
-        // Rotated in f32 even if products are bfloat16: far positions need the precision.
-        let pairs = qk.f_to_kind(Kind::Float)?.f_reshape([batch, time, 2, self.heads, self.head_width / 2, 2])?;
-        let turned = pairs.f_view_as_complex()?.f_mul(rotation)?.f_view_as_real()?;
-        let turned = turned.f_to_kind(kind)?.f_view([batch, time, 2, self.heads, self.head_width])?;
-        let mut parts = turned.f_unbind(2)?.into_iter();
-        let (Some(q), Some(k)) = (parts.next(), parts.next()) else {
-            return Err(TchError::Shape("queries and keys could not be split".to_owned()));
-        };
-        Ok((q, k, v.f_view([batch, time, self.heads, self.head_width])?))
-    }
-
-    /// Reorders the query and key rows of a weight or bias from halves (`a0 a1 .. b0 b1 ..`) to pairs (`a0 b0 a1 b1
-    /// ..`).
-    fn pairs_together(&self, stacked: &Tensor) -> Result<Tensor, TchError> {
-        let inner = self.heads * self.head_width;
-        let mut parts = stacked.f_split_with_sizes([2 * inner, inner], 0)?.into_iter();
-        let (Some(qk), Some(v)) = (parts.next(), parts.next()) else {
-            return Err(TchError::Shape("the query, key and value weight could not be split".to_owned()));
-        };
-        let halves = qk.f_reshape([2 * self.heads, 2, self.head_width / 2, -1])?;
-        let pairs = halves.f_transpose(1, 2)?.f_reshape(qk.size().as_slice())?;
-        Tensor::f_cat(&[pairs, v], 0)
+    /// Keys or values, `[batch, kv_heads, time, head]`, once for each head of queries.
+    fn for_queries(&self, of_groups: Tensor) -> Result<Tensor, TchError> {
+        if self.heads == self.kv_heads {
+            return Ok(of_groups);
+        }
+        let (batch, _, time, width) = of_groups.size4()?;
+        let each = self.heads / self.kv_heads;
+        let spread = of_groups.f_unsqueeze(2)?.f_expand([batch, self.kv_heads, each, time, width], false)?;
+        spread.f_reshape([batch, self.heads, time, width])
     }
 }
 
-fn three(parts: &mut impl Iterator<Item = Tensor>) -> Result<(Tensor, Tensor, Tensor), TchError> {
-    match (parts.next(), parts.next(), parts.next()) {
-        (Some(q), Some(k), Some(v)) => Ok((q, k, v)),
-        _ => Err(TchError::Shape("queries, keys and values could not be split".to_owned())),
-    }
-}
-
-/// The unit complex numbers that rotate each pair at each position, `[context, 1, 1, head/2]`; `None` if positions are
-/// learned.
-pub fn rotation(model: &ModelConfig, device: Device) -> Result<Option<Tensor>, TchError> {
-    if model.positions != Positions::Rotary {
-        return Ok(None);
-    }
-    let width = model.head_width();
-    let angles: Vec<f64> = (0..model.context)
-        .flat_map(|position| {
-            (0..width / 2).map(move |pair| position as f64 * ROTARY_BASE.powf(-2.0 * pair as f64 / width as f64))
+impl QkNorms {
+    fn new(weights: &Weights, prefix: &str, kind: QkNorm, model: &ModelConfig) -> Result<Self, WeightsError> {
+        Ok(Self {
+            kind,
+            queries: weights.tensor(&format!("{prefix}.q-norm.weight"))?,
+            keys: weights.tensor(&format!("{prefix}.k-norm.weight"))?,
+            epsilon: model.norm_epsilon,
         })
-        .collect();
-    let angles = Tensor::f_from_slice(&angles)?.f_view([model.context as i64, 1, 1, (width / 2) as i64])?;
-    let (real, imaginary) = (angles.f_cos()?.f_to_kind(Kind::Float)?, angles.f_sin()?.f_to_kind(Kind::Float)?);
-    Ok(Some(Tensor::f_complex(&real, &imaginary)?.f_to_device(device)?))
+    }
+}
+
+/// Two parts of these sizes.
+fn halves(whole: &Tensor, sizes: [i64; 2], dimension: i64) -> Result<[Tensor; 2], TchError> {
+    let parts = whole.f_split_with_sizes(sizes, dimension)?;
+    parts.try_into().map_err(|_| TchError::Shape("queries, keys and values could not be split".to_owned()))
 }

@@ -1,8 +1,8 @@
-//! A transformer block: attention and feed-forward, each after a norm and added to the residual stream.
+//! A transformer block: attention and feed-forward, each with a norm and added to the residual stream.
 
 use tch::{TchError, Tensor};
 
-use crate::config::ModelConfig;
+use crate::config::{ModelConfig, NormPlacement};
 use crate::model::layers::attention::Attention;
 use crate::model::layers::directional::Directional;
 use crate::model::layers::feed_forward::FeedForward;
@@ -15,7 +15,7 @@ use crate::model::weights::{Weights, WeightsError};
 /// Inputs of a forward pass besides the stream.
 pub struct Reading<'a> {
     pub products: &'a Products,
-    /// `[time, 1, 1, head/2]`, complex, for rotary positions.
+    /// `[time, 1, rotated/2]`, complex, for rotary positions.
     pub rotation: Option<&'a Tensor>,
     /// Length of each sequence without padding, `[batch]`; `None` without padding.
     pub lengths: Option<&'a Tensor>,
@@ -28,6 +28,9 @@ pub struct Block {
     attention: Attention,
     directional: Option<Directional>,
     feed_forward: FeedForward,
+    placement: NormPlacement,
+    /// Whether feed-forward reads the same stream as attention.
+    parallel: bool,
 }
 
 impl Block {
@@ -36,10 +39,12 @@ impl Block {
         let name = |part: &str| format!("block.{index}.{part}");
         Ok(Self {
             index,
-            attention_norm: Norm::new(weights, &name("attention-norm"))?,
+            attention_norm: Norm::new(weights, &name("attention-norm"), model)?,
             attention: Attention::new(weights, &name("attention"), model)?,
             directional: Directional::new(weights, index, model)?,
             feed_forward: FeedForward::new(weights, &format!("block.{index}"), model)?,
+            placement: model.norm_placement,
+            parallel: model.parallel_residual,
         })
     }
 
@@ -60,10 +65,14 @@ impl Block {
         mut past: Option<&mut Past>,
     ) -> Result<Tensor, TchError> {
         let Reading { products, watch, .. } = *reading;
-        let input = self.attention_norm.forward(stream)?;
+        let after = self.placement == NormPlacement::After;
+        let input = if after { stream.shallow_clone() } else { self.attention_norm.forward(stream)? };
         let heads = self.attention.heads(&input, products, reading.rotation, past.as_deref_mut())?;
         let heads = watch.heads(self.index, heads)?;
         let mut mixed = products.widen(self.attention.project(&heads, products)?)?;
+        if after {
+            mixed = self.attention_norm.forward(&mixed)?;
+        }
         watch.added(Writer::Heads(self.index), &mixed)?;
         if let Some(directional) = &self.directional {
             let routing = directional.routing(&input, products, reading.lengths, past)?;
@@ -72,9 +81,9 @@ impl Block {
             watch.added(Writer::Routing(self.index), &taken)?;
             mixed = mixed.f_add(&taken)?;
         }
-        let stream = stream.f_add(&mixed)?;
-        let fed = self.feed_forward.forward(&stream, products)?;
+        let attended = stream.f_add(&mixed)?;
+        let fed = self.feed_forward.forward(if self.parallel { stream } else { &attended }, products)?;
         watch.added(Writer::FeedForward(self.index), &fed)?;
-        stream.f_add(&fed)
+        attended.f_add(&fed)
     }
 }

@@ -1,8 +1,9 @@
-//! The feed-forward part of a block: two linear layers with GELU between them, after a norm.
+//! The feed-forward part of a block: two linear layers with an activation between them, and a norm. With a gate, the
+//! first layer has twice as many outputs: those that are activated, and those by which they are multiplied (2002.05202).
 
 use tch::{TchError, Tensor};
 
-use crate::config::{Activation, ModelConfig};
+use crate::config::{Activation, ModelConfig, NormPlacement};
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::Norm;
 use crate::model::weights::{Weights, WeightsError};
@@ -14,29 +15,51 @@ pub struct FeedForward {
     inner_bias: Option<Tensor>,
     outer: Tensor,
     outer_bias: Option<Tensor>,
-    approximate: &'static str,
+    activation: Activation,
+    gated: bool,
+    placement: NormPlacement,
 }
 
 impl FeedForward {
     /// Takes its tensors from the weights; `prefix` is such as `block.3`.
     pub fn new(weights: &Weights, prefix: &str, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(Self {
-            norm: Norm::new(weights, &format!("{prefix}.feed-forward-norm"))?,
+            norm: Norm::new(weights, &format!("{prefix}.feed-forward-norm"), model)?,
             inner: weights.tensor(&format!("{prefix}.feed-forward.in.weight"))?,
             inner_bias: weights.optional(&format!("{prefix}.feed-forward.in.bias")),
             outer: weights.tensor(&format!("{prefix}.feed-forward.out.weight"))?,
             outer_bias: weights.optional(&format!("{prefix}.feed-forward.out.bias")),
-            approximate: match model.activation {
-                Activation::Gelu => "none",
-                Activation::GeluTanh => "tanh",
-            },
+            activation: model.activation,
+            gated: model.gated,
+            placement: model.norm_placement,
         })
     }
 
     /// Its output for a residual stream `[.., width]`.
     pub fn forward(&self, stream: &Tensor, products: &Products) -> Result<Tensor, TchError> {
-        let hidden = products.linear(&self.norm.forward(stream)?, &self.inner, self.inner_bias.as_ref())?;
-        let fed = products.linear(&hidden.f_gelu(self.approximate)?, &self.outer, self.outer_bias.as_ref())?;
-        products.widen(fed)
+        if self.placement == NormPlacement::After {
+            return self.norm.forward(&self.fed(stream, products)?);
+        }
+        self.fed(&self.norm.forward(stream)?, products)
+    }
+
+    fn fed(&self, input: &Tensor, products: &Products) -> Result<Tensor, TchError> {
+        let mut hidden = products.linear(input, &self.inner, self.inner_bias.as_ref())?;
+        if self.gated {
+            let width = hidden.size().last().copied().unwrap_or(0) / 2;
+            let gate = self.activated(&hidden.f_narrow(-1, 0, width)?)?;
+            hidden = gate.f_mul(&hidden.f_narrow(-1, width, width)?)?;
+        } else {
+            hidden = self.activated(&hidden)?;
+        }
+        products.widen(products.linear(&hidden, &self.outer, self.outer_bias.as_ref())?)
+    }
+
+    fn activated(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
+        match self.activation {
+            Activation::Gelu => hidden.f_gelu("none"),
+            Activation::GeluTanh => hidden.f_gelu("tanh"),
+            Activation::Silu => hidden.f_silu(),
+        }
     }
 }

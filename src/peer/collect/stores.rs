@@ -8,7 +8,7 @@ use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::peer::client::heads::best_first;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished};
-use crate::peer::collected::{ANCESTOR, ROUTER, TOKENIZER};
+use crate::peer::collected::{ANCESTOR, PRETRAINED, ROUTER, TOKENIZER};
 use crate::peer::folder::present_folder;
 use crate::peer::folder::store_folder;
 use crate::peer::manifest::Manifest;
@@ -28,6 +28,9 @@ pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) 
     writer.put(TOKENIZER, &stores.part(parts.tokenizer, "the tokenizer")?)?;
     writer.put(ROUTER, &stores.part(parts.router, "the router")?)?;
     writer.put(ANCESTOR, &stores.part(parts.ancestor, "the ancestor")?)?;
+    if let Some(files) = parts.pretrained {
+        writer.put(PRETRAINED, &stores.part(files, "the settings of the pretrained model")?)?;
+    }
     for module in stores.heads.keys() {
         for found in stores.states(*module) {
             let (bytes, head) = found?;

@@ -9,7 +9,7 @@ use crate::peer::client::Entrance;
 use crate::peer::client::swarm::SwarmClient;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished, Writer};
-use crate::peer::collected::{ANCESTOR, ROUTER, TOKENIZER};
+use crate::peer::collected::{ANCESTOR, PRETRAINED, ROUTER, TOKENIZER};
 use crate::protocol::wire::message::Head;
 
 /// Rounds over the missing modules, since the swarm continues while states are fetched.
@@ -66,6 +66,10 @@ impl Collecting {
         self.writer.put(TOKENIZER, &self.client.part(tokenizer, "the tokenizer").await?)?;
         self.writer.put(ROUTER, &self.client.part(router, "the router").await?)?;
         self.writer.put(ANCESTOR, &self.client.part(ancestor, "the ancestor").await?)?;
+        if let Some(files) = self.writer.manifest.pretrained {
+            let files = self.client.part(files, "the settings of the pretrained model").await?;
+            self.writer.put(PRETRAINED, &files)?;
+        }
         self.modules(&modules, told).await?;
         let paths = self.client.plan.slots.grid().paths();
         let Self { client, writer } = &mut self;

@@ -6,6 +6,7 @@
 //! router                         as the manifest names it
 //! router-state                   the latest router, in a run that reshards
 //! ancestor.safetensors           as the manifest names it
+//! pretrained.json                as the manifest names it, in a run that came from a pretrained model
 //! modules/0.1.safetensors        parameters of module (0, 1); metadata: run, module, version, state, parameters
 //! best/3.safetensors             own parameters of path 3, if it was best before the end, or keeps unsent changes;
 //!                                metadata: run, path, before_phase, parameters
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use super::manifest::{Manifest, ManifestError};
 use crate::grid::Grid;
 use crate::model::exchange::{self, ExchangeError};
+use crate::model::hugging_face::pretrained::{PretrainedFiles, PretrainedFilesError};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId, Version};
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::routing::resharding::RouterState;
@@ -39,6 +41,8 @@ pub(super) const ROUTER: &str = "router";
 /// The state of the router, in a run that reshards.
 pub(super) const ROUTER_STATE: &str = "router-state";
 pub(super) const ANCESTOR: &str = "ancestor.safetensors";
+/// Settings and chat template of the pretrained model, in a run that came from one.
+pub(super) const PRETRAINED: &str = "pretrained.json";
 pub(super) const MODULES: &str = "modules";
 /// Own parameters of paths.
 pub(super) const BEST: &str = "best";
@@ -78,6 +82,8 @@ pub enum CollectedError {
     Tokenizer(#[from] TokenizerError),
     #[error(transparent)]
     Router(#[from] RouterError),
+    #[error(transparent)]
+    Pretrained(#[from] PretrainedFilesError),
     #[error("the ancestor: {0}")]
     Ancestor(#[from] ExchangeError),
     #[error("{}: {source}", path.display())]
@@ -105,6 +111,8 @@ pub struct Collected {
     pub tokenizer: Tokenizer,
     pub router: Router,
     pub ancestor: Vec<Vec<f32>>,
+    /// Empty if the run did not come from a pretrained model.
+    pub pretrained: PretrainedFiles,
     pub modules: BTreeMap<ModuleId, CollectedModule>,
     /// For paths with own parameters, the hash of these.
     best: BTreeMap<PathId, BlobHash>,
@@ -129,6 +137,10 @@ impl Collected {
         let file = read_named(folder, ANCESTOR, manifest.ancestor)?;
         let ancestor = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level));
         let ancestor = ancestor.collect::<Result<_, _>>()?;
+        let pretrained = match manifest.pretrained {
+            Some(named) => PretrainedFiles::decode(&read_named(folder, PRETRAINED, named)?)?,
+            None => PretrainedFiles::default(),
+        };
         for path in grid.paths() {
             match read_named(folder, &test_file(path), manifest.shard(path).test) {
                 Ok(_) | Err(CollectedError::Missing(_)) => {}
@@ -145,7 +157,18 @@ impl Collected {
                 best.extend(read_best(folder, run, path)?.map(|hash| (path, hash)));
             }
         }
-        Ok(Self { folder: folder.to_owned(), run, manifest, grid, tokenizer, router, ancestor, modules, best })
+        Ok(Self {
+            folder: folder.to_owned(),
+            run,
+            manifest,
+            grid,
+            tokenizer,
+            router,
+            ancestor,
+            pretrained,
+            modules,
+            best,
+        })
     }
 
     /// The same, in the order of one level with all parameters.

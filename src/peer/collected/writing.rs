@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::{ANCESTOR, BEST, CollectedModule, MANIFEST, MODULES, ROUTER, ROUTER_STATE, SHARD_TABLE, SHARDS, TOKENIZER};
+use super::{
+    ANCESTOR, BEST, CollectedModule, MANIFEST, MODULES, PRETRAINED, ROUTER, ROUTER_STATE, SHARD_TABLE, SHARDS,
+    TOKENIZER,
+};
 use super::{best_file, hash_of, module_file, read_manifest, seal_of, test_file};
 use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, ModuleId, PathId, RunId};
@@ -260,7 +263,7 @@ fn run_at(folder: &Path) -> Result<Option<RunId>, WriteError> {
     let mut empty = true;
     for entry in entries {
         let name = entry.map_err(|error| in_the_way(error.to_string()))?.file_name();
-        let ours = [MANIFEST, TOKENIZER, ROUTER, ROUTER_STATE, ANCESTOR, MODULES, BEST, SHARDS];
+        let ours = [MANIFEST, TOKENIZER, ROUTER, ROUTER_STATE, ANCESTOR, PRETRAINED, MODULES, BEST, SHARDS];
         if !ours.iter().any(|known| name == *known) {
             return Err(in_the_way(format!("there is {} in it", name.to_string_lossy())));
         }

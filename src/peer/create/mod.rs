@@ -21,6 +21,7 @@ pub use crate::peer::create::error::CreateError;
 pub use crate::peer::create::text::{Documents, Text};
 
 use crate::config::{MachineConfig, OuterMode, RunConfig};
+use crate::model::hugging_face::PretrainedFiles;
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
@@ -70,6 +71,8 @@ pub struct Plan<'a> {
     pub creator: Option<PeerKey>,
     /// Parameters of a trained ancestor to start from, level by level, instead of training one.
     pub ancestor: Option<Vec<Vec<f32>>>,
+    /// Settings and chat template of the pretrained model from which it came.
+    pub pretrained: Option<PretrainedFiles>,
 }
 
 /// A step of creating a run, for progress reports.
@@ -178,6 +181,7 @@ pub fn create_run(
         let state = RouterState::initial(router.clone(), sizes);
         states.push((module, blobs.put(&state.encode(run.model.width))?));
     }
+    let pretrained = plan.pretrained.map(|files| files.encode()).transpose()?;
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
         wire_version: WIRE_VERSION,
@@ -190,6 +194,7 @@ pub fn create_run(
         shard_index: blobs.put(&index.encode())?,
         test_routes: blobs.put(&test_routes.iter().flat_map(|path| path.0.to_le_bytes()).collect::<Vec<u8>>())?,
         ancestor: blobs.put(&ancestor_file)?,
+        pretrained: pretrained.map(|files| blobs.put(&files)).transpose()?,
         shards,
         resharding,
         genesis: states,

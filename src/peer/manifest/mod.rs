@@ -15,6 +15,7 @@ use crate::compress::frame;
 use crate::config::run::RunConfigError;
 use crate::config::{Codec, OuterConfig, OuterMode, RunConfig, Stagger, level_parameters};
 use crate::grid::GridError;
+use crate::model::hugging_face::pretrained::MAX_ENCODED_BYTES;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::outer::ModuleState;
 use crate::peer::manifest::shard_table::{Shard, Shards, TableError, table_bytes, weights};
@@ -52,6 +53,9 @@ pub struct Manifest {
     pub test_routes: BlobRef,
     /// Parameters of the dense ancestor, which the router needs too, as a safetensors file.
     pub ancestor: BlobRef,
+    /// Settings and chat template of the pretrained model from which the run came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pretrained: Option<BlobRef>,
     /// By path.
     pub shards: Shards,
     /// Additional blobs for resharding.
@@ -106,6 +110,8 @@ pub enum ManifestError {
     /// Resharding is configured but its blobs are missing, or the reverse.
     #[error("the manifest and its configuration differ in whether the text is resharded")]
     Resharding,
+    #[error("the manifest names {0} bytes of a pretrained model's settings, at most {MAX_ENCODED_BYTES}")]
+    Pretrained(u64),
     #[error("the manifest and its configuration differ in whether the run is by invitation")]
     Admission,
     #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
@@ -145,6 +151,9 @@ impl Manifest {
         self.then.as_ref().map_or(Ok(()), |then| then.check())?;
         if self.config.admission.is_open() != self.creator.is_none() {
             return Err(ManifestError::Admission);
+        }
+        if let Some(files) = self.pretrained.filter(|files| files.bytes > MAX_ENCODED_BYTES as u64) {
+            return Err(ManifestError::Pretrained(files.bytes));
         }
         let grid = self.config.grid()?;
         let paths = grid.path_count() as usize;
@@ -309,7 +318,7 @@ impl Manifest {
     pub fn for_everybody(&self) -> Vec<BlobRef> {
         let parts = [self.shards.table, self.tokenizer, self.router, self.shard_index, self.test_routes, self.ancestor];
         let atlas = self.resharding.map(|parts| parts.atlas);
-        parts.into_iter().chain(atlas).collect()
+        parts.into_iter().chain(atlas).chain(self.pretrained).collect()
     }
 
     /// The blobs of the run itself, which a peer never removes.

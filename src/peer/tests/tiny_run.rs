@@ -110,6 +110,7 @@ impl Tiny {
             text: TextFrom::Corpus { corpus: CorpusSource::Paths(vec![corpus]), test: None, tokenizer: None },
             share_text,
             ancestor: None,
+            pretrained: None,
         };
         let created = create_run(plan, &DeviceScheduler::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
         let CreatedRun { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = created;

@@ -1,13 +1,23 @@
-//! Starting a run from an earlier one: its tokenizer and its parameters.
+//! Starting a run from an earlier one: its tokenizer, its parameters, and what it keeps of a pretrained model.
 
 use std::path::{Path, PathBuf};
 
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
-use crate::config::RunConfig;
+use crate::config::{Rescale, RunConfig};
 use crate::model::exchange;
+use crate::model::hugging_face::PretrainedFiles;
 
-/// A tokenizer, and parameters level by level.
-pub type Earlier = (Vec<u8>, Vec<Vec<f32>>);
+/// The file that has the settings of a pretrained model.
+pub const PRETRAINED: &str = "pretrained.json";
+
+/// What a run takes over from an earlier one.
+pub struct Earlier {
+    pub tokenizer: Vec<u8>,
+    /// Parameters, level by level.
+    pub levels: Vec<Vec<f32>>,
+    /// Settings of the pretrained model, if it came from one.
+    pub pretrained: Option<PretrainedFiles>,
+}
 
 /// The parameters of an earlier run: those of its modules if it has one for each level, else its ancestor's.
 pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
@@ -29,5 +39,61 @@ pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     let levels = levels
         .map_err(|error| format!("{}: {error}", folder.display()))
         .or_mistake("the model of the earlier run must have the same sizes as the model of this run")?;
-    Ok((tokenizer, levels))
+    let file = folder.join(PRETRAINED);
+    let pretrained = match std::fs::read(&file) {
+        Ok(bytes) => Some(PretrainedFiles::decode(&bytes).map_err(|error| format!("{}: {error}", file.display()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => Some(Err(format!("{}: {error}", file.display()))),
+    };
+    Ok(Earlier { tokenizer, levels, pretrained: pretrained.transpose().or_mistake(hint)? })
+}
+
+/// Learning rate above which a pretrained model forgets what it knew before it learns.
+const GENTLE_LEARNING_RATE: f64 = 1e-4;
+
+/// What a run from a pretrained model should not do, in words.
+pub fn harsh_settings(run: &RunConfig) -> Vec<String> {
+    let (rate, outer) = (run.training.learning_rate, &run.outer);
+    let mut found = Vec::new();
+    if rate > GENTLE_LEARNING_RATE {
+        found.push(format!(
+            "training.learning_rate = {rate} suits a model that starts from nothing; this one is pretrained: 2e-5 \
+             keeps what it knows"
+        ));
+    }
+    if outer.rescale == Rescale::SqrtPaths {
+        found.push(
+            "outer.rescale = \"sqrt-paths\" makes outer steps longer than paths have gone; \"none\" suits a pretrained \
+             model"
+                .to_owned(),
+        );
+    }
+    let step = outer.learning_rate / (1.0 - outer.momentum);
+    if step > 1.5 {
+        found.push(format!(
+            "outer.learning_rate = {} with outer.momentum = {} goes {step:.1} times as far as the paths in the long run; \
+             0.5 and 0.5 suit a pretrained model",
+            outer.learning_rate, outer.momentum
+        ));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_for_a_model_from_nothing_are_named_and_those_of_an_import_are_not() {
+        let from_nothing = RunConfig::from_toml(include_str!("../../../../configs/dipaco-2x2.toml")).unwrap();
+        let named = harsh_settings(&from_nothing);
+        for (key, line) in
+            ["training.learning_rate = 0.005", "outer.rescale", "outer.momentum = 0.9"].iter().zip(&named)
+        {
+            assert!(line.contains(key), "{line}");
+        }
+        assert_eq!(named.len(), 3);
+        let pretrained = RunConfig::from_toml(include_str!("../../../../configs/smollm2-2x2.toml")).unwrap();
+        assert_eq!(harsh_settings(&pretrained), Vec::<String>::new());
+    }
 }

@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::swarm::create::corpus::CorpusFlags;
-use crate::cli::swarm::create::earlier::earlier_run;
+use crate::cli::swarm::create::earlier::{Earlier, earlier_run, harsh_settings};
 use crate::cli::swarm::create::run_folder::Wanted;
 use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
@@ -156,19 +156,23 @@ impl Found {
                  --corpus), which is checked by its hash",
             );
         }
-        let (tokenizer, ancestor) = match &self.ancestor {
-            Some(earlier) => {
-                let (tokenizer, levels) = earlier_run(earlier, run)?;
-                (Some(tokenizer), Some(levels))
+        let (tokenizer, ancestor, pretrained) = match &self.ancestor {
+            Some(folder) => {
+                let Earlier { tokenizer, levels, pretrained } = earlier_run(folder, run)?;
+                for warning in pretrained.iter().flat_map(|_| harsh_settings(run)) {
+                    progress.note(warning);
+                }
+                (Some(tokenizer), Some(levels), pretrained)
             }
-            None => (self.corpus.tokenizer()?, None),
+            None => (self.corpus.tokenizer()?, None, None),
         };
         let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
         let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);
         let (progress, interrupt) = (progress.clone(), interrupt.clone());
         let created = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
-            let plan = Plan { run, then, after: None, creator, machine, folder, text, share_text, ancestor };
+            let after = None;
+            let plan = Plan { run, then, after, creator, machine, folder, text, share_text, ancestor, pretrained };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &launch.scheduler, interrupt.flag(), &mut told)?;
             create::settle(folder, &created.bytes)?;

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::mistake::OrMistake;
 use crate::cli::swarm::model::{checkpoint, collected_run, foreign_folder};
-use crate::model::hugging_face::{self, Layout, settings};
+use crate::model::hugging_face::{self, settings};
 use crate::names::PathId;
 use crate::store::StagedFolder;
 
@@ -35,10 +35,10 @@ impl Export {
         let (config, paths) = (&collected.manifest.config, collected.grid.path_count());
         let values = checkpoint::of_collected(&collected, self.path.map(PathId))?.levels;
         let name = self.path.map_or_else(|| "the ancestor".to_owned(), |path| format!("path {path}"));
-        let hint = "GPT-2 and GPT-NeoX cannot express this model; use the safetensors files of the collected run, \
-            which are complete";
+        let hint = "use the safetensors files of the collected run, which are complete";
+        let own = collected.pretrained.config();
         let end_of_document = collected.tokenizer.end_of_document();
-        let settings = settings::write(&config.model, end_of_document).or_mistake(hint)?;
+        let settings = settings::write(&config.model, end_of_document, own.as_ref()).or_mistake(hint)?;
         let weights = hugging_face::weights(&config.model, &config.levels, &values).or_mistake(hint)?;
 
         let staged = StagedFolder::begin(&self.folder).context("cannot make the folder")?;
@@ -51,6 +51,10 @@ impl Export {
             "bos_token": end, "eos_token": end, "clean_up_tokenization_spaces": false,
         });
         staged.write("tokenizer_config.json", &serde_json::to_vec_pretty(&tokenizer)?)?;
+        // What the pretrained model said of itself comes before what is made up here.
+        for (name, text) in collected.pretrained.exported() {
+            staged.write(name, text.as_bytes())?;
+        }
         staged.write("router", &collected.router.encode())?;
         let modules = |path: PathId| collected.grid.modules_of(path).into_iter();
         let modules: Vec<_> = self.path.map(PathId).into_iter().flat_map(modules).collect();
@@ -63,10 +67,7 @@ impl Export {
         staged.write("pathswarm.json", &serde_json::to_vec_pretty(&origin)?)?;
         staged.put_in_place()?;
 
-        let kind = match Layout::of(&config.model) {
-            Layout::Gpt2 => "GPT-2",
-            Layout::GptNeox => "GPT-NeoX",
-        };
+        let kind = settings::layout_like(&config.model, own.as_ref())?.name();
         let output = globals.output();
         output.text(&format!("{name} is in {} as a {kind}", self.folder.display()))?;
         output.json(&json!({ "event": "result", "folder": self.folder, "layout": kind, "origin": origin }))?;

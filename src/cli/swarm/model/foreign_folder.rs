@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::mistake::Mistake;
+use crate::model::hugging_face::{FilesError, WeightFiles, files};
 
 pub(in crate::cli::swarm) fn must_be_new(folder: &Path) -> Result<(), Mistake> {
     match std::fs::read_dir(folder).map(Iterator::count) {
@@ -15,24 +16,21 @@ pub(in crate::cli::swarm) fn must_be_new(folder: &Path) -> Result<(), Mistake> {
 
 /// A file of it.
 pub(in crate::cli::swarm) fn read(folder: &Path, name: &str) -> Result<Vec<u8>, Mistake> {
-    let path = folder.join(name);
-    std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(
-        "give a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes it",
-    )
+    files::read(folder, name).map_err(explain)
 }
 
-/// All its safetensors files: large models are divided into several.
-pub(in crate::cli::swarm) fn weights(folder: &Path) -> Result<Vec<Vec<u8>>, Mistake> {
-    let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()));
-    let entries = entries.or_mistake("give a folder with a model that transformers has saved")?;
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| name.ends_with(".safetensors"))
-        .collect();
-    names.sort();
-    if names.is_empty() {
-        return Err(Mistake::new(format!("{} has no safetensors file", folder.display()))
-            .hint("save the model with save_pretrained(…, safe_serialization=True)"));
-    }
-    names.iter().map(|name| read(folder, name)).collect()
+/// Its weights, from one file or several.
+pub(in crate::cli::swarm) fn weights(folder: &Path) -> Result<WeightFiles, Mistake> {
+    WeightFiles::in_folder(folder).map_err(explain)
+}
+
+fn explain(error: FilesError) -> Mistake {
+    let whole = "give a folder with config.json, model.safetensors and tokenizer.json, as save_pretrained writes it";
+    let hint = match &error {
+        FilesError::Unreadable { .. } | FilesError::Format { .. } => whole,
+        FilesError::Pointer(_) => "fetch the file itself",
+        FilesError::None { .. } | FilesError::Index { .. } => "complete the folder",
+        FilesError::Twice { .. } | FilesError::Elsewhere { .. } => "download the model again into a new folder",
+    };
+    Mistake::new(error).hint(hint)
 }

@@ -138,7 +138,11 @@ impl Trial {
                 run.name = format!("{}-random", run.name);
                 run.routing.method = RoutingMethod::Random;
                 run.routing.reshard.clear();
-                let from = (prepared.tokenizer.clone(), prepared.ancestor.levels.clone());
+                let from = Earlier {
+                    tokenizer: prepared.tokenizer.clone(),
+                    levels: prepared.ancestor.levels.clone(),
+                    pretrained: None,
+                };
                 let control = self.prepare(command, &run, &folder, Some(from), &interrupt).await?;
                 self.progress.note("control: the same run on random shards");
                 Some(self.train(&control, &folder, &interrupt).await?)
@@ -195,9 +199,9 @@ impl Trial {
         from: Option<Earlier>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Arc<Preparation>> {
-        let (tokenizer, ancestor) = match from {
-            Some((tokenizer, levels)) => (Some(tokenizer), Some(levels)),
-            None => (command.corpus.tokenizer()?, None),
+        let (tokenizer, ancestor, pretrained) = match from {
+            Some(earlier) => (Some(earlier.tokenizer), Some(earlier.levels), earlier.pretrained),
+            None => (command.corpus.tokenizer()?, None, None),
         };
         let request = preparation::Request {
             run: run.clone(),
@@ -207,6 +211,7 @@ impl Trial {
             test_corpus: command.corpus.text.test_source(),
             tokenizer,
             ancestor,
+            pretrained,
             scheduler: self.scheduler.clone(),
         };
         let (progress, interrupt) = (self.progress.clone(), interrupt.clone());

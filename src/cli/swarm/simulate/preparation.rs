@@ -11,6 +11,7 @@ use anyhow::Context;
 
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
+use crate::model::hugging_face::PretrainedFiles;
 use crate::names::BlobHash;
 use crate::peer::create;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
@@ -58,6 +59,7 @@ pub struct Request {
     pub test_corpus: Option<CorpusSource>,
     pub tokenizer: Option<Vec<u8>>,
     pub ancestor: Option<Vec<Vec<f32>>>,
+    pub pretrained: Option<PretrainedFiles>,
     pub scheduler: Arc<DeviceScheduler>,
 }
 
@@ -83,6 +85,7 @@ impl Request {
             text: TextFrom::Corpus { corpus: self.corpus, test: self.test_corpus, tokenizer: self.tokenizer },
             share_text: true,
             ancestor: self.ancestor,
+            pretrained: self.pretrained,
         };
         let created = create::create_run(plan, &self.scheduler, stop, told)?;
         Preparation::keep(folder, created, &creator)
