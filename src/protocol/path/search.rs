@@ -20,6 +20,8 @@ pub(in crate::protocol) struct Search {
     active: bool,
     /// Paths through a local module without a living holder, and since when.
     unheld: BTreeMap<PathId, Millis>,
+    /// Paths that this node has taken and yielded to a peer that it did not know of.
+    lost: BTreeSet<PathId>,
 }
 
 impl Search {
@@ -125,6 +127,18 @@ impl Search {
     /// The path is taken here.
     pub(in crate::protocol) fn taken(&mut self, path: PathId) {
         self.unheld.remove(&path);
+    }
+
+    /// A path was yielded to another holder, which the directories need not name yet.
+    pub(in crate::protocol) fn lost(&mut self, path: PathId) {
+        if self.lost.len() < MAX_DIRECTORY {
+            self.lost.insert(path);
+        }
+    }
+
+    /// Whether this node has yielded the path to another holder.
+    pub(in crate::protocol) fn has_lost(&self, path: PathId) -> bool {
+        self.lost.contains(&path)
     }
 }
 

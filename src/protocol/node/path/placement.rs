@@ -146,11 +146,14 @@ impl Node {
                 }
             }
         }
-        let unserved = self.plan.slots.all().find(|path| !holders.contains_key(path));
+        // Newcomers that know of the same holders choose different paths.
+        let mine = |path: &PathId| path_rank(*path, self.me);
+        let unserved = self.plan.slots.all().filter(|path| !holders.contains_key(path));
+        let unserved = unserved.max_by_key(|path| (!self.search.has_lost(*path), mine(path)));
         if let Some(path) = unserved {
             return (path, Stage::Joining);
         }
-        // A path that only one peer trains, in turn with others: of the busiest peer, the highest path.
+        // A path that only one peer trains, in turn with others: of the busiest peer, the highest path, which it trains last.
         let spare = holders
             .iter()
             .filter(|(_, holders)| holders.iter().all(|(load, stage)| *load > 1 && *stage != Stage::Joining))
@@ -238,6 +241,7 @@ impl Node {
                 (_, _) => comes_after,
             };
             if yields {
+                self.search.lost(lease.path);
                 return self.yield_path(lease.path, true);
             }
         }
