@@ -33,7 +33,10 @@ use crate::network::standing::PeerAccess;
 /// Connections of two peers that dial each other simultaneously differ by less than this.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-struct Newest {
+struct Newest<E> {
+    /// The first event of the connection, if the peer was not admitted then: it says which protocol the peer speaks, and
+    /// is not repeated.
+    first: Option<(ConnectionId, E)>,
     connection: ConnectionId,
     endpoint: ConnectedPoint,
     since: Instant,
@@ -42,21 +45,21 @@ struct Newest {
 }
 
 /// A behaviour that sees only the newest connection to each admitted peer.
-pub(crate) struct GossipConnection<B> {
+pub(crate) struct GossipConnection<B: NetworkBehaviour> {
     inner: B,
     access: Arc<dyn PeerAccess>,
-    newest: HashMap<PeerId, Newest>,
+    newest: HashMap<PeerId, Newest<THandlerOutEvent<B>>>,
     relays: BTreeSet<PeerId>,
     to_close: VecDeque<(PeerId, CloseConnection)>,
 }
 
-impl<B> GossipConnection<B> {
+impl<B: NetworkBehaviour> GossipConnection<B> {
     pub(crate) fn new(inner: B, access: Arc<dyn PeerAccess>) -> Self {
         Self { inner, access, newest: HashMap::new(), relays: BTreeSet::new(), to_close: VecDeque::new() }
     }
 }
 
-impl<B> Deref for GossipConnection<B> {
+impl<B: NetworkBehaviour> Deref for GossipConnection<B> {
     type Target = B;
 
     fn deref(&self) -> &B {
@@ -64,13 +67,13 @@ impl<B> Deref for GossipConnection<B> {
     }
 }
 
-impl<B> DerefMut for GossipConnection<B> {
+impl<B: NetworkBehaviour> DerefMut for GossipConnection<B> {
     fn deref_mut(&mut self) -> &mut B {
         &mut self.inner
     }
 }
 
-impl<B> GossipConnection<B> {
+impl<B: NetworkBehaviour> GossipConnection<B> {
     /// Marks a peer as a relay, which may have several connections. Their number is bounded by that of known relays.
     pub(crate) fn is_relay(&mut self, peer: PeerId) {
         self.relays.insert(peer);
@@ -123,7 +126,8 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
     #[expect(clippy::disallowed_methods, reason = "an edge: how old a connection is")]
     fn established(&mut self, event: ConnectionEstablished<'_>) {
         let (connection, endpoint) = (event.connection_id, event.endpoint.clone());
-        self.newest.insert(event.peer_id, Newest { connection, endpoint, since: Instant::now(), told: false });
+        self.newest
+            .insert(event.peer_id, Newest { first: None, connection, endpoint, since: Instant::now(), told: false });
         if !self.access.is_by_invitation() {
             self.begin_with(event.peer_id);
         }
@@ -201,8 +205,16 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
     fn on_connection_handler_event(&mut self, peer: PeerId, connection: ConnectionId, event: THandlerOutEvent<Self>) {
         // Also from an older connection: the other side may have another newest one. Also before gossip has begun here:
         // the other side may know already that it begins.
-        if self.newest.contains_key(&peer) && self.admits(&peer) {
-            self.inner.on_connection_handler_event(peer, connection, event);
+        let admitted = self.admits(&peer);
+        match self.newest.get_mut(&peer) {
+            Some(newest) if admitted => {
+                if let Some((connection, first)) = newest.first.take() {
+                    self.inner.on_connection_handler_event(peer, connection, first);
+                }
+                self.inner.on_connection_handler_event(peer, connection, event);
+            }
+            Some(newest) => drop(newest.first.get_or_insert((connection, event))),
+            None => {}
         }
     }
 

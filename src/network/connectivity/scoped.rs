@@ -305,7 +305,12 @@ mod tests {
             let own = opts.connection_id();
             let asks = |scoped: &mut Scoped<Punches>, connection| {
                 scoped
-                    .handle_pending_outbound_connection(connection, Some(peer), &[address.clone()], Endpoint::Dialer)
+                    .handle_pending_outbound_connection(
+                        connection,
+                        Some(peer),
+                        std::slice::from_ref(&address),
+                        Endpoint::Dialer,
+                    )
                     .is_ok()
             };
             assert!(asks(&mut scoped, ConnectionId::new_unchecked(77)), "what the user dials is the user's");

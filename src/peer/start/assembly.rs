@@ -108,6 +108,7 @@ impl Peer {
         let trainer = span.in_scope(|| TrainerThread::start(work, plan.scheduler))?;
         plan.network.join_run(run).await?;
 
+        let accepted = plan.contacts.iter().map(|(peer, _)| *peer).collect();
         let contacts = contacts(plan.contacts, known);
         let tried = contacts.iter().flat_map(|contact| contact.addresses.clone()).collect();
         let mut driver = Driver {
@@ -127,7 +128,7 @@ impl Peer {
             inference,
             event_sink: plan.event_sink,
             contacts: tried,
-            access: AccessState::new(plan.access_control, plan.access.members()),
+            access: AccessState::new(plan.access_control, plan.access.members(), accepted),
             began: Instant::now(),
             events: VecDeque::new(),
             actions: VecDeque::new(),

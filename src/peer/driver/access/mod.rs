@@ -2,6 +2,8 @@
 //! credentials of others, and drops requests of peers that are not admitted. Gossip with a peer begins when each of the
 //! two has admitted the other. In an open run it only notes which peers have been members for a while.
 
+mod revocations;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -9,12 +11,11 @@ use crate::access::authentication::{AccessNotice, AuthenticationRequest, Authent
 use crate::access::invitation::{NO_EXPIRY_S, Revocation};
 use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Offence, RequestError, Standing, now_s};
-use crate::peer::access::access_control::{AccessChange, AccessControl};
+use crate::network::{RequestError, Standing, now_s};
+use crate::peer::access::access_control::AccessControl;
 use crate::peer::access::known_members::KnownMembers;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
-use crate::peer::driver::handle::Order;
 use crate::peer::driver::status::Invited;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Event, RequestId};
@@ -39,6 +40,9 @@ const PRESENT_AGAIN_MS: u64 = 5_000;
 /// The same, if the peer has refused it.
 const REFUSED_AGAIN_MS: u64 = 30_000;
 
+/// Time within which a peer that takes part and is near answers. Further away, our credential is sent twice.
+const ANSWERED_WITHIN_MS: u64 = 50;
+
 /// Least interval, however many peers join.
 const ANNOUNCE_LEAST_MS: u64 = 2_000;
 
@@ -61,6 +65,9 @@ pub(crate) struct AccessState {
     accepted: BTreeSet<PeerKey>,
     /// When it was last presented to each connected peer.
     presented: BTreeMap<PeerKey, Millis>,
+    /// Our last heartbeat on each of our modules, and the modules where a new subscriber has not heard it.
+    heartbeats: BTreeMap<ModuleId, Vec<u8>>,
+    unheard: BTreeSet<ModuleId>,
     authenticating: BTreeMap<u64, PeerKey>,
     next_authentication: u64,
     /// Requests of the node that wait.
@@ -73,7 +80,7 @@ pub(crate) struct AccessState {
     due: BTreeSet<ModuleId>,
     to_say: VecDeque<Revocation>,
     said_revocation: Millis,
-    looked: Millis,
+    looked: Option<Millis>,
     /// In an open run, who comes first where there is not enough for all.
     members: KnownMembers,
     /// Why other peers do not admit us.
@@ -81,8 +88,20 @@ pub(crate) struct AccessState {
 }
 
 impl AccessState {
-    pub(crate) fn new(access_control: Option<Arc<AccessControl>>, members: KnownMembers) -> Self {
-        Self { access_control, members, ..Self::default() }
+    /// `accepted` are peers that have accepted our credential while this peer joined.
+    pub(crate) fn new(
+        access_control: Option<Arc<AccessControl>>,
+        members: KnownMembers,
+        accepted: BTreeSet<PeerKey>,
+    ) -> Self {
+        Self { access_control, members, accepted, ..Self::default() }
+    }
+
+    /// Our heartbeat on a module, for members with which gossip begins later.
+    pub(crate) fn said_heartbeat(&mut self, module: ModuleId, bytes: &[u8]) {
+        if self.access_control.is_some() && self.said.contains_key(&module) {
+            self.heartbeats.insert(module, bytes.to_vec());
+        }
     }
 
     pub(crate) fn is_authentication(id: u64) -> bool {
@@ -118,12 +137,15 @@ impl AccessState {
     pub(crate) fn left(&mut self, module: ModuleId) {
         self.said.remove(&module);
         self.due.remove(&module);
+        self.heartbeats.remove(&module);
+        self.unheard.remove(&module);
     }
 
     /// A module has a new subscriber.
     pub(crate) fn must_hear(&mut self, module: ModuleId) {
         if self.said.contains_key(&module) {
             self.due.insert(module);
+            self.unheard.insert(module);
         }
     }
 
@@ -138,10 +160,20 @@ impl AccessState {
         self.accepted.remove(&peer);
     }
 
+    /// Whether a peer should have answered our credential by now, if it has got it. A newcomer does not answer before it
+    /// has joined, and the request itself would wait much longer.
+    fn is_unanswered(&self, peer: PeerKey, now: Millis) -> bool {
+        let is_late = |at: &Millis| now.since(*at) >= ANSWERED_WITHIN_MS;
+        !self.introduced.contains(&peer) && self.presented.get(&peer).is_some_and(is_late)
+    }
+
     /// Whether it is time to present our credential to a connected peer again.
     fn must_present(&self, peer: PeerKey, now: Millis) -> bool {
         let pause_ms = if self.introduced.contains(&peer) { REFUSED_AGAIN_MS } else { PRESENT_AGAIN_MS };
-        !self.accepted.contains(&peer) && self.presented.get(&peer).is_none_or(|at| now.since(*at) >= pause_ms)
+        match self.presented.get(&peer) {
+            None => true,
+            Some(at) => !self.accepted.contains(&peer) && now.since(*at) >= pause_ms,
+        }
     }
 
     /// A peer refused us though it had seen our credential: it has restarted, or has changed its mind.
@@ -201,7 +233,7 @@ impl Driver {
 
     /// Sends our credential. Returns whether it is on its way.
     fn authenticate(&mut self, to: PeerKey) -> bool {
-        if self.access.authenticating.values().any(|peer| *peer == to) {
+        if self.access.authenticating.values().any(|peer| *peer == to) && !self.access.is_unanswered(to, self.now()) {
             return true;
         }
         let Some(credential) = self.access.access_control.as_ref().and_then(|access_control| access_control.own())
@@ -258,10 +290,14 @@ impl Driver {
         }
     }
 
-    /// A peer has presented its credential. If it has restarted, it has not seen ours.
+    /// A peer has presented its credential. If it has restarted, it has not seen ours; if it has just joined, it did not
+    /// answer while it did.
     pub(crate) fn presented(&mut self, from: PeerKey) {
-        let is_old = |at: &Millis| self.now().since(*at) >= PRESENT_AGAIN_MS;
-        if self.access.access_control.is_some() && self.access.presented.get(&from).is_none_or(is_old) {
+        let now = self.now();
+        let is_old = |at: &Millis| now.since(*at) >= PRESENT_AGAIN_MS;
+        if self.access.access_control.is_some()
+            && (self.access.presented.get(&from).is_none_or(is_old) || self.access.is_unanswered(from, now))
+        {
             self.access.forget_answer(from);
             self.authenticate(from);
         }
@@ -285,44 +321,9 @@ impl Driver {
         }
     }
 
-    fn take_revocations(&mut self, revocations: Vec<Revocation>) {
-        let Some(access_control) = self.access.access_control.clone() else { return };
-        for of in access_control.learn(revocations) {
-            self.access.queue_revocation(access_control.revocation_of(of));
-            self.revoked(of);
-        }
-    }
-
-    fn revoked(&mut self, peer: PeerKey) {
-        tracing::warn!(peer = %peer.short(), "the access of a peer was revoked");
-        if peer == self.node.me() {
-            let reason = "the access of this peer was revoked by a peer of its chain of invitations".to_owned();
-            return self.report_refused(peer, reason);
-        }
-        self.disconnect(peer);
-    }
-
     fn disconnect(&self, peer: PeerKey) {
         if self.network.disconnect(peer).is_err() {
             tracing::debug!(peer = %peer.short(), "too many pending operations to disconnect a peer");
-        }
-    }
-
-    /// An access notice on a topic: a credential or a revocation.
-    pub(crate) fn handle_notice(&mut self, author: PeerKey, bytes: &[u8]) {
-        let Some(access_control) = self.access.access_control.clone() else { return };
-        let Ok(notice) = encoding::decode::<AccessNotice>(bytes) else {
-            tracing::debug!(author = %author.short(), "not a notice");
-            return self.report_offence(author, Offence::Unreadable);
-        };
-        match access_control.hear(author, notice) {
-            AccessChange::Nothing => {}
-            AccessChange::Forged => self.report_offence(author, Offence::Unreadable),
-            AccessChange::Admitted => tracing::debug!(author = %author.short(), "a peer was admitted"),
-            AccessChange::Revoked(of) => {
-                self.access.queue_revocation(access_control.revocation_of(of));
-                self.revoked(of);
-            }
         }
     }
 
@@ -341,13 +342,20 @@ impl Driver {
     pub(crate) async fn maintain_access(&mut self) {
         let now = self.now();
         let Some(access_control) = self.access.access_control.clone() else {
-            if now.since(self.access.looked) >= SAY_EVERY_MS {
-                self.access.looked = now;
+            if self.access.looked.is_none_or(|looked| now.since(looked) >= SAY_EVERY_MS) {
+                self.access.looked = Some(now);
                 self.access.members.set(self.node.steady_peers(now, STEADY_MS).collect());
             }
             return;
         };
         self.announce_credential(&access_control, now).await;
+        // The next one would follow within a second, but a peer that leaves does not wait for one that it never heard.
+        for module in std::mem::take(&mut self.access.unheard) {
+            let Some(bytes) = self.access.heartbeats.get(&module).cloned() else { continue };
+            if let Err(error) = self.network.publish(module, bytes).await {
+                tracing::debug!(%module, %error, "a heartbeat was not repeated");
+            }
+        }
         if now.since(self.access.said_revocation) >= SAY_EVERY_MS
             && let Some(revocation) = self.access.to_say.pop_front()
         {
@@ -356,8 +364,8 @@ impl Driver {
                 self.say(module, &AccessNotice::Revoked(revocation.clone())).await;
             }
         }
-        if now.since(self.access.looked) >= SAY_EVERY_MS {
-            self.access.looked = now;
+        if self.access.looked.is_none_or(|looked| now.since(looked) >= SAY_EVERY_MS) {
+            self.access.looked = Some(now);
             self.look_after_connections(&access_control, now).await;
         }
     }
@@ -403,23 +411,5 @@ impl Driver {
         if let Err(error) = self.network.publish(module, bytes).await {
             tracing::debug!(%module, %error, "a notice was not published");
         }
-    }
-
-    /// An order of the user.
-    pub(crate) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
-        let Some(access_control) = self.access.access_control.clone() else {
-            return Err("this run is open: any peer that knows an address can join, without an invitation".to_owned());
-        };
-        let revocation = match order {
-            Order::SendAway(peer) => access_control.send_away(peer).map(Some),
-            Order::TakeBack(one) => access_control.take_back(&one),
-        };
-        let Some(revocation) = revocation.map_err(|error| error.to_string())? else {
-            return Ok("the invitation is revoked; it had not been used".to_owned());
-        };
-        let of = revocation.of;
-        self.access.queue_revocation(Some(revocation));
-        self.revoked(of);
-        Ok(format!("access of peer {of}, and of all peers that it has invited, is revoked; the other peers are told"))
     }
 }
