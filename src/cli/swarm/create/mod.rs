@@ -161,7 +161,7 @@ impl Found {
                 let (tokenizer, levels) = earlier_run(earlier, run)?;
                 (Some(tokenizer), Some(levels))
             }
-            None => (self.corpus.tokenizer()?, None),
+            None => (self.corpus.tokenizer(run.model.reads_images())?, None),
         };
         let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
         let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);

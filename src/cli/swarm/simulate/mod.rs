@@ -197,7 +197,7 @@ impl Trial {
     ) -> anyhow::Result<Arc<Preparation>> {
         let (tokenizer, ancestor) = match from {
             Some((tokenizer, levels)) => (Some(tokenizer), Some(levels)),
-            None => (command.corpus.tokenizer()?, None),
+            None => (command.corpus.tokenizer(run.model.reads_images())?, None),
         };
         let request = preparation::Request {
             run: run.clone(),
