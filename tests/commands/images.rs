@@ -2,6 +2,7 @@
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 use crate::run::{self, Peer, World, mistake, pathswarm};
@@ -148,7 +149,10 @@ fn a_run_and_a_corpus_that_do_not_fit_are_refused_before_anything_is_begun() {
     let tested = mistake(&[&more[..], &[&whole, "--test-corpus", &fewer]].concat());
     assert!(tested.contains("--classes-of the corpus' file"), "{tested}");
     assert!(mistake(&[&more[..], &[&whole, &fewer]].concat()).contains("differ from those of the files before it"));
-    assert!(found(&world.config, &world.write("a.images.gz", "packed")).contains("unpack it first"));
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(&fs::read(&whole).unwrap()).unwrap();
+    let packed = world.write("a.images.gz", packed.finish().unwrap());
+    assert!(found(&world.config, &packed).contains("unpack it first"));
     let of_text = world.write("text.toml", run::RUN);
     assert!(found(&of_text, &prepared).contains("this run reads text, but the input is images"));
     let two = world.write("two.toml", RUN.replace("vocabulary = 3", "vocabulary = 2").replace("768", "192"));

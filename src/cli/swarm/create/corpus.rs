@@ -67,8 +67,11 @@ impl TextFlags {
 }
 
 impl CorpusFlags {
-    /// The tokenizer's bytes.
-    pub fn tokenizer(&self) -> Result<Option<Vec<u8>>, Mistake> {
+    /// The tokenizer's bytes, for a run that reads text.
+    pub fn tokenizer(&self, reads_images: bool) -> Result<Option<Vec<u8>>, Mistake> {
+        if reads_images && self.tokenizer.is_some() {
+            return Err(Mistake::new("this run reads images, which need no tokenizer").hint("leave --tokenizer out"));
+        }
         let read = |path: &PathBuf| {
             let tokenizer = Tokenizer::adopt(path).or_mistake("give the path of a tokenizer.json that can be used")?;
             Ok(tokenizer.json().to_vec())

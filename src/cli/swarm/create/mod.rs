@@ -164,7 +164,7 @@ impl Found {
                 }
                 (Some(tokenizer), Some(levels), pretrained)
             }
-            None => (self.corpus.tokenizer()?, None, None),
+            None => (self.corpus.tokenizer(run.model.reads_images())?, None, None),
         };
         let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
         let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);

@@ -51,7 +51,7 @@ impl Experiment {
         let source = Source {
             corpus: self.corpus.text.source()?,
             test_corpus: self.corpus.text.test_source(),
-            tokenizer: self.corpus.tokenizer()?,
+            tokenizer: self.corpus.tokenizer(false)?,
         };
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("experiments"));
         let out = self.out.clone().unwrap_or_else(|| PathBuf::from("docs/results").join(&plan.name));
@@ -78,7 +78,8 @@ impl Experiment {
             let paths: String = paths.iter().map(|path| format!(" {}", path.display())).collect();
             if paths.is_empty() { String::new() } else { format!(" {flag}{paths}") }
         };
-        flags.into_iter().map(words).collect()
+        let unreadable = if text.unreadable.skip_unreadable { " --skip-unreadable" } else { "" };
+        flags.into_iter().map(words).chain([unreadable.to_owned()]).collect()
     }
 }
 

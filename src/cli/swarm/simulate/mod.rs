@@ -201,7 +201,7 @@ impl Trial {
     ) -> anyhow::Result<Arc<Preparation>> {
         let (tokenizer, ancestor, pretrained) = match from {
             Some(earlier) => (Some(earlier.tokenizer), Some(earlier.levels), earlier.pretrained),
-            None => (command.corpus.tokenizer()?, None, None),
+            None => (command.corpus.tokenizer(run.model.reads_images())?, None, None),
         };
         let request = preparation::Request {
             run: run.clone(),
