@@ -13,6 +13,8 @@ use crate::model::hugging_face::{self, settings};
 use crate::names::PathId;
 use crate::store::StagedFolder;
 
+const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+
 /// `pathswarm export`
 #[derive(Args)]
 pub struct Export {
@@ -45,15 +47,18 @@ impl Export {
         staged.write("config.json", &settings)?;
         staged.write("model.safetensors", &weights)?;
         staged.write("tokenizer.json", &collected.tokenizer.exported_json()?)?;
-        let end = collected.tokenizer.end_name();
-        let tokenizer = json!({
-            "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.model.context,
-            "bos_token": end, "eos_token": end, "clean_up_tokenization_spaces": false,
-        });
-        staged.write("tokenizer_config.json", &serde_json::to_vec_pretty(&tokenizer)?)?;
         // What the pretrained model said of itself comes before what is made up here.
-        for (name, text) in collected.pretrained.exported() {
+        let kept: Vec<(&str, &str)> = collected.pretrained.exported().collect();
+        for (name, text) in &kept {
             staged.write(name, text.as_bytes())?;
+        }
+        if !kept.iter().any(|(name, _)| *name == TOKENIZER_CONFIG) {
+            let end = collected.tokenizer.end_name();
+            let tokenizer = json!({
+                "tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": config.model.context,
+                "bos_token": end, "eos_token": end, "clean_up_tokenization_spaces": false,
+            });
+            staged.write(TOKENIZER_CONFIG, &serde_json::to_vec_pretty(&tokenizer)?)?;
         }
         staged.write("router", &collected.router.encode())?;
         let modules = |path: PathId| collected.grid.modules_of(path).into_iter();
