@@ -108,11 +108,18 @@ pub const GAP_TIMEOUT_MS: u64 = 500;
 /// Where the members are on more than two chains and none has a majority, each follows the heaviest after this time.
 pub const NO_MAJORITY_MS: u64 = 20_000;
 
+/// A module whose phases were not measured stands still after this time without an update. It is longer than most phases.
+pub const UNMEASURED_STILL_MS: u64 = 2 * 60_000;
+
 /// An update is doubted if more than one in so many of its contributions was offered to nobody.
 pub const MOST_UNHEARD: usize = 4;
 
 /// A newcomer that has listened for this long has heard the members of a module.
 pub const MEMBERS_HEARD_MS: u64 = 2 * HEARTBEAT_MS;
+
+/// A member that has listened for this long has heard what was on offer before. Offers are repeated at most four times as
+/// seldom as [`OFFER_REPEAT_MS`], and gossip may lose one.
+pub const LISTENED_MS: u64 = 8 * OFFER_REPEAT_MS;
 
 /// An owner whose update is doubted for this long steps down, if no majority has applied the update.
 pub const DOUBT_MS: u64 = 3_000;

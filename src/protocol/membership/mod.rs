@@ -20,7 +20,7 @@ use super::event::RequestId;
 use super::limits::{COPY_NAMED_MS, MAX_ADDRESSES, MAX_COPIED};
 use super::wire::message::{Copied, Heartbeat, Start};
 use crate::clock::Millis;
-use crate::names::{ModuleId, PeerKey};
+use crate::names::{ModuleId, PeerKey, Term};
 
 /// A node's view of the peers around it and of itself.
 #[derive(Debug, Default)]
@@ -32,6 +32,8 @@ pub(super) struct Membership {
     response_times: ResponseTimes,
     /// Peers that were heard from two machines.
     copies: BTreeMap<PeerKey, Noticed>,
+    /// The last known terms of modules that this node has left. It may have signed an update in them.
+    left: BTreeMap<ModuleId, Term>,
 }
 
 impl Membership {
@@ -53,6 +55,24 @@ impl Membership {
 
     pub(super) fn set_start(&mut self, start: Start) {
         self.start = start;
+    }
+
+    /// This node leaves a module in this term.
+    pub(super) fn leaves(&mut self, module: ModuleId, term: Term) {
+        if term > Term(0) {
+            let known = self.left.entry(module).or_default();
+            *known = term.max(*known);
+        }
+    }
+
+    /// The last term of a module in which this node may have signed an update before it left.
+    pub(super) fn left_in(&self, module: ModuleId) -> Term {
+        self.left.get(&module).copied().unwrap_or_default()
+    }
+
+    /// The modules that this node has left, with their last known terms.
+    pub(super) fn left(&self) -> impl Iterator<Item = (ModuleId, Term)> {
+        self.left.iter().map(|(module, term)| (*module, *term))
     }
 
     /// The addresses of this peer.

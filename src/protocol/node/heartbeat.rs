@@ -137,6 +137,7 @@ impl Node {
             self.act(Action::Persist(crate::protocol::Record::Left(module)));
             self.drop_collection(module);
             if let Some(state) = self.modules.remove(&module) {
+                self.membership.leaves(module, state.leadership.term());
                 state.for_each_reference(&mut |blob| self.release(blob));
             }
         }

@@ -66,7 +66,8 @@ impl Node {
             Record::Head(signed) => self.restore_head(signed),
             Record::Installed { updates, replays_from } => self.restore_chain(updates, replays_from),
             Record::Left(module) => {
-                self.modules.remove(&module);
+                let left = self.modules.remove(&module);
+                left.into_iter().for_each(|state| self.membership.leaves(module, state.leadership.term()));
                 self.replicas.release(module);
             }
             Record::Replica(module) => {
@@ -209,6 +210,9 @@ impl Node {
     /// The records that describe the current node, for a compacted journal.
     pub fn records(&self) -> Vec<Record> {
         let mut records = vec![Record::Started(self.membership.start().incarnation)];
+        for (module, term) in self.membership.left() {
+            records.extend([Record::Term { module, term, owner: self.me }, Record::Left(module)]);
+        }
         for (module, state) in &self.modules {
             if let Some(chain) = state.history.chain() {
                 records.push(chain.record(*module));

@@ -3,7 +3,7 @@
 use crate::names::{ModuleId, PeerKey};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
-use crate::protocol::limits::{MEMBERS_HEARD_MS, NO_MAJORITY_MS, STEADY_MS};
+use crate::protocol::limits::{MEMBERS_HEARD_MS, NO_MAJORITY_MS, STEADY_MS, UNMEASURED_STILL_MS};
 use crate::protocol::module::attestation::{Attestation, Attester, contradicts, is_outvoted};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::wire::message::{Head, SignedUpdate};
@@ -53,7 +53,11 @@ impl Node {
         let attestation = Attestation::of(chain, mine, self.attesters(module));
         let outvoted_ms = state.catch_up.outvoted_ms(self.now);
         match heavier {
-            true => attestation.suffices(true) || outvoted_ms.is_some_and(|ms| ms >= NO_MAJORITY_MS),
+            true => {
+                attestation.suffices(true)
+                    || outvoted_ms.is_some_and(|ms| ms >= NO_MAJORITY_MS)
+                    || self.stands_still(module)
+            }
             false => outvoted_ms.is_some() && attestation.is_majority(),
         }
     }
@@ -75,7 +79,16 @@ impl Node {
         });
         let believed = !updates.first().is_some_and(|signed| self.counts_unheard(module, signed));
         let attestation = Attestation::of(&longer, Some(chain.head()), self.attesters(module));
-        (by_owner && believed) || attestation.suffices(believed)
+        (by_owner && believed) || attestation.suffices(believed) || self.stands_still(module)
+    }
+
+    /// Whether the module has had no update for much longer than a phase takes. Then whoever is ahead is followed, since
+    /// the owner is not at work: it may lack what the one that is ahead has.
+    fn stands_still(&self, module: ModuleId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let usual_ms = state.history.phases().deadline_ms().map_or(UNMEASURED_STILL_MS, |deadline_ms| 2 * deadline_ms);
+        let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
+        waited_ms > usual_ms + NO_MAJORITY_MS
     }
 
     /// The other members do not attest what a donor sent. It is not an offence: the donor may be ahead of all others.

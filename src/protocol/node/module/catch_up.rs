@@ -234,15 +234,14 @@ impl Node {
             return self.act(Action::Report(Report::Refused { module, by, reason }));
         }
         let before = state.head();
-        if !state.history.gives_way_to(&head) && state.catch_up.outvoted_ms(self.now).is_none() {
+        let lighter = !state.history.gives_way_to(&head);
+        if lighter && state.catch_up.outvoted_ms(self.now).is_none() {
             return;
         }
         self.act(Action::Persist(chain.record(module)));
         let signer = chain.signer();
-        let newest = chain.recent().next_back().cloned();
         self.switch_chain(module, chain);
         self.head_moved(module, true);
-        newest.iter().for_each(|signed| self.draw_audit(module, signed));
         if let Some((term, owner)) = signer {
             self.hear_later_term(module, term, owner);
         }
@@ -251,8 +250,11 @@ impl Node {
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));
             self.tell_lost(module, from);
         }
-        if self.owns(module) {
-            self.open_collection(module, self.membership.response_times().settle_ms());
+        match self.owns(module) {
+            // In its term this node may have signed what comes next, for a chain that it could return to.
+            true if lighter => self.take_ownership(module),
+            true => self.open_collection(module, self.membership.response_times().settle_ms()),
+            false => {}
         }
         // What the new chain has not counted is offered to it.
         self.contributions.offer_again();

@@ -3,7 +3,7 @@
 
 use crate::names::ModuleId;
 use crate::protocol::Node;
-use crate::protocol::limits::DOUBT_MS;
+use crate::protocol::limits::{DOUBT_MS, LISTENED_MS};
 use crate::protocol::module::doubt::is_doubtful;
 use crate::protocol::wire::message::{Counted, SignedUpdate};
 
@@ -15,16 +15,19 @@ impl Node {
         let (update, Some(head)) = (&signed.update, state.head()) else { return false };
         // Where the owner is the only other member, nobody else could attest the update.
         let alone = self.attesters(module).nth(1).is_none();
-        // What was offered before is repeated by then, and once more if gossip has lost it.
-        let heard_all = state.doubt.listened_ms(self.now) >= 2 * self.membership.response_times().repeat_ms();
-        if update.parent != head.update || alone || !heard_all {
+        let listened_ms = state.doubt.listened_ms(self.now);
+        // What was offered to this head came after it. What was offered before is repeated by then.
+        let since_head = state.history.phase_began().is_some_and(|began| listened_ms >= self.now.since(began));
+        let since_long = listened_ms >= LISTENED_MS;
+        if update.parent != head.update || alone || !(since_head || since_long) {
             return false;
         }
         let own = |counted: &Counted| {
             self.contributions.all().any(|(_, path, _, blob)| (path, blob) == (counted.path, counted.blob))
         };
         let counted = &update.contributions;
-        let unheard = counted.iter().filter(|it| !state.offers.contains(&it.key()) && !own(it));
+        let could_hear = |it: &&Counted| since_long || it.parent == head.version;
+        let unheard = counted.iter().filter(could_hear).filter(|it| !state.offers.contains(&it.key()) && !own(it));
         is_doubtful(counted.len(), unheard.count())
     }
 

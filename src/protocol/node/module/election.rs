@@ -164,7 +164,7 @@ impl Node {
         else {
             return;
         };
-        if successor == self.me && state.history.chain().is_some() {
+        if successor == self.me && state.history.chain().is_some() && term > self.membership.left_in(module) {
             self.adopt_owner(module, term, successor);
             self.send_heartbeat(module);
             self.open_collection(module, 0);
@@ -195,9 +195,15 @@ impl Node {
         self.contributions.offer_again();
     }
 
+    /// The next term in which this node may own a module: after all that it knows, before it left the module, too.
+    fn next_term(&self, module: ModuleId) -> Option<Term> {
+        let state = self.modules.get(&module)?;
+        let after_leaving = self.membership.left_in(module).0.checked_add(1).map(Term)?;
+        state.leadership.next_term().map(|next| next.max(after_leaving))
+    }
+
     pub(in crate::protocol) fn take_ownership(&mut self, module: ModuleId) {
-        let Some(state) = self.modules.get(&module) else { return };
-        let Some(term) = state.leadership.next_term() else { return };
+        let Some(term) = self.next_term(module) else { return };
         self.adopt_owner(module, term, self.me);
         self.send_heartbeat(module);
         self.open_collection(module, self.membership.response_times().settle_ms());

@@ -1,6 +1,6 @@
 //! Tests of which chains a node follows: no single message replaces a chain or extends it.
 
-use crate::protocol::limits::{DOUBT_MS, GAP_TIMEOUT_MS, OFFER_REPEAT_MS};
+use crate::protocol::limits::{DOUBT_MS, GAP_TIMEOUT_MS, LISTENED_MS};
 use crate::protocol::node::tests::*;
 use crate::protocol::{Request, RequestId, Response};
 
@@ -25,9 +25,6 @@ fn persists(actions: &[Action]) -> bool {
 fn unattested(by: PeerKey) -> Action {
     Action::Report(Report::Unattested { module: MODULE, by })
 }
-
-/// Long enough to have heard all offers.
-const LISTENED_MS: u64 = 5 * OFFER_REPEAT_MS;
 
 /// One self-signed update far ahead, of the greatest weight.
 fn hijack(by: PeerKey) -> SignedUpdate {
