@@ -44,7 +44,7 @@ pub(crate) fn modern_models() -> Vec<(&'static str, ModelConfig)> {
         activation: Activation::Silu,
         heads: 4,
         kv_heads: Some(2),
-        head_width: Some(6),
+        head_width: Some(8),
         ..small_model()
     };
     let partial = Some(RotaryConfig { base: 500.0, share: 0.5, scaling: None });

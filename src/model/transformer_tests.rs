@@ -40,7 +40,7 @@ fn what_is_read_in_pieces_is_as_if_it_were_read_at_once() {
         let pieces: Vec<Tensor> =
             [0..3, 3..4, 4..9, 9..12].map(|piece| path.read(&mut memory, &all[piece]).unwrap()).into_iter().collect();
         let differs = (Tensor::cat(&pieces, 1) - whole).abs().max().double_value(&[]);
-        assert!(differs < 1e-5 && memory.read == 12, "{name}: {differs}");
+        assert!(differs < 1e-4 && memory.read == 12, "{name}: {differs}");
         let refused = path.read(&mut memory, &[1; 13]).unwrap_err();
         assert!(matches!(refused, ForwardError::TooLong { found: 25, context: 24 }), "{refused}");
         assert!(path.read(&mut memory, &[300]).is_err() && path.read(&mut memory, &[]).is_err());
