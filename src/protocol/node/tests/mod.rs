@@ -56,11 +56,11 @@ fn plan() -> RunPlan {
 /// The state of a chain to install arrives and is found to be one. Returns the actions.
 fn installed(node: &mut Node, now: Millis, state: BlobRef) -> Vec<Action> {
     let actions = node.handle(now, Event::Fetched { blob: state.hash, found: true });
-    let modules = actions.iter().filter_map(|action| match action {
+    let mut modules = actions.iter().filter_map(|action| match action {
         Action::Outer(Outer::Decode { module, state: read }) => (*read == state).then_some(*module),
         _ => None,
     });
-    let module = modules.last().expect("the state is read before its chain is adopted");
+    let module = modules.next_back().expect("the state is read before its chain is adopted");
     node.handle(now, Event::Decoded { module, state: state.hash, so: true })
 }
 
