@@ -261,7 +261,7 @@ fn an_attack_of_one_member_costs_the_others_less_than_a_tenth_and_nothing_of_wha
 }
 
 #[test]
-fn liars_of_several_kinds_break_nothing_while_others_crash_join_and_are_cut_off() {
+fn byzantine_members_of_several_kinds_break_nothing_while_others_crash_join_and_are_cut_off() {
     drilled(scenario("siege"), SEEDS / 4);
     drilled(scenario("usurper"), SEEDS / 4);
 }

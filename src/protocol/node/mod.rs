@@ -167,7 +167,7 @@ impl Node {
             Event::Accumulated { module, target, blob, norm } => self.accumulated(module, target, blob, norm),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Audited { id, so } => self.audited(id, so),
-            Event::Decoded { module, state, so } => self.decoded(module, state, so),
+            Event::Decoded { module, state, so } => self.state_read(module, state, so),
             Event::Sealed(signed) => self.sealed(signed),
             Event::Applied { module, version, state } => self.applied(module, version, state),
             Event::Tick => self.tick(),

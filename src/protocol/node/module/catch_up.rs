@@ -221,7 +221,7 @@ impl Node {
     }
 
     /// The state of a chain to install was checked. Only now is the chain adopted.
-    pub(in crate::protocol) fn decoded(&mut self, module: ModuleId, blob: BlobHash, so: bool) {
+    pub(in crate::protocol) fn state_read(&mut self, module: ModuleId, blob: BlobHash, so: bool) {
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = state.catch_up.take_installing(blob) else { return };
         let head = chain.head();

@@ -41,11 +41,8 @@ fn an_owner_aggregates_offers_into_an_update_and_continues_with_the_next() {
     let mut node = owner();
     let now = Millis(2_001);
     let theirs = gradient(1, 0);
-    assert_eq!(
-        node.handle(now, heard(OTHER, Message::Offer(offer(1, genesis())))),
-        vec![fetch(theirs, OTHER)],
-        "an offer is fetched"
-    );
+    let offered = node.handle(now, heard(OTHER, Message::Offer(offer(1, genesis()))));
+    assert_eq!(offered, vec![fetch(theirs, OTHER)], "an offer is fetched");
     assert_eq!(node.handle(now, fetched(theirs, true)), vec![accumulate(theirs, 60)], "and added to the sum");
     assert_eq!(node.handle(now, accumulated(theirs, true)), vec![], "but path 0 is still expected");
 
