@@ -20,10 +20,11 @@ fn model_in(folder: &Path) {
     let write = |name: &str, bytes: &[u8]| fs::write(folder.join(name), bytes).unwrap();
     write("config.json", config.to_string().as_bytes());
     write("generation_config.json", br#"{"temperature": 0.6}"#);
-    write("tokenizer_config.json", br#"{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}"#);
     write("chat_template.jinja", b"{% for message in messages %}{{ message.content }}{% endfor %}");
     let tokenizer = pathswarm::text::Tokenizer::train(&["path swarm module".to_owned()], 258).unwrap();
     write("tokenizer.json", tokenizer.json());
+    let settings = json!({ "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": tokenizer.end_name() });
+    write("tokenizer_config.json", settings.to_string().as_bytes());
 
     let whole = fs::read(reference.join("model.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&whole).unwrap();
