@@ -33,10 +33,13 @@ use crate::network::standing::PeerAccess;
 /// Connections of two peers that dial each other simultaneously differ by less than this.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
+/// Events of a peer that are kept until gossip with it begins.
+const MAX_FIRST: usize = 4;
+
 struct Newest<E> {
-    /// The first event of the connection, if the peer was not admitted then: it says which protocol the peer speaks, and
-    /// is not repeated.
-    first: Option<(ConnectionId, E)>,
+    /// The first events of the connection, if the peer was not admitted then: they say which protocol the peer speaks and
+    /// to what it has subscribed, and are not repeated.
+    first: VecDeque<(ConnectionId, E)>,
     connection: ConnectionId,
     endpoint: ConnectedPoint,
     since: Instant,
@@ -51,11 +54,20 @@ pub(crate) struct GossipConnection<B: NetworkBehaviour> {
     newest: HashMap<PeerId, Newest<THandlerOutEvent<B>>>,
     relays: BTreeSet<PeerId>,
     to_close: VecDeque<(PeerId, CloseConnection)>,
+    /// Connections were made before it was known whether the run is open.
+    undecided: bool,
 }
 
 impl<B: NetworkBehaviour> GossipConnection<B> {
     pub(crate) fn new(inner: B, access: Arc<dyn PeerAccess>) -> Self {
-        Self { inner, access, newest: HashMap::new(), relays: BTreeSet::new(), to_close: VecDeque::new() }
+        Self {
+            inner,
+            access,
+            newest: HashMap::new(),
+            relays: BTreeSet::new(),
+            to_close: VecDeque::new(),
+            undecided: false,
+        }
     }
 }
 
@@ -94,12 +106,22 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
                 failed_addresses: &[],
                 other_established: 0,
             }));
+            self.pass_on(peer);
+        }
+    }
+
+    /// What the peer sent before gossip with it began.
+    fn pass_on(&mut self, peer: PeerId) {
+        let first = self.newest.get_mut(&peer).map(|newest| std::mem::take(&mut newest.first));
+        for (connection, event) in first.into_iter().flatten() {
+            self.inner.on_connection_handler_event(peer, connection, event);
         }
     }
 
     /// Begins gossip with everybody, if the run turns out to be open.
-    pub(crate) fn begin_if_open(&mut self) {
-        if !self.access.is_by_invitation() {
+    fn begin_if_open(&mut self) {
+        if self.undecided && !self.access.is_by_invitation() {
+            self.undecided = false;
             let peers: Vec<PeerId> = self.newest.keys().copied().collect();
             peers.into_iter().for_each(|peer| self.begin_with(peer));
         }
@@ -126,10 +148,13 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
     #[expect(clippy::disallowed_methods, reason = "an edge: how old a connection is")]
     fn established(&mut self, event: ConnectionEstablished<'_>) {
         let (connection, endpoint) = (event.connection_id, event.endpoint.clone());
-        self.newest
-            .insert(event.peer_id, Newest { first: None, connection, endpoint, since: Instant::now(), told: false });
-        if !self.access.is_by_invitation() {
-            self.begin_with(event.peer_id);
+        self.newest.insert(
+            event.peer_id,
+            Newest { first: VecDeque::new(), connection, endpoint, since: Instant::now(), told: false },
+        );
+        match self.access.is_by_invitation() {
+            true => self.undecided = true,
+            false => self.begin_with(event.peer_id),
         }
     }
 
@@ -207,14 +232,12 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
         // the other side may know already that it begins.
         let admitted = self.admits(&peer);
         match self.newest.get_mut(&peer) {
-            Some(newest) if admitted => {
-                if let Some((connection, first)) = newest.first.take() {
-                    self.inner.on_connection_handler_event(peer, connection, first);
-                }
+            Some(_) if admitted => {
+                self.pass_on(peer);
                 self.inner.on_connection_handler_event(peer, connection, event);
             }
-            Some(newest) => drop(newest.first.get_or_insert((connection, event))),
-            None => {}
+            Some(newest) if newest.first.len() < MAX_FIRST => newest.first.push_back((connection, event)),
+            _ => {}
         }
     }
 
@@ -222,6 +245,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
         if let Some((peer_id, connection)) = self.to_close.pop_front() {
             return Poll::Ready(ToSwarm::CloseConnection { peer_id, connection });
         }
+        self.begin_if_open();
         self.inner.poll(context)
     }
 }

@@ -225,7 +225,6 @@ impl Actor {
     }
 
     pub(crate) fn join_run(&mut self, run: RunId) {
-        self.swarm.behaviour_mut().gossip.begin_if_open();
         if self.run == Some(run) {
             return;
         }
