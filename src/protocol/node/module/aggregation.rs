@@ -302,7 +302,7 @@ impl Node {
     }
 
     /// Whether a peer's offers for a path are its own: it holds the path, or is this node.
-    fn may_offer(&self, author: PeerKey, path: PathId) -> bool {
+    pub(in crate::protocol) fn may_offer(&self, author: PeerKey, path: PathId) -> bool {
         let holds = |lease: &Lease| lease.path == path && lease.stage != Stage::Standby;
         author == self.me || self.membership.roster().member(author).is_some_and(|it| it.leases.iter().any(holds))
     }

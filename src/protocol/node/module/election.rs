@@ -290,7 +290,9 @@ impl Node {
         {
             return;
         }
-        let offered = |path: PathId| self.is_offered(state, path, head.version);
+        // What the owner offers itself says nothing of how long the others take.
+        let others = |author: PeerKey, path| !state.leadership.is_owner(author) && self.may_offer(author, path);
+        let offered = |path: PathId| state.offers.is_offered_by(path, head.version, |author| others(author, path));
         let expected = self.expected(module);
         let begun = match self.plan.mode {
             OuterMode::Synchronous => expected.keys().any(|path| offered(*path)),
