@@ -52,7 +52,6 @@ async fn relay() {
         identity: Identity::generate(),
         listen: listen(),
         announce: Vec::new(),
-        allow: None,
         bounds: RelayBounds::default(),
     };
     let relay = Relay::start(config).await.unwrap();
