@@ -126,7 +126,7 @@ const BUGS: [Bug; 18] = [
     Bug {
         name: "the chain of one member replaces that of the others",
         file: "protocol/node/module/attestation.rs",
-        right: "attestation.suffices(true)",
+        right: "self.is_attested(module, chain)",
         wrong: "true",
         drill: "false-chains",
         breaks: &["disk", "progress", "agreement", "one state"],

@@ -83,10 +83,7 @@ impl RouterRounds {
     /// The scores of one path in a blob, if valid; `None` if the blob is absent.
     pub fn scores(&self, blob: BlobRef) -> Result<Option<Option<PathScores>>, AggregateError> {
         let documents = self.parts.slice_documents as usize;
-        let bytes = match self.blobs.get(blob.hash, blob.bytes) {
-            Err(BlobError::TooLarge { .. }) => None,
-            found => found?,
-        };
+        let bytes = self.bytes(blob)?;
         let scores = |bytes: Vec<u8>| PathScores::decode(&bytes, self.paths, documents).ok();
         let one = |scores: Vec<PathScores>| <[PathScores; 1]>::try_from(scores).ok().map(|[one]| one);
         Ok(bytes.map(|bytes| scores(bytes).and_then(one)))
@@ -109,12 +106,17 @@ impl RouterRounds {
         Ok(Some(BlobRef::of(&told) == average))
     }
 
+    /// `None` if it is absent, or here with another size for another purpose.
+    fn bytes(&self, blob: BlobRef) -> Result<Option<Vec<u8>>, AggregateError> {
+        match self.blobs.get(blob.hash, blob.bytes) {
+            Err(BlobError::TooLarge { .. }) => Ok(None),
+            found => Ok(found?),
+        }
+    }
+
     /// Whether a blob is here and is a state of the router.
     pub fn is_state(&self, state: BlobRef) -> Result<bool, AggregateError> {
-        let bytes = match self.blobs.get(state.hash, state.bytes) {
-            Err(BlobError::TooLarge { .. }) => None,
-            found => found?,
-        };
+        let bytes = self.bytes(state)?;
         Ok(bytes.is_some_and(|bytes| self.manifest.router_state(&bytes).is_ok()))
     }
 

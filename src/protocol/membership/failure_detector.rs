@@ -63,11 +63,6 @@ impl ArrivalWindow {
     pub fn steady_ms(&self, now: Millis) -> u64 {
         now.since(self.began)
     }
-
-    /// Whether the peer was never silent for long lately.
-    pub fn is_steady(&self) -> bool {
-        self.longest_ms[0].max(self.longest_ms[1]) < LEASE_MOST_MS
-    }
 }
 
 #[cfg(test)]

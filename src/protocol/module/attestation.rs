@@ -3,6 +3,7 @@
 //! A weight and a signature prove little: every member can sign a chain of its own. So a chain counts as much as the
 //! members that are on it.
 
+use crate::names::Version;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::wire::message::Head;
 
@@ -10,56 +11,68 @@ use crate::protocol::wire::message::Head;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct Attester {
     pub(in crate::protocol) head: Head,
-    /// Neither it nor this node was away lately, so it is not behind for that reason.
-    pub(in crate::protocol) steady: bool,
     /// It is the module's owner.
     pub(in crate::protocol) owner: bool,
 }
 
-/// The members for and against a chain.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How far the members are on a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct Attestation {
-    attesting: usize,
+    /// Whether the chain extends this node's own.
+    pub(in crate::protocol) extends: bool,
+    /// The versions of the heads on it, the latest first.
+    on_it: Vec<Version>,
+    /// How many are not on it.
     opposing: usize,
-    by_owner: bool,
-    extends: bool,
+    /// The version of the owner's head, if it is on it.
+    owner: Option<Version>,
 }
 
 impl Attestation {
     /// Counts the heads of the other members. `mine` is this node's head, if it has a valid one.
     ///
-    /// Where the chain extends this node's own, a member attests it by a later head on it, and every other member
-    /// opposes it. Where it does not, this node opposes it as well. A member that is not ahead then says nothing if it
-    /// may have been away.
+    /// A member attests the chain up to its head, and opposes it if its head is not on it. Where the chain extends this
+    /// node's own, only what follows is asked for. Where it does not, this node opposes it as well.
     pub(in crate::protocol) fn of(
         chain: &Chain,
         mine: Option<Head>,
         members: impl IntoIterator<Item = Attester>,
     ) -> Self {
         let extends = mine.is_some_and(|mine| chain.update_of(mine.version) == Some(mine.update));
-        let mut counted = Self { extends, opposing: usize::from(mine.is_some() && !extends), ..Self::default() };
-        for Attester { head, steady, owner } in members {
-            let later = mine.is_none_or(|mine| head.version > mine.version);
-            let on_it = chain.update_of(head.version) == Some(head.update) && (later || !extends);
-            if on_it {
-                counted.attesting += 1;
-                counted.by_owner |= owner;
-            } else if later || steady || extends {
+        let since = mine.filter(|_| extends).map(|mine| mine.version);
+        let opposing = usize::from(mine.is_some() && !extends);
+        let mut counted = Self { extends, on_it: Vec::new(), opposing, owner: None };
+        for Attester { head, owner } in members {
+            if chain.update_of(head.version) != Some(head.update) || since >= Some(head.version) {
                 counted.opposing += 1;
+                continue;
             }
+            counted.on_it.push(head.version);
+            counted.owner = counted.owner.or(owner.then_some(head.version));
         }
+        counted.on_it.sort_unstable_by(|one, other| other.cmp(one));
         counted
     }
 
-    /// Whether the chain may replace a lighter one, or extend this node's. For what follows this node's own head, an
-    /// owner that is `believed` is enough, because it signs that anyway.
-    pub(in crate::protocol) fn suffices(&self, believed: bool) -> bool {
-        (self.extends && self.by_owner && believed) || (self.attesting > 0 && self.attesting >= self.opposing)
+    /// The latest version that at least as many members attest as do not.
+    pub(in crate::protocol) fn half(&self) -> Option<Version> {
+        self.latest(|attesting, opposing| attesting >= opposing)
     }
 
-    /// Whether the chain replaces a heavier one.
-    pub(in crate::protocol) fn is_majority(&self) -> bool {
-        self.attesting > self.opposing
+    /// The latest version that more members attest than do not.
+    pub(in crate::protocol) fn majority(&self) -> Option<Version> {
+        self.latest(|attesting, opposing| attesting > opposing)
+    }
+
+    /// The version up to which the owner attests the chain.
+    pub(in crate::protocol) fn by_owner(&self) -> Option<Version> {
+        self.owner
+    }
+
+    fn latest(&self, are_enough: impl Fn(usize, usize) -> bool) -> Option<Version> {
+        let all = self.on_it.len() + self.opposing;
+        let mut attested = (1..).zip(&self.on_it);
+        attested.find(|(attesting, _)| are_enough(*attesting, all - attesting)).map(|(_, version)| *version)
     }
 }
 
@@ -100,46 +113,48 @@ mod tests {
     }
 
     fn at(chain: &Chain) -> Attester {
-        Attester { head: chain.head(), steady: true, owner: false }
+        Attester { head: chain.head(), owner: false }
     }
 
-    fn away(chain: &Chain) -> Attester {
-        Attester { steady: false, ..at(chain) }
-    }
-
-    fn suffices(candidate: &Chain, mine: &Chain, members: &[Attester]) -> bool {
-        Attestation::of(candidate, Some(mine.head()), members.iter().copied()).suffices(true)
+    fn attested(candidate: &Chain, mine: Option<&Chain>, members: &[Attester]) -> Option<u64> {
+        let attestation = Attestation::of(candidate, mine.map(Chain::head), members.iter().copied());
+        attestation.half().map(|version| version.0)
     }
 
     #[test]
-    fn one_member_does_not_move_steady_members_that_agree() {
+    fn one_member_does_not_move_members_that_agree() {
         let (mine, false_one) = (chain(3, 0), chain(9, 1));
-        assert!(!suffices(&false_one, &mine, &[at(&false_one), at(&mine)]));
+        assert_eq!(attested(&false_one, Some(&mine), &[at(&false_one), at(&mine)]), None);
         let longer = chain(4, 0);
-        assert!(!suffices(&longer, &mine, &[at(&longer), at(&mine), at(&mine)]), "nor an extension of their own");
+        let members = [at(&longer), at(&mine), at(&mine)];
+        assert_eq!(attested(&longer, Some(&mine), &members), None, "nor an extension of their own");
+        assert_eq!(attested(&false_one, Some(&mine), &[at(&false_one)]), Some(9), "of two, the heavier");
     }
 
     #[test]
-    fn the_owner_is_believed_for_what_follows_the_own_head_alone() {
-        let (mine, longer, other) = (chain(3, 0), chain(4, 0), chain(4, 1));
-        let owner = |chain: &Chain| Attester { owner: true, ..at(chain) };
-        assert!(suffices(&longer, &mine, &[owner(&longer), at(&mine), at(&mine)]));
-        assert!(!suffices(&other, &mine, &[owner(&other), at(&mine), at(&mine)]));
+    fn members_attest_a_chain_up_to_their_heads() {
+        let (mine, longer, longest) = (chain(3, 0), chain(5, 0), chain(6, 0));
+        let members = [at(&longest), at(&longer), at(&longer)];
+        assert_eq!(attested(&longest, Some(&mine), &members), Some(5));
+        assert_eq!(attested(&longest, None, &members), Some(5), "also for a newcomer");
+        let other = chain(3, 1);
+        assert_eq!(attested(&longest, Some(&other), &members), Some(5), "also from another chain");
     }
 
     #[test]
-    fn those_who_were_away_follow_the_one_that_went_on() {
-        let (mine, longer) = (chain(3, 0), chain(40, 0));
-        assert_eq!(longer.update_of(mine.head().version), None, "no common ground is kept");
-        assert!(suffices(&longer, &mine, &[at(&longer), away(&mine), away(&mine)]));
+    fn the_owner_attests_the_chain_up_to_its_head() {
+        let (mine, longer) = (chain(3, 0), chain(4, 0));
+        let owner = Attester { owner: true, ..at(&longer) };
+        let attestation = Attestation::of(&longer, Some(mine.head()), [owner, at(&mine)]);
+        assert_eq!((attestation.extends, attestation.by_owner()), (true, Some(Version(4))));
     }
 
     #[test]
     fn a_newcomer_follows_the_majority() {
         let (right, false_one) = (chain(3, 0), chain(9, 1));
-        let members = [at(&right), at(&right), away(&false_one)];
-        assert!(Attestation::of(&right, None, members).suffices(true));
-        assert!(!Attestation::of(&false_one, None, members).suffices(true));
+        let members = [at(&right), at(&right), at(&false_one)];
+        assert_eq!(attested(&right, None, &members), Some(3));
+        assert_eq!(attested(&false_one, None, &members), None);
     }
 
     #[test]
@@ -149,6 +164,6 @@ mod tests {
         assert!(!is_outvoted(&mine, [at(&other), at(&mine)]));
         assert!(!is_outvoted(&mine, [at(&chain(4, 0)), at(&chain(5, 0))]));
         let majority = Attestation::of(&other, Some(mine.head()), [at(&other), at(&other)]);
-        assert!(majority.is_majority());
+        assert_eq!(majority.majority(), Some(Version(2)));
     }
 }

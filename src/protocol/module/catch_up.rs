@@ -77,15 +77,9 @@ impl CatchUp {
         now < self.pauses_until
     }
 
-    /// Notes whether most members are on another chain. Returns for how long they have been, ms.
-    pub(in crate::protocol) fn note_outvoted(&mut self, now: Millis, outvoted: bool) -> Option<u64> {
-        match outvoted {
-            true => Some(now.since(*self.outvoted_since.get_or_insert(now))),
-            false => {
-                self.outvoted_since = None;
-                None
-            }
-        }
+    /// Notes whether most members are on another chain.
+    pub(in crate::protocol) fn note_outvoted(&mut self, now: Millis, outvoted: bool) {
+        self.outvoted_since = outvoted.then(|| self.outvoted_since.unwrap_or(now));
     }
 
     /// For how long most members have been on another chain, ms.

@@ -374,6 +374,16 @@ mod tests {
     }
 
     #[test]
+    fn a_second_contribution_of_a_path_is_not_waited_for() {
+        let mut second = entry(1, 3, Progress::Fetching);
+        second.offer.blob = BlobRef::of(b"cannot be had");
+        let both = collection(vec![entry(1, 3, Progress::Counted), second.clone()]);
+        assert_eq!(both.state(Millis(100), &expecting(&[1])), Ok(()));
+        let first = collection(vec![entry(1, 3, Progress::Fetching), second]);
+        assert_eq!(first.state(Millis(100), &expecting(&[1])), Err(Open::Arriving), "none of the path is in");
+    }
+
+    #[test]
     fn two_contributions_of_one_path_both_count_and_so_do_equal_bytes_of_two_paths() {
         let mut rival = entry(1, 3, Progress::Adding);
         rival.offer.blob = BlobRef::of(b"another holder's");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::clock::Millis;
 use crate::names::{PeerKey, Term};
 use crate::protocol::limits::{MAX_CLAIMANTS, MAX_TERMS_IN_VAIN};
+use crate::protocol::wire::message::Update;
 
 /// The owner of a module and its term.
 #[derive(Debug, Default)]
@@ -43,6 +44,11 @@ impl Leadership {
 
     pub(in crate::protocol) fn is_owner(&self, peer: PeerKey) -> bool {
         self.owner == Some(peer)
+    }
+
+    /// Whether the present owner has signed an update in its present term.
+    pub(in crate::protocol) fn has_signed(&self, update: &Update) -> bool {
+        update.term == self.term && self.is_owner(update.owner)
     }
 
     pub(in crate::protocol) fn owner_since(&self) -> Millis {

@@ -185,4 +185,15 @@ mod tests {
         offers.drop_author(PeerKey([1; 32]));
         assert_eq!(offers.len(), 0);
     }
+
+    #[test]
+    fn a_peer_is_passed_over_when_two_updates_have_left_out_what_it_offered_to_each_of_two_versions() {
+        let (author, other) = (PeerKey([1; 32]), PeerKey([2; 32]));
+        let mut offers = Offers::default();
+        offers.add(Version(3), offer(0, 3), author);
+        offers.add(Version(3), offer(1, 3), other);
+        offers.add(Version(4), offer(0, 4), author);
+        assert!(offers.passed_over(Version(5), 2).is_empty(), "one update could have counted the second");
+        assert_eq!(offers.passed_over(Version(6), 2), BTreeSet::from([(PathId(0), author)]));
+    }
 }

@@ -31,8 +31,7 @@ impl Node {
     }
 
     /// There is a new head. A holder whose path no update has counted for many versions, and that has offered nothing
-    /// countable, does not train it, whatever its lease says. An owner with invalid contributions of its own offers
-    /// them only to itself.
+    /// countable, does not train it, whatever its lease says.
     pub(in crate::protocol) fn note_counted(&mut self, module: ModuleId, update: &Update) {
         if self.plan.mode != OuterMode::Synchronous || self.plan.slots.are_drawn_anew() {
             return;

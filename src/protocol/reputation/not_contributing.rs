@@ -3,7 +3,7 @@
 //! For this node, such a peer no longer holds the path. Another peer may take it, and owners do not wait for it. The
 //! peer counts as a holder again when it offers a contribution of the path. The same applies to the paths of a failed
 //! owner through the module that it owned. While it is not accepted as owner, and until it offers a contribution there,
-//! it may still believe itself the owner and send its offers to nobody else. It also applies to all paths of a peer
+//! nobody knows whether it follows its successor. It also applies to all paths of a peer
 //! that was quarantined ([`super::score`]), until a contribution of it is counted in full. Otherwise it would take back
 //! its path each time its quarantine ends.
 
@@ -103,5 +103,22 @@ impl NotContributing {
     /// Number of entries in all tables.
     pub(super) fn count(&self) -> usize {
         self.holders.len() + self.passed_over.len() + self.failed_owners.len() + self.counted.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_counted_contribution_gives_a_path_back_whose_holder_was_passed_over() {
+        let (path, peer) = (PathId(1), PeerKey([1; 32]));
+        let module = ModuleId { level: 0, expert: 0 };
+        let mut holders = NotContributing::default();
+        holders.passed_over(path, peer);
+        holders.contributes(module, path, peer);
+        assert!(holders.has(path, peer, |_| true), "it offers, as it did before");
+        holders.is_counted(path, peer);
+        assert!(!holders.has(path, peer, |_| true));
     }
 }

@@ -10,7 +10,6 @@ use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey};
 use crate::protocol::limits::{
     LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED, SIGNATURE_BYTES,
-    STEADY_MS,
 };
 use crate::protocol::membership::failure_detector::ArrivalWindow;
 use crate::protocol::membership::incarnation::{Copy, Starts};
@@ -238,16 +237,6 @@ impl Roster {
     /// How long a peer has been present without a restart.
     pub fn steady_ms(&self, now: Millis, peer: PeerKey) -> u64 {
         self.members.get(peer).map_or(0, |member| member.arrivals.steady_ms(now))
-    }
-
-    /// Whether a peer was never silent for long lately.
-    pub fn is_steady(&self, peer: PeerKey) -> bool {
-        self.members.get(peer).is_some_and(|member| member.arrivals.is_steady())
-    }
-
-    /// Whether this node was suspended lately.
-    pub fn has_woken(&self, now: Millis) -> bool {
-        self.awake > Millis(0) && now.since(self.awake) < STEADY_MS
     }
 
     /// The living members of a module, in the order of their keys.

@@ -118,12 +118,7 @@ impl Node {
 
     /// An owner whose update is wrong has to step down.
     fn signed_wrong(&mut self, module: ModuleId, signed: &SignedUpdate, reason: String) {
-        let (owner, term) = (signed.update.owner, signed.update.term);
-        if self
-            .modules
-            .get(&module)
-            .is_some_and(|state| state.leadership.is_owner(owner) && state.leadership.term() == term)
-        {
+        if self.modules.get(&module).is_some_and(|state| state.leadership.has_signed(&signed.update)) {
             self.force_step_down(module, reason);
         }
     }
@@ -150,8 +145,7 @@ impl Node {
     fn note_unfetchable(&mut self, module: ModuleId) {
         let works = self.reputation.own_link_works(self.now);
         let Some(state) = self.modules.get(&module).filter(|_| works) else { return };
-        let Some(update) = state.applying.next().map(|signed| &signed.update) else { return };
-        if update.term == state.leadership.term() && state.leadership.is_owner(update.owner) {
+        if state.applying.next().is_some_and(|signed| state.leadership.has_signed(&signed.update)) {
             self.force_step_down(module, "its update cannot be fetched".to_owned());
         }
     }

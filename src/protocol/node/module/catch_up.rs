@@ -7,6 +7,7 @@ use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::{ReplyToken, RequestId};
 use crate::protocol::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
+use crate::protocol::module::attestation::contradicts;
 use crate::protocol::module::chain::{Chain, Since};
 use crate::protocol::module::validate::check_chain;
 use crate::protocol::wire::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
@@ -99,12 +100,16 @@ impl Node {
     /// The members whose chain outweighs this node's, the best first; also those on other chains, if they are most of
     /// the members. For a module that is not here yet, also peers that a search found.
     fn donors(&self, module: ModuleId, mine: Option<Head>) -> Vec<PeerKey> {
-        let applying = self.modules.get(&module).map(|state| &state.applying);
+        let state = self.modules.get(&module);
+        let applying = state.map(|state| &state.applying);
+        let outvoted = state.filter(|state| state.catch_up.outvoted_ms(self.now).is_some());
+        let minority = outvoted.and_then(|state| state.history.chain());
+        let outvotes = |head: Head| minority.is_some_and(|chain| contradicts(chain, head));
         let mut ahead: Vec<(PeerKey, Head)> = self
             .membership
             .roster()
             .heads(self.now, module)
-            .filter(|(_, head)| mine.is_none_or(|mine| head.outweighs(&mine)) || self.outvotes(module, *head))
+            .filter(|(_, head)| mine.is_none_or(|mine| head.outweighs(&mine)) || outvotes(*head))
             .filter(|(_, head)| applying.is_none_or(|applying| !applying.has_refused(head.update)))
             .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
             .collect();

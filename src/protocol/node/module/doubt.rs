@@ -31,10 +31,14 @@ impl Node {
         is_doubtful(counted.len(), unheard.count())
     }
 
-    /// Holds an update back. A later look applies it once its offers are here.
+    /// Holds an update of the present owner back. A later look applies it once its offers are here. Any member may sign
+    /// an update, so another's is dropped: catch-up brings it, if the members attest it.
     pub(in crate::protocol) fn doubt(&mut self, module: ModuleId, signed: &SignedUpdate) {
         let now = self.now;
-        self.modules.entry(module).and_modify(|state| state.doubt.hold(now, signed));
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        if state.leadership.has_signed(&signed.update) {
+            state.doubt.hold(now, signed);
+        }
     }
 
     /// Applies the update that was held back, if its offers were heard meanwhile or other members have applied it. If no
@@ -50,7 +54,7 @@ impl Node {
         if follows && !overdue && !self.may_follow(module, std::slice::from_ref(signed)) {
             return;
         }
-        let by_owner = state.leadership.term() == signed.update.term && state.leadership.is_owner(signed.update.owner);
+        let by_owner = state.leadership.has_signed(&signed.update);
         let Some(signed) = self.modules.get_mut(&module).and_then(|state| state.doubt.end()) else { return };
         match (follows, overdue) {
             (true, false) => self.heard_update(module, &signed),

@@ -153,7 +153,8 @@ impl Node {
         if let Some(path) = unserved {
             return (path, Stage::Joining);
         }
-        // A path that only one peer trains, in turn with others: of the busiest peer, the highest path, which it trains last.
+        // A path that only one peer trains, in turn with others: of the busiest peer, the highest path, which it trains
+        // last.
         let spare = holders
             .iter()
             .filter(|(_, holders)| holders.iter().all(|(load, stage)| *load > 1 && *stage != Stage::Joining))

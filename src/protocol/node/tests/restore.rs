@@ -1,6 +1,6 @@
 //! Tests of restoring a node from its journal.
 
-use crate::protocol::limits::{MEMBER_LEASE_MS, SETTLE_MS};
+use crate::protocol::limits::{LONELY_RETURN_MS, MEMBER_LEASE_MS, SETTLE_MS};
 use crate::protocol::node::tests::*;
 
 fn restored(records: &[Record]) -> Node {
@@ -216,4 +216,26 @@ fn a_creator_that_was_killed_while_it_created_is_blank() {
     assert!(restored(&[Record::Genesis { module: MODULE, state: state(0) }]).is_blank());
     let (_, records) = lived();
     assert!(!restored(&records).is_blank());
+}
+
+#[test]
+fn a_term_from_before_a_module_was_left_is_not_used_again() {
+    let records = vec![
+        Record::Term { module: MODULE, term: Term(3), owner: ME },
+        Record::Left(MODULE),
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Lease { path: PathId(0), held: true, standby: false },
+    ];
+    let compacted = Node::restore(ME, plan(), records.clone()).records();
+    for records in [records, compacted] {
+        let mut node = Node::restore(ME, plan(), records);
+        node.handle(Millis(0), Event::Join(vec![]));
+        let actions = pass(&mut node, 0, 2 * LONELY_RETURN_MS);
+        let terms: Vec<&Action> = actions
+            .iter()
+            .filter(|(_, action)| matches!(action, Action::Persist(Record::Term { .. })))
+            .map(|(_, action)| action)
+            .collect();
+        assert_eq!(terms, [&term(4, ME)]);
+    }
 }

@@ -195,3 +195,24 @@ fn a_path_that_was_done_continues_when_a_heavier_chain_has_fewer_rounds() {
     let actions = installed(&mut node, Millis(1_020), better.state);
     assert!(actions.contains(&train(0, better, None)), "{actions:?}");
 }
+
+#[test]
+fn an_owner_whose_update_cannot_be_fetched_steps_down_if_others_can_be_fetched_from() {
+    for works in [false, true] {
+        let mut node = member_with_owner(&[]);
+        node.handle(Millis(10), heard(OTHER, Message::Update(update(genesis(), 1, OTHER))));
+        if works {
+            node.reputation.note_fetch(Millis(10));
+        }
+        let mut steps_down = false;
+        for at_ms in (20..4_000).step_by(250) {
+            let mut actions = node.handle(Millis(at_ms), Event::Fetched { blob: average(1).hash, found: false });
+            actions.extend(node.handle(Millis(at_ms), Event::Tick));
+            steps_down |=
+                actions.iter().any(|it| matches!(it, Action::Report(Report::SteppedDown { owner: OTHER, .. })));
+            let alive = heartbeat(at_ms, Some(genesis()), Some((1, OTHER)));
+            node.handle(Millis(at_ms), heard_heartbeat(OTHER, alive));
+        }
+        assert_eq!(steps_down, works);
+    }
+}

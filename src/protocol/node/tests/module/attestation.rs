@@ -122,6 +122,43 @@ fn a_member_on_its_own_chain_follows_the_majority_although_that_is_lighter() {
     assert_eq!(restored.states(), vec![(MODULE, Version(1), state(11))], "also after a restart");
 }
 
+#[test]
+fn an_owner_that_follows_the_majority_to_a_lighter_chain_signs_nothing_more_in_its_term() {
+    let mut records = vec![
+        Record::Genesis { module: MODULE, state: state(0) },
+        Record::Term { module: MODULE, term: Term(1), owner: ME },
+        Record::Lease { path: PathId(0), held: true, standby: false },
+    ];
+    records.extend(updates(2, ME).into_iter().map(Record::Head));
+    let mut node = Node::restore(ME, plan(), records);
+    node.handle(Millis(0), Event::Join(vec![]));
+    let mut lighter = updates(1, OTHER);
+    lighter[0].update.contributions.truncate(1);
+    (lighter[0].update.weight, lighter[0].update.state) = (100, state(11));
+    let mut asked = Vec::new();
+    for peer in [OTHER, THIRD] {
+        let confirms = heartbeat(1, Some(head(&lighter[0])), Some((1, ME)));
+        node.handle(Millis(10), heard_heartbeat(peer, confirms));
+    }
+    asked.extend(pass(&mut node, 10, 1_000).into_iter().filter_map(|(_, action)| match action {
+        Action::Ask { id, request: Request::CatchUp { .. }, .. } => Some(id),
+        _ => None,
+    }));
+    node.handle(Millis(1_100), Event::Answered { id: asked[0], response: Some(Response::Snapshot(lighter)) });
+    let actions = installed(&mut node, Millis(1_110), state(11));
+    assert!(actions.contains(&term(2, ME)), "{actions:?}");
+}
+
+#[test]
+fn an_update_of_another_member_does_not_take_the_place_of_the_owners_that_is_held_back() {
+    let (mut node, now) = (listener(), Millis(LISTENED_MS + 1_000));
+    node.handle(now, heard(THIRD, Message::Update(update(genesis(), 1, THIRD))));
+    node.handle(now, heard(OTHER, Message::Update(update(genesis(), 1, OTHER))));
+    node.handle(now, heard(OTHER, Message::Offer(offer(0, genesis()))));
+    let actions = node.handle(now, heard(THIRD, Message::Offer(offer(1, genesis()))));
+    assert!(actions.contains(&Action::Fetch { blob: average(1), from: vec![OTHER, THIRD] }), "{actions:?}");
+}
+
 /// A member that has listened for long, beside the owner and another member at genesis.
 fn listener() -> Node {
     let mut node = member(&[]);

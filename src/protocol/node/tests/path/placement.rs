@@ -73,6 +73,22 @@ fn a_newcomer_prefers_a_path_without_a_holder() {
 }
 
 #[test]
+fn newcomers_that_know_of_no_holder_spread_over_the_paths() {
+    let chosen = |byte: u8| {
+        let mut node = Node::restore(PeerKey([byte; 32]), plan(), vec![]);
+        node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
+        let actions = node.handle(Millis(10), directory(1, vec![entry(OTHER, vec![])]));
+        let taken = actions.iter().find_map(|action| match action {
+            Action::Report(Report::PathTaken(path)) => Some(*path),
+            _ => None,
+        });
+        taken.unwrap()
+    };
+    let first = (10..60).filter(|byte| chosen(*byte) == PathId(0)).count();
+    assert!((10..40).contains(&first), "{first} of 50 have taken the first of two paths");
+}
+
+#[test]
 fn paths_outside_the_grid_attract_no_newcomer() {
     let made_up = vec![lease(u32::MAX, 3, Stage::Training), lease(7, 3, Stage::Waiting), lease(0, 3, Stage::Waiting)];
     assert_eq!(newcomer(made_up), [vec![learn(OTHER)], takes(1, Stage::Joining, 2, OTHER)].concat());
