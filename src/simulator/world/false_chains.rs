@@ -48,7 +48,7 @@ impl World {
         let version = Version(self.plan.phases);
         let weight = version.0 * MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT);
         let mut last = Update { weight, version, ..self.false_extension(index, module, chain)? };
-        if module.expert % 2 == 0 {
+        if module.expert.is_multiple_of(2) {
             last.state = self.peers[index].disk.put(vec![0xff; usize::try_from(last.state.bytes).ok()?]);
         }
         Some(last)
