@@ -36,7 +36,7 @@ pub enum AccessNotice {
     /// Its author's credential.
     Present {
         credential: Credential,
-        /// Differs in each message: gossip does not forward the same bytes twice within a while.
+        /// Differs in each message.
         sequence: u64,
     },
     /// A peer was revoked. Says nothing about the author.

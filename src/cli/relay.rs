@@ -1,6 +1,6 @@
 //! `pathswarm relay`: a relay on a public machine, for peers that cannot be reached directly.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,7 +12,8 @@ use super::globals::Globals;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::output::Output;
-use crate::network::limits::{CIRCUITS, RESERVATIONS};
+use crate::names::PeerKey;
+use crate::network::limits::{CIRCUIT_BYTES, CIRCUITS, CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, RESERVATIONS};
 use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
 use crate::observe::logging;
 
@@ -38,6 +39,16 @@ pub struct Relay {
     /// Most circuits at once.
     #[arg(long, value_name = "NUMBER", default_value_t = CIRCUITS)]
     circuits: usize,
+    /// Most connections from one IP address, and so most reservations of the peers behind it.
+    #[arg(long, value_name = "NUMBER", default_value_t = CONNECTIONS_PER_IP)]
+    connections_per_ip: usize,
+    /// Most bytes an hour through circuits that are requested from one IP address; each circuit counts with all that it
+    /// may carry, 64 MiB.
+    #[arg(long, value_name = "BYTES", default_value_t = HOURLY_BYTES_PER_IP, value_parser = clap::value_parser!(u64).range(CIRCUIT_BYTES..))]
+    hourly_bytes_per_ip: u64,
+    /// A file with the keys of the peers that may use this relay, one a line; without it, any peer may.
+    #[arg(long, value_name = "FILE")]
+    allow: Option<PathBuf>,
     /// Seconds between two reports of its load.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
@@ -52,7 +63,14 @@ impl Relay {
             identity: Identity::generate(),
             listen: addresses(&listen)?,
             announce: addresses(&self.announce)?,
-            bounds: RelayBounds { reservations: self.reservations, circuits: self.circuits, ..RelayBounds::default() },
+            allow: self.allow.as_deref().map(allowed).transpose()?,
+            bounds: RelayBounds {
+                reservations: self.reservations,
+                circuits: self.circuits,
+                connections_per_ip: self.connections_per_ip,
+                hourly_bytes_per_ip: self.hourly_bytes_per_ip,
+                ..RelayBounds::default()
+            },
         };
         let key = self.dir.join("key");
         config.identity = Identity::load_or_generate(&key).map_err(explain_key)?;
@@ -82,6 +100,21 @@ impl Relay {
             Ok(())
         })
     }
+}
+
+/// The keys in a file, one a line; empty lines and lines that begin with `#` are left out.
+fn allowed(path: &Path) -> anyhow::Result<Vec<PeerKey>> {
+    let hint = "give one peer key a line, as `pathswarm status` shows it";
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Mistake::new(format_args!("{}: {error}", path.display())).hint(hint))?;
+    let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let key = |(at, line): (usize, &str)| {
+        line.parse().map_err(|_| {
+            let place = format_args!("{}, line {}: {line:?} is not the key of a peer", path.display(), at + 1);
+            Mistake::new(place).hint(hint).into()
+        })
+    };
+    lines.map(key).collect()
 }
 
 /// Without IPv6 the relay starts nevertheless, unless an IPv6 address was requested.

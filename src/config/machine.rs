@@ -25,6 +25,42 @@ pub enum Precision {
     Bf16,
 }
 
+/// Whose queries about text a machine answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Nobody's.
+    Off,
+    /// Those of invited peers, with their visitors; in an open run those of peers that are members of its modules.
+    Members,
+    /// Those of any peer that may ask.
+    All,
+}
+
+/// A share of a whole, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Share(f64);
+
+/// Not a share.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is not a share: give a number from 0 to 1")]
+pub struct NotAShare(f64);
+
+impl TryFrom<f64> for Share {
+    type Error = NotAShare;
+
+    fn try_from(share: f64) -> Result<Self, NotAShare> {
+        if (0.0..=1.0).contains(&share) { Ok(Self(share)) } else { Err(NotAShare(share)) }
+    }
+}
+
+impl From<Share> for f64 {
+    fn from(share: Share) -> Self {
+        share.0
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MachineConfig {
@@ -37,6 +73,11 @@ pub struct MachineConfig {
     /// Limit of tokens a second for training, for each peer of this machine; 0 for none. Keeps a laptop cool, or
     /// emulates a slower machine.
     pub train_tokens_per_s: u64,
+    /// Whose queries about text are answered.
+    pub answer: Answer,
+    /// Share of the device's time that answers may take while trainers want it. After a quiet while, 10 s may be taken at
+    /// once.
+    pub answer_share: Share,
     /// Disk quota for the blobs of a run, in bytes; 0 for none.
     pub disk_bytes: u64,
     /// Limit of bytes sent a second; 0 for none. The peers that fetch from this one share it evenly.
@@ -65,6 +106,8 @@ impl Default for MachineConfig {
             threads: 0,
             micro_batch_sequences: 0,
             train_tokens_per_s: 0,
+            answer: Answer::All,
+            answer_share: Share(0.1),
             disk_bytes: 0,
             upload_bytes_per_s: 0,
             download_bytes_per_s: 0,

@@ -27,7 +27,7 @@ pub use crate::config::source::resolve::{Entry, ResolveError, Resolved};
 pub use crate::config::source::settings::{Origin, Setting, Settings};
 pub use augment::Augment;
 pub use emulated_link::Link;
-pub use machine::{DeviceChoice, MachineConfig, Precision};
+pub use machine::{Answer, DeviceChoice, MachineConfig, Precision, Share};
 pub use model::blocks::{Activation, Biases, NormKind, NormPlacement, Positions, QkNorm};
 pub use model::rotary::{RotaryConfig, RotaryError, RotaryScaling};
 pub use model::{Architecture, ModelConfig, ModelError};

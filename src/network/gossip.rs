@@ -29,8 +29,6 @@ pub enum Published {
     Sent,
     /// No connected peer has subscribed to the module (yet), so it was not sent.
     NobodyListens,
-    /// The same bytes were sent within the last minute, so they are not sent again.
-    Repeated,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,12 +102,16 @@ pub(crate) fn gossip(keypair: &Keypair) -> Result<Gossip, String> {
     Gossip::new_with_subscription_filter(authenticity, config, filter).map_err(str::to_owned)
 }
 
-/// Length-prefixed, so that no two pairs of topic and data give the same bytes.
+/// Names the author and its number of the message, so that no other author's message is a duplicate of it, however well
+/// its contents were predicted; and the contents, so that an author cannot say two things under one number. Each part is
+/// preceded by its length, so that no two messages give the same bytes.
 fn message_id(message: &Message) -> MessageId {
-    let topic = message.topic.as_str();
+    let author = message.source.map(|author| author.to_bytes()).unwrap_or_default();
+    let number = message.sequence_number.map(u64::to_le_bytes);
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&(topic.len() as u64).to_le_bytes());
-    hasher.update(topic.as_bytes());
+    for part in [message.topic.as_str().as_bytes(), &author, number.as_ref().map_or(&[], |number| number)] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
     hasher.update(&message.data);
     MessageId::from(hasher.finalize().as_bytes().to_vec())
 }
@@ -120,6 +122,8 @@ fn is_ours(topic: &TopicHash) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use libp2p::PeerId;
+
     use super::*;
 
     const RUN: RunId = RunId([0xab; 32]);
@@ -135,13 +139,18 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_on_two_modules_are_two_messages() {
-        let message = |expert: u32, data: &[u8]| Message {
-            source: None,
+    fn only_the_same_bytes_of_the_same_author_under_the_same_number_on_the_same_module_are_one_message() {
+        let [author, other] = [(), ()].map(|()| PeerId::random());
+        let of = |source: PeerId, number: u64, expert: u32, data: &[u8]| Message {
+            source: Some(source),
             data: data.to_vec(),
-            sequence_number: None,
+            sequence_number: Some(number),
             topic: topic(RUN, ModuleId { level: 0, expert }).hash(),
         };
+        let message = |expert: u32, data: &[u8]| of(author, 1, expert, data);
+        assert_ne!(message_id(&message(1, b"beat")), message_id(&of(other, 1, 1, b"beat")));
+        assert_ne!(message_id(&message(1, b"beat")), message_id(&of(author, 2, 1, b"beat")));
+        assert_ne!(message_id(&message(1, b"beat")), message_id(&message(1, b"another beat")));
         assert_ne!(message_id(&message(1, b"beat")), message_id(&message(2, b"beat")));
         assert_ne!(message_id(&message(1, b"1beat")), message_id(&message(11, b"beat")));
         assert_eq!(message_id(&message(1, b"beat")), message_id(&message(1, b"beat")));

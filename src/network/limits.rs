@@ -44,6 +44,9 @@ pub const CONTROL_STREAMS_PER_CONNECTION: usize = REQUESTS_PER_PEER + UNANSWERED
 /// once, and counted.
 pub const UNANSWERED_REQUESTS: usize = 128;
 
+/// Of these, requests that only members may have waiting: others take up half at most, however many keys they have.
+pub const UNANSWERED_FOR_MEMBERS: usize = UNANSWERED_REQUESTS / 2;
+
 /// Own requests, fetches and lookups whose result the application has not yet taken. Each has a reserved slot in the
 /// queue of results, so no result is ever lost; the next is refused with `NotSent::Busy`. Bodies that wait for a
 /// connection: 256 x 256 KiB = 64 MiB.
@@ -93,6 +96,20 @@ pub const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses kept for one peer, from one source.
 pub const ADDRESSES_PER_PEER: usize = 16;
 
+/// Peers that were connected on the LAN or on this machine, and may still name addresses there: 1,024 of 60 bytes.
+pub const NEIGHBOURS_REMEMBERED: usize = 1_024;
+
+/// Addresses that one peer may have dialled in a second, and at once. A peer has at most eight, which change when a
+/// network or a relay comes or goes.
+pub const NAMED_PER_SECOND: u32 = 1;
+/// See [`NAMED_PER_SECOND`].
+pub const NAMED_BURST: u32 = 32;
+
+/// The same for all peers together: a directory names 64 peers with eight addresses each.
+pub const ALL_NAMED_PER_SECOND: u32 = 32;
+/// See [`ALL_NAMED_PER_SECOND`].
+pub const ALL_NAMED_BURST: u32 = 1_024;
+
 /// Peers dialled by our own wish: 16 fewer than may be pending, which are left to Kademlia's lookups.
 pub const DIALLED_PEERS: usize = PENDING_CONNECTIONS as usize - 16;
 
@@ -117,6 +134,15 @@ pub const BLOB_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Blobs fetched at once. Each donor holds two pieces of 256 KiB: 8 x 16 x 512 KiB = 64 MiB if all fetches have
 /// [`DONORS`]. More fetches wait.
 pub const FETCHES: usize = 8;
+
+/// Fetches beside these that bring little: as much memory again at worst.
+pub const SLOW_FETCHES: usize = 8;
+
+/// A fetch that brings less than this within [`FETCH_PROGRESS_WITHIN`] is slow, and moves to a place for slow ones if
+/// others wait: 8 KiB/s, so eight together 64 KiB/s. Under a bandwidth limit, half of its share of that.
+pub const FETCH_PROGRESS_BYTES: u64 = 24 * 1024;
+/// See [`FETCH_PROGRESS_BYTES`].
+pub const FETCH_PROGRESS_WITHIN: Duration = Duration::from_secs(3);
 
 /// Limit of donors of a blob, out of the peers that the application names.
 pub const DONORS: usize = 16;
@@ -277,6 +303,17 @@ pub const PEERS_PER_IP: u32 = 8;
 /// Connections of a relay in all: its reservations, as many for circuits, and some for lookups.
 pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
 
+/// Pending handshakes of a relay: 16 addresses, each with its share, and a handshake takes at most [`CONNECT_TIMEOUT`].
+pub const RELAY_PENDING: u32 = 256;
+
+/// Pending handshakes of a relay with one IP address: twice as many peers as are behind one.
+pub const RELAY_PENDING_PER_IP: usize = 2 * PEERS_PER_IP as usize;
+
+/// Bytes through the circuits that are requested from one IP address in an hour, where each circuit counts with all that
+/// it may carry: 8 peers that renew 32 circuits of 64 MiB each every half an hour. Most circuits carry far less, and end
+/// with hole punching.
+pub const HOURLY_BYTES_PER_IP: u64 = 2 * PEERS_PER_IP as u64 * CIRCUITS_PER_PEER as u64 * CIRCUIT_BYTES;
+
 /// Silence after which a relay that listens on all interfaces has reported all of them.
 pub const INTERFACES_WITHIN: Duration = Duration::from_millis(200);
 
@@ -297,17 +334,18 @@ pub const PASSED_ON_PER_SECOND: u32 = 2_048;
 /// See [`PASSED_ON_PER_SECOND`].
 pub const PASSED_ON_BURST: u32 = 2 * PASSED_ON_PER_SECOND;
 
-/// Gossip messages received and forwarded in a second, and at once, of all peers together: 4,096 x 4 KiB = 16 MiB. So
-/// no peer forwards more than this, whatever is sent to it.
-pub const GOSSIP_PER_SECOND: u32 = 2 * PASSED_ON_PER_SECOND;
-/// See [`GOSSIP_PER_SECOND`].
-pub const GOSSIP_BURST: u32 = 2 * GOSSIP_PER_SECOND;
+/// Gossip messages received and forwarded in a second, of all members together, and at most half as many again: 4,608 x
+/// 4 KiB = 18 MiB. While it is short, no author gets more than its share.
+pub const GOSSIP_OF_MEMBERS_PER_SECOND: u32 = 3_072;
 
-/// Gossip messages of others that no honest peer forwards, since it would have dropped them itself: twice the bound
-/// above.
-pub const FLOOD_PER_SECOND: u32 = 2 * GOSSIP_PER_SECOND;
+/// The same for all others together, of whom a newcomer to an open run is one at first.
+pub const GOSSIP_OF_STRANGERS_PER_SECOND: u32 = 1_024;
+
+/// Gossip messages of others that no honest peer forwards, since it would have dropped them itself: more than both of
+/// the above.
+pub const FLOOD_PER_SECOND: u32 = 2 * (GOSSIP_OF_MEMBERS_PER_SECOND + GOSSIP_OF_STRANGERS_PER_SECOND);
 /// See [`FLOOD_PER_SECOND`].
-pub const FLOOD_BURST: u32 = 2 * GOSSIP_BURST;
+pub const FLOOD_BURST: u32 = 4 * FLOOD_PER_SECOND;
 
 /// Requests of one peer in a second, and at once: a silent owner is probed once in each sweep of 250 ms, for each of at
 /// most 120 modules. Further requests are not answered, and penalized.

@@ -8,6 +8,7 @@
 //! - `gossip` carries messages under 4 KiB to the members of a module, `rpc` a request and its response between two
 //!   peers.
 //! - `blobs` serves and fetches bytes named by their hash, piece by piece from several peers.
+//! - `standing` is the application's word on who is admitted, and who comes first.
 //! - `protection` limits the cost of one peer, or one IP address: connections, rates, bandwidth, and a score that bans.
 //! - `traffic` counts bytes, `limits` has every bound, `link_emulation` makes loopback slow, `relay_server` is a relay.
 //!
@@ -22,10 +23,12 @@ mod link_emulation;
 mod protection;
 mod relay_server;
 mod rpc;
+mod standing;
 mod swarm;
 mod traffic;
 
 pub use crate::network::blobs::fetch::Donor;
+pub use crate::network::connectivity::address_scope::Scope;
 pub use crate::network::connectivity::addresses::{
     is_loopback as is_loopback_address, is_relay_address, is_relayed, peer_at, with_peer, with_ports_of, worth_telling,
 };
@@ -36,6 +39,7 @@ pub use crate::network::protection::bandwidth_limiter::Bandwidth;
 pub use crate::network::protection::offences::{Ban, Offence, now_s};
 pub use crate::network::relay_server::{Relay, RelayBounds, RelayConfig, RelayCounts};
 pub use crate::network::rpc::{RequestError, RequestToken, read_prefixed};
+pub use crate::network::standing::{PeerAccess, Standing, Verdict};
 pub use crate::network::swarm::build::StartError;
 pub use crate::network::swarm::events::{NetworkEvent, NetworkEvents};
 pub use crate::network::swarm::handle::{NetworkConfig, NetworkHandle, NotSent, Stopped, start};

@@ -5,28 +5,37 @@
 //! module. It belongs to no run, stores only provider records, and sees only encrypted traffic of others.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use libp2p::allow_block_list::{self, AllowedPeers};
 use libp2p::identity::Keypair;
 use libp2p::kad::{self, InboundRequest};
 use libp2p::metrics::Registry;
 use libp2p::request_response::{self, Message};
+use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::swarm::{NetworkBehaviour, SwarmEvent};
 use libp2p::{
     Multiaddr, PeerId, Swarm, SwarmBuilder, autonat, connection_limits, identify, noise, ping, relay, tcp, yamux,
 };
 use tokio::sync::watch;
 
+use crate::names::PeerKey;
+use crate::network::connectivity::address_scope::origin_of;
 use crate::network::connectivity::addresses::{full, in_order, is_loopback};
 use crate::network::connectivity::providers::{ProviderRecords, Providers, learn, providers};
-use crate::network::identity::Identity;
+use crate::network::connectivity::scoped::Scoped;
+use crate::network::identity::{Identity, peer_id};
 use crate::network::limits::{
-    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, CONNECT_TIMEOUT,
-    INTERFACES_WITHIN, LISTEN_TIMEOUT, PEERS_PER_IP, RELAY_CONNECTIONS, RELAY_IDLE, RESERVATION_EVERY,
+    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, COMING_BURST,
+    COMING_PER_SECOND, CONNECT_TIMEOUT, CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, INTERFACES_WITHIN, LISTEN_TIMEOUT,
+    PEERS_PER_IP, RELAY_CONNECTIONS, RELAY_IDLE, RELAY_PENDING, RELAY_PENDING_PER_IP, RESERVATION_EVERY,
     RESERVATION_LASTS, RESERVATIONS, RESERVATIONS_IN_A_ROW, RESERVATIONS_PER_PEER,
 };
+use crate::network::protection::per_ip_limiter::{PerIpBounds, PerIpLimiter};
+use crate::network::protection::rate_limiter::KeyedRateLimiter;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
 use crate::network::swarm::build::{StartError, listen, not_built, settings};
@@ -34,12 +43,17 @@ use crate::network::traffic::bytes_of_connections;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Response;
 
+/// The period of a relay's byte budgets.
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
     pub identity: Identity,
     pub listen: Vec<Multiaddr>,
     /// Further addresses at which others reach it.
     pub announce: Vec<Multiaddr>,
+    /// The peers that may connect; nothing for all.
+    pub allow: Option<Vec<PeerKey>>,
     pub bounds: RelayBounds,
 }
 
@@ -55,6 +69,11 @@ pub struct RelayBounds {
     pub circuit_bytes: u64,
     /// Duration of a circuit.
     pub circuit_lasts: Duration,
+    /// Connections from one IP address, and so its reservations.
+    pub connections_per_ip: usize,
+    /// Bytes through the circuits that are requested from one IP address in an hour. A circuit counts with all that it
+    /// may carry.
+    pub hourly_bytes_per_ip: u64,
 }
 
 impl Default for RelayBounds {
@@ -65,6 +84,8 @@ impl Default for RelayBounds {
             circuits_per_peer: CIRCUITS_PER_PEER,
             circuit_bytes: CIRCUIT_BYTES,
             circuit_lasts: CIRCUIT_LASTS,
+            connections_per_ip: CONNECTIONS_PER_IP,
+            hourly_bytes_per_ip: HOURLY_BYTES_PER_IP,
         }
     }
 }
@@ -89,23 +110,40 @@ pub struct RelayCounts {
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
 pub(crate) struct Server {
     limits: connection_limits::Behaviour,
+    per_ip: PerIpLimiter,
+    allowed: Toggle<allow_block_list::Behaviour<AllowedPeers>>,
     relay: relay::Behaviour,
     probes: autonat::v2::server::Behaviour,
     identify: identify::Behaviour,
-    providers: Providers,
+    providers: Scoped<Providers>,
     control: Control,
     ping: ping::Behaviour,
 }
 
 impl Server {
-    pub(crate) fn new(keypair: &Keypair, bounds: RelayBounds) -> Self {
+    pub(crate) fn new(keypair: &Keypair, bounds: RelayBounds, allow: Option<&[PeerKey]>) -> Self {
         let me = keypair.public().to_peer_id();
+        let limits = limits().with_max_established(Some(RELAY_CONNECTIONS));
+        let allowed = allow.map(|allow| {
+            let mut allowed = allow_block_list::Behaviour::default();
+            for peer in allow.iter().copied().filter_map(peer_id) {
+                allowed.allow_peer(peer);
+            }
+            allowed
+        });
         Self {
-            limits: connection_limits::Behaviour::new(limits().with_max_established(Some(RELAY_CONNECTIONS))),
+            limits: connection_limits::Behaviour::new(limits.with_max_pending_incoming(Some(RELAY_PENDING))),
+            per_ip: PerIpLimiter::new(PerIpBounds {
+                pending: RELAY_PENDING_PER_IP,
+                connections: bounds.connections_per_ip,
+                coming: (COMING_PER_SECOND, COMING_BURST),
+                own: true,
+            }),
+            allowed: allowed.into(),
             relay: relay::Behaviour::new(me, relay_config(bounds)),
             probes: autonat::v2::server::Behaviour::default(),
             identify: introduction(keypair),
-            providers: providers(me),
+            providers: Scoped::new(providers(me)),
             control: control(),
             ping: pings(),
         }
@@ -114,29 +152,34 @@ impl Server {
 
 /// libp2p refuses the request after the one that exceeds the limit, hence one less.
 fn relay_config(bounds: RelayBounds) -> relay::Config {
-    let per_ip = |in_a_row: u32| NonZeroU32::new(in_a_row * PEERS_PER_IP).unwrap_or(NonZeroU32::MIN);
     let in_a_row = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
+    // libp2p's own limits for an IP address would count each address of an IPv6 network.
+    let per_ip = |mut limiter: KeyedRateLimiter<IpAddr>| {
+        move |_: PeerId, address: &Multiaddr, _: Instant| origin_of(address).is_none_or(|ip| limiter.allows(&ip))
+    };
+    let of_an_office = RESERVATIONS_IN_A_ROW * PEERS_PER_IP;
+    let reservations = KeyedRateLimiter::in_each(RESERVATION_EVERY * RESERVATIONS_IN_A_ROW, of_an_office);
+    let budget = bounds.hourly_bytes_per_ip / bounds.circuit_bytes.max(1);
+    let circuits = KeyedRateLimiter::in_each(HOUR, u32::try_from(budget).unwrap_or(u32::MAX));
     relay::Config {
         max_reservations: bounds.reservations,
         max_reservations_per_peer: RESERVATIONS_PER_PEER - 1,
         reservation_duration: RESERVATION_LASTS,
-        reservation_rate_limiters: Vec::new(),
+        reservation_rate_limiters: vec![Box::new(per_ip(reservations))],
         max_circuits: bounds.circuits,
         max_circuits_per_peer: bounds.circuits_per_peer.saturating_sub(1),
         max_circuit_duration: bounds.circuit_lasts,
         max_circuit_bytes: bounds.circuit_bytes,
-        circuit_src_rate_limiters: Vec::new(),
+        circuit_src_rate_limiters: vec![Box::new(per_ip(circuits))],
     }
     .reservation_rate_per_peer(in_a_row(RESERVATIONS_IN_A_ROW), RESERVATION_EVERY)
-    .reservation_rate_per_ip(per_ip(RESERVATIONS_IN_A_ROW), RESERVATION_EVERY / PEERS_PER_IP)
     .circuit_src_per_peer(in_a_row(CIRCUITS_IN_A_ROW), CIRCUIT_EVERY)
-    .circuit_src_per_ip(per_ip(CIRCUITS_IN_A_ROW), CIRCUIT_EVERY / PEERS_PER_IP)
 }
 
 /// The transports of a peer without relaying; bytes are counted.
-fn build_relay(identity: &Identity, bounds: RelayBounds) -> Result<(Swarm<Server>, Registry), StartError> {
+fn build_relay(config: &RelayConfig) -> Result<(Swarm<Server>, Registry), StartError> {
     let mut metrics = Registry::default();
-    let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
+    let swarm = SwarmBuilder::with_existing_identity(config.identity.keypair())
         .with_tokio()
         .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
         .map_err(not_built("TCP"))?
@@ -144,7 +187,7 @@ fn build_relay(identity: &Identity, bounds: RelayBounds) -> Result<(Swarm<Server
         .with_dns()
         .map_err(not_built("DNS"))?
         .with_bandwidth_metrics(&mut metrics)
-        .with_behaviour(|keypair| Server::new(keypair, bounds))
+        .with_behaviour(|keypair| Server::new(keypair, config.bounds, config.allow.as_deref()))
         .map_err(not_built("the relay"))?
         .with_swarm_config(|config| settings(config, RELAY_IDLE))
         .with_connection_timeout(CONNECT_TIMEOUT)
@@ -162,7 +205,7 @@ pub struct Relay {
 impl Relay {
     /// Starts a relay, and returns once it listens on all addresses. Must be called within a tokio runtime.
     pub async fn start(config: RelayConfig) -> Result<Self, StartError> {
-        let (mut swarm, metrics) = build_relay(&config.identity, config.bounds)?;
+        let (mut swarm, metrics) = build_relay(&config)?;
         for address in &config.announce {
             swarm.add_external_address(address.clone());
         }
@@ -326,9 +369,7 @@ impl Task {
             let _ = self.swarm.disconnect_peer_id(peer_id);
             return;
         }
-        let mut addresses = info.listen_addrs;
-        addresses.retain(|address| !is_loopback(address) || is_loopback(&info.observed_addr));
-        learn(&mut self.swarm.behaviour_mut().providers, peer_id, addresses);
+        learn(&mut self.swarm.behaviour_mut().providers, peer_id, info.listen_addrs);
     }
 
     /// A peer took it for a peer of a run.

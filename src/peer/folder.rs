@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::names::RunId;
 use crate::network::{Identity, IdentityError, Multiaddr};
-use crate::peer::access::access_control::{guests_file, invitation_file};
+use crate::peer::access::access_files::{guests_file, invitation_file};
 use crate::peer::manifest::Manifest;
 use crate::store::{LockedStore, OpenError, StoreReader, write_file};
 

@@ -334,7 +334,7 @@ pub const MAX_ADDRESSES: usize = 8;
 /// All addresses of a heartbeat take less than half of a message.
 pub const MAX_ADDRESS_BYTES: usize = 224;
 
-/// Known members, over all modules. Further ones are not remembered.
+/// Known members, over all modules. A further one takes the place of the least useful.
 pub const MAX_MEMBERS: usize = 1_024;
 
 /// Offers remembered per module: 64 paths at 4 versions. When it is full, the offer furthest from the head is dropped.

@@ -40,5 +40,12 @@ fn a_relay_that_cannot_be_is_explained_and_leaves_nothing_behind() {
         assert_eq!(status, Some(2), "{said}");
         assert!(said.contains(wrong) && said.contains("hint: "), "{said}");
     }
+    let list = home.path().join("list");
+    std::fs::write(&list, "# friends\n\nno key\n").unwrap();
+    for (list, place) in [(list, "line 3"), (home.path().join("none"), "none")] {
+        let (status, said) = said(begin(&["--allow", list.to_str().unwrap()]));
+        assert_eq!(status, Some(2), "{said}");
+        assert!(said.contains(place) && said.contains("hint: "), "{said}");
+    }
     assert!(!folder.exists());
 }

@@ -52,6 +52,7 @@ async fn relay() {
         identity: Identity::generate(),
         listen: listen(),
         announce: Vec::new(),
+        allow: None,
         bounds: RelayBounds::default(),
     };
     let relay = Relay::start(config).await.unwrap();

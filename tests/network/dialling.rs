@@ -6,9 +6,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{SwarmBuilder, identify, noise, ping, tcp, yamux};
-use pathswarm::network::{DialError, Identity, Multiaddr, NetworkConfig, NetworkEvent, StartError, start, with_peer};
+use pathswarm::network::{
+    DialError, Identity, Multiaddr, NetworkConfig, NetworkEvent, Provider, Scope, StartError, start, with_peer,
+};
 
-use crate::peers::{Peer, QUIC, TCP, join};
+use crate::peers::{MODULE, Peer, QUIC, TCP, join};
 
 async fn connected(peer: &mut Peer, to: &Peer) {
     peer.wait_for("a connection", |event| match event {
@@ -242,4 +244,54 @@ async fn who_is_alone_can_say_whom_it_tried_and_what_went_wrong() {
         }
     };
     assert!(line.contains("refused"), "{line}");
+}
+
+async fn may_name(peer: &mut Peer) -> Scope {
+    peer.wait_for("gossip", |event| match event {
+        NetworkEvent::Gossip { may_name, .. } => Some(*may_name),
+        _ => None,
+    })
+    .await
+}
+
+async fn found(peer: &mut Peer, id: u64) -> Vec<Provider> {
+    peer.handle.find_providers(id, MODULE).unwrap();
+    peer.wait_for("members", |event| match event {
+        NetworkEvent::Providers { id: other, providers } if *other == id => Some(providers.clone()),
+        _ => None,
+    })
+    .await
+}
+
+/// A peer that claims to be reached at a door of this machine, behind which is somebody else.
+async fn with_a_door() -> (Peer, TcpListener, Multiaddr) {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    door.set_nonblocking(true).unwrap();
+    let address: Multiaddr = format!("/ip4/127.0.0.1/tcp/{}", door.local_addr().unwrap().port()).parse().unwrap();
+    let config = NetworkConfig {
+        listen: vec![QUIC.parse().unwrap()],
+        announce: vec![address.clone()],
+        ..NetworkConfig::visitor(Identity::generate())
+    };
+    (Peer::with(config).await, door, address)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_on_this_machine_may_name_its_addresses() {
+    let mut one = Peer::on(&[QUIC]).await;
+    let (mut other, _door, address) = with_a_door().await;
+    for peer in [&one, &other] {
+        peer.handle.subscribe(MODULE).await.unwrap();
+    }
+    join(&other, &one).await;
+    other.wait_for_member(MODULE, one.key()).await;
+    other.handle.publish(MODULE, b"come and see me".to_vec()).await.unwrap();
+    assert_eq!(may_name(&mut one).await, Scope::Loopback);
+    other.handle.provide(MODULE).await.unwrap();
+    let is_it = |named: &Multiaddr| named.to_string().starts_with(&address.to_string());
+    for id in 10.. {
+        if found(&mut one, id).await.iter().any(|provider| provider.addresses.iter().any(is_it)) {
+            break;
+        }
+    }
 }

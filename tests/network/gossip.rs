@@ -29,8 +29,10 @@ async fn that_nobody_listens_is_an_outcome_and_the_message_can_be_sent_later() {
     join(&one, &other).await;
     one.wait_for_member(MODULE, other.key()).await;
     assert_eq!(one.handle.publish(MODULE, b"beat".to_vec()).await, Ok(Published::Sent));
-    assert_eq!(one.handle.publish(MODULE, b"beat".to_vec()).await, Ok(Published::Repeated));
-    assert_eq!(other.hear().await.2, b"beat");
+    assert_eq!(one.handle.publish(MODULE, b"beat".to_vec()).await, Ok(Published::Sent));
+    for _ in 0..2 {
+        assert_eq!(other.hear().await.2, b"beat", "each time that it is said");
+    }
 }
 
 #[tokio::test]

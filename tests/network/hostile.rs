@@ -171,3 +171,36 @@ async fn a_ban_of_an_earlier_start_keeps_out_and_ends() {
     let comes = async { while other.handle.dial(address.clone()).await.is_err() {} };
     tokio::time::timeout(DEADLINE, comes).await.expect("it is kept out for ever");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_says_the_next_sixty_heartbeats_of_another_first_does_not_silence_it() {
+    let (mut listener, mut victim, mut hostile) =
+        (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
+    for peer in [&listener, &victim, &hostile] {
+        peer.handle.subscribe(MODULE).await.unwrap();
+    }
+    for peer in [&mut hostile, &mut victim] {
+        join(peer, &listener).await;
+        peer.wait_for_member(MODULE, listener.key()).await;
+        listener.wait_for_member(MODULE, peer.key()).await;
+    }
+    let heartbeat = |number: u32| format!("heartbeat {number}").into_bytes();
+    for number in 0..60 {
+        says(&hostile, &heartbeat(number)).await;
+    }
+    for _ in 0..60 {
+        assert_eq!(listener.hear().await.1, hostile.key());
+    }
+    for number in 0..60 {
+        says(&victim, &heartbeat(number)).await;
+    }
+    says(&victim, b"and another one").await;
+    let mut heard = 0;
+    loop {
+        match listener.hear().await {
+            (_, author, bytes) if author == victim.key() && bytes == b"and another one" => break,
+            (_, author, _) => heard += usize::from(author == victim.key()),
+        }
+    }
+    assert_eq!(heard, 60, "of 60 heartbeats of the victim");
+}

@@ -1,6 +1,7 @@
 //! The network's promises, kept between real peers on loopback.
 #![cfg(all(feature = "learning", feature = "network"))]
 
+mod admission;
 mod blobs;
 mod control;
 mod copies;
@@ -8,7 +9,9 @@ mod dialling;
 mod gossip;
 mod hostile;
 mod peers;
+mod places;
 mod providers;
+mod regards;
 mod relays;
 mod rude;
 mod unmannered;

@@ -48,7 +48,12 @@ impl Peer {
 
     pub async fn with(config: NetworkConfig) -> Self {
         let blobs = Blobs::new();
-        let (handle, events) = start(config, blobs.access.clone()).await.unwrap();
+        let access = blobs.access.clone();
+        Self::with_access(config, blobs, access).await
+    }
+
+    pub async fn with_access(config: NetworkConfig, blobs: Blobs, access: Arc<dyn BlobAccess>) -> Self {
+        let (handle, events) = start(config, access).await.unwrap();
         handle.join_run(RUN).await.unwrap();
         Self { handle, blobs, events, seen: VecDeque::new() }
     }
@@ -85,6 +90,15 @@ impl Peer {
         self.seen.iter().any(what)
     }
 
+    /// Until this peer knows of a connection to another.
+    pub async fn wait_for_connection(&mut self, to: PeerKey) {
+        self.wait_for("a connection", |event| match event {
+            NetworkEvent::Connected(peer) if *peer == to => Some(()),
+            _ => None,
+        })
+        .await;
+    }
+
     /// Until this peer knows that another listens to a module.
     pub async fn wait_for_member(&mut self, of: ModuleId, who: PeerKey) {
         self.wait_for("a member", |event| match event {
@@ -96,7 +110,7 @@ impl Peer {
 
     pub async fn hear(&mut self) -> (ModuleId, PeerKey, Vec<u8>) {
         self.wait_for("gossip", |event| match event {
-            NetworkEvent::Gossip { module, author, bytes } => Some((*module, *author, bytes.clone())),
+            NetworkEvent::Gossip { module, author, bytes, .. } => Some((*module, *author, bytes.clone())),
             _ => None,
         })
         .await
@@ -152,7 +166,7 @@ pub struct Blobs {
 }
 
 impl Blobs {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = BlobStore::open(folder.path()).unwrap();
         let access = StoredBlobs::default();

@@ -13,7 +13,9 @@ use crate::peers::{MODULE, Peer, QUIC, TCP};
 
 async fn relay_with(bounds: RelayBounds) -> Relay {
     let listen = vec![QUIC.parse().unwrap(), TCP.parse().unwrap()];
-    Relay::start(RelayConfig { identity: Identity::generate(), listen, announce: Vec::new(), bounds }).await.unwrap()
+    Relay::start(RelayConfig { identity: Identity::generate(), listen, announce: Vec::new(), allow: None, bounds })
+        .await
+        .unwrap()
 }
 
 async fn relay() -> Relay {
@@ -263,4 +265,61 @@ async fn a_relay_that_is_not_there_keeps_no_peer_from_starting_and_is_told_of() 
     let outlook = one.handle.outlook().await.unwrap().join("; ");
     let place = address.to_string();
     assert!(outlook.contains(place.split("/p2p/").next().unwrap()), "{outlook}");
+}
+
+/// Sockets that connect from this address of this machine and say nothing.
+async fn silent_sockets(relay: &Relay, from: [u8; 4], many: usize) -> Vec<tokio::net::TcpStream> {
+    let over_tcp = relay.addresses().iter().map(ToString::to_string).find(|address| address.contains("/tcp/")).unwrap();
+    let port = over_tcp.split('/').nth(4).unwrap().parse::<u16>().unwrap();
+    let mut sockets = Vec::new();
+    for _ in 0..many {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((std::net::Ipv4Addr::from(from), 0).into()).unwrap();
+        sockets.extend(socket.connect(([127, 0, 0, 1], port).into()).await.ok());
+    }
+    sockets
+}
+
+#[tokio::test]
+async fn an_address_with_many_silent_sockets_does_not_close_a_relay_to_others() {
+    let relay = relay().await;
+    let sockets = silent_sockets(&relay, [127, 0, 0, 2], 100).await;
+    let hidden = Peer::behind(&[first(&relay)]).await;
+    assert!(!through(&relay, &hidden).await.is_empty(), "no reservation beside {} silent sockets", sockets.len());
+}
+
+#[tokio::test]
+async fn all_peers_behind_one_address_get_as_many_bytes_through_a_relay_as_it_says() {
+    let bounds = RelayBounds { circuit_bytes: 1_000_000, hourly_bytes_per_ip: 3_000_000, ..RelayBounds::default() };
+    let relay = relay_with(bounds).await;
+    let hidden = Peer::behind(&[first(&relay)]).await;
+    let address = through(&relay, &hidden).await.remove(0);
+    let mut connected = 0;
+    let mut peers = Vec::new();
+    for _ in 0..5 {
+        let peer = Peer::on(&[]).await;
+        connected += u32::from(peer.handle.dial(address.clone()).await.is_ok());
+        peers.push(peer);
+    }
+    assert_eq!((connected, relay.counts().circuits_ever), (3, 3), "each counts with all that it may carry");
+}
+
+#[tokio::test]
+async fn a_relay_with_a_list_serves_those_on_it() {
+    let listed = Identity::generate();
+    let listen = vec![TCP.parse().unwrap()];
+    let allow = Some(vec![listed.key()]);
+    let config = RelayConfig {
+        identity: Identity::generate(),
+        listen,
+        announce: Vec::new(),
+        allow,
+        bounds: RelayBounds::default(),
+    };
+    let relay = Relay::start(config).await.unwrap();
+    let behind = |identity| NetworkConfig { relays: vec![first(&relay)], ..NetworkConfig::visitor(identity) };
+    let stranger = Peer::with(behind(Identity::generate())).await;
+    let member = Peer::with(behind(listed)).await;
+    assert_eq!(through(&relay, &stranger).await, []);
+    assert!(!through(&relay, &member).await.is_empty());
 }

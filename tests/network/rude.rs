@@ -1,6 +1,8 @@
 //! Blobs among peers without manners.
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::swarm::SwarmEvent;
@@ -8,6 +10,7 @@ use libp2p::{Multiaddr, PeerId, StreamProtocol, Swarm, SwarmBuilder, identify, n
 use pathswarm::names::{BlobRef, PeerKey};
 use pathswarm::network::{FetchError, limits};
 use pathswarm::pieces::PIECE_BYTES;
+use tokio::sync::Notify;
 
 use crate::blobs::{half_way, noise as bytes_of_noise};
 use crate::peers::{Peer, TCP};
@@ -41,14 +44,27 @@ fn named(blob: BlobRef) -> Vec<u8> {
 }
 
 /// A donor that answers the first words of each stream, and then what it is asked in its own way.
-struct Rude {
-    key: PeerKey,
-    address: Multiaddr,
+pub struct Rude {
+    pub key: PeerKey,
+    pub address: Multiaddr,
+    /// Told each time that it is asked for something.
+    pub asked: Arc<Notify>,
     _running: tokio::task::JoinHandle<()>,
     _serving: tokio::task::JoinHandle<()>,
 }
 
 async fn donor(greeting: &'static [u8], answer: fn(u32) -> Vec<u8>) -> Rude {
+    donor_at_pace(greeting, answer, (usize::MAX, Duration::from_millis(1))).await
+}
+
+/// The same, with so many bytes of each answer at a time, and this pause between them.
+pub async fn donor_at_pace(
+    greeting: &'static [u8],
+    answer: fn(u32) -> Vec<u8>,
+    (bytes, pause): (usize, Duration),
+) -> Rude {
+    let asked = Arc::new(Notify::new());
+    let told = asked.clone();
     let mut swarm = rude();
     let mut control = swarm.behaviour().streams.new_control();
     let control_protocol = control.accept(StreamProtocol::new("/pathswarm/control/1")).unwrap();
@@ -67,6 +83,7 @@ async fn donor(greeting: &'static [u8], answer: fn(u32) -> Vec<u8>) -> Rude {
     let serving = tokio::spawn(async move {
         let mut streams = Vec::new();
         while let Some((_, mut stream)) = blobs.next().await {
+            let told = told.clone();
             streams.push(tokio::spawn(async move {
                 let mut first = [0; 40];
                 stream.read_exact(&mut first).await?;
@@ -74,14 +91,19 @@ async fn donor(greeting: &'static [u8], answer: fn(u32) -> Vec<u8>) -> Rude {
                 stream.flush().await?;
                 let mut asked = [0; 4];
                 while stream.read_exact(&mut asked).await.is_ok() {
-                    stream.write_all(&answer(u32::from_le_bytes(asked))).await?;
-                    stream.flush().await?;
+                    told.notify_one();
+                    let mut pace = tokio::time::interval(pause);
+                    for part in answer(u32::from_le_bytes(asked)).chunks(bytes) {
+                        stream.write_all(part).await?;
+                        stream.flush().await?;
+                        pace.tick().await;
+                    }
                 }
                 io::Result::Ok(())
             }));
         }
     });
-    Rude { key, address, _running: running, _serving: serving }
+    Rude { key, address, asked, _running: running, _serving: serving }
 }
 
 fn key_of(peer: &PeerId) -> PeerKey {

@@ -7,14 +7,15 @@ use std::time::Instant;
 
 use libp2p::PeerId;
 use libp2p_stream::Control;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::names::{BlobRef, PeerKey};
+use crate::network::blobs::fetch_places::{FetchPlace, FetchPlaces};
 use crate::network::blobs::piece_fetch::{Ended, fetch_pieces};
 use crate::network::blobs::transfer::{Streams, Transfer};
 use crate::network::blobs::{BlobAccess, FetchError, blocking};
-use crate::network::limits::{DONOR_RESTS, DONORS, DONORS_AT_ONCE, DONORS_GROW, FETCH_STUCK, FETCHES};
+use crate::network::limits::{DONOR_RESTS, DONORS, DONORS_AT_ONCE, DONORS_GROW, FETCH_STUCK};
 use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::traffic::Counters;
 use crate::pieces::{PieceTree, piece_count};
@@ -35,7 +36,7 @@ pub struct Donor {
 pub(crate) struct Fetcher {
     streams: Streams,
     access: Arc<dyn BlobAccess>,
-    permits: Semaphore,
+    places: FetchPlaces,
 }
 
 /// A possible holder during a fetch.
@@ -50,10 +51,10 @@ impl Fetcher {
         control: Control,
         access: Arc<dyn BlobAccess>,
         counters: Arc<Counters>,
-        limiter: BandwidthLimiter,
+        (limiter, limit_bytes_per_s): (BandwidthLimiter, u64),
     ) -> Self {
         let streams = Streams { control, counters, limiter, locks: Mutex::default() };
-        Self { streams, access, permits: Semaphore::new(FETCHES) }
+        Self { streams, access, places: FetchPlaces::new(limit_bytes_per_s) }
     }
 
     /// Waits for its turn, then fetches from all of these peers, and reports the bytes of each.
@@ -64,8 +65,8 @@ impl Fetcher {
     ) -> (Vec<Donor>, Result<(), FetchError>) {
         let donor = |(peer, _): &Holder| Donor { peer: *peer, bytes: 0, failed: None };
         let mut donors: Vec<Donor> = holders.iter().take(DONORS).map(donor).collect();
-        let Ok(_permit) = self.permits.acquire().await else { return (donors, Err(FetchError::Nobody)) };
-        let result = self.fetch_from(blob, holders, &mut donors).await;
+        let Some(mut place) = self.places.enter().await else { return (donors, Err(FetchError::Nobody)) };
+        let result = self.fetch_from(blob, holders, &mut donors, &mut place).await;
         (donors, result)
     }
 
@@ -75,6 +76,7 @@ impl Fetcher {
         blob: BlobRef,
         holders: Vec<Holder>,
         donors: &mut [Donor],
+        place: &mut FetchPlace,
     ) -> Result<(), FetchError> {
         let Some(pieces) = piece_count(blob.bytes) else { return Err(FetchError::TooLarge { bytes: blob.bytes }) };
         let access = self.access.clone();
@@ -84,7 +86,8 @@ impl Fetcher {
             let transfer = transfer.clone();
             blocking(move || transfer.begin(tree)).await.map_err(storage)?;
         }
-        let asked = self.ask_all(&transfer, (holders, donors), DONORS_AT_ONCE.min(pieces as usize)).await;
+        let most = DONORS_AT_ONCE.min(pieces as usize);
+        let asked = self.ask_all(&transfer, (holders, donors), most, place).await;
         for (index, donor) in donors.iter_mut().enumerate() {
             donor.bytes = transfer.bytes_from(index);
         }
@@ -100,6 +103,7 @@ impl Fetcher {
         transfer: &Arc<Transfer>,
         (holders, donors): (Vec<Holder>, &mut [Donor]),
         mut most: usize,
+        place: &mut FetchPlace,
     ) -> Result<(), FetchError> {
         let now = Instant::now();
         let candidates = holders.into_iter().take(DONORS).enumerate();
@@ -117,6 +121,9 @@ impl Fetcher {
             }
             if now.duration_since(came) > FETCH_STUCK {
                 return Err(FetchError::Stuck { bytes: transfer.blob.bytes });
+            }
+            if self.places.look_at(place, now, transfer.bytes()).is_err() {
+                return Err(FetchError::TooSlow { bytes: transfer.blob.bytes });
             }
             while fetching.len() < most
                 && let Some(place) = waiting.iter().position(|candidate| candidate.not_before <= now)

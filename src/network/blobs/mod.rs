@@ -5,6 +5,7 @@
 //! Every wait has a time-out on silence, not on the whole transfer.
 
 pub(super) mod fetch;
+pub(super) mod fetch_places;
 pub(super) mod piece_fetch;
 pub(super) mod piece_scheduler;
 pub(super) mod serve;
@@ -20,6 +21,7 @@ use libp2p::StreamProtocol;
 use super::limits::{BLOB_IDLE, BLOB_SLICE_TIMEOUT};
 use crate::names::{BlobRef, PeerKey};
 use crate::network::connectivity::connect::Unreachable;
+use crate::network::standing::PeerAccess;
 use crate::pieces::{PieceSet, PieceTree};
 
 /// The protocol of a blob's stream.
@@ -48,12 +50,7 @@ pub(crate) const LACKING: u8 = 1;
 pub(crate) const STATUS_NOT_INVITED: u8 = 4;
 
 /// The store, as the network uses it. Called on threads that may block.
-pub trait BlobAccess: Send + Sync + 'static {
-    /// Whether a peer may fetch any blob. Called in the network's own tasks, so it must not block.
-    fn admits(&self, _peer: PeerKey) -> bool {
-        true
-    }
-
+pub trait BlobAccess: PeerAccess {
     /// The pieces of a blob that are here; `None` if there are none.
     fn open(&self, blob: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>>;
 
@@ -106,6 +103,8 @@ pub enum FetchError {
     TooLarge { bytes: u64 },
     #[error("no piece of the blob of {bytes} bytes has arrived for a long time from any peer asked")]
     Stuck { bytes: u64 },
+    #[error("the blob of {bytes} bytes comes too slowly, and others wait: try again later")]
+    TooSlow { bytes: u64 },
     #[error("no peer is known to hold the blob")]
     Nobody,
     #[error("peer {} sent bytes that do not match the hash of the blob", from.short())]

@@ -1,13 +1,16 @@
 //! Serves blobs to other peers.
+//!
+//! When all places are taken, a peer with a better claim takes that of another, whose stream ends: members come before
+//! strangers, and addresses and keys with few places before those with many.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
 use libp2p::{PeerId, Stream};
 use libp2p_stream::IncomingStreams;
-use tokio::sync::Semaphore;
+use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 
 use crate::names::{BlobHash, BlobRef};
@@ -15,25 +18,26 @@ use crate::network::blobs::{
     ASK_TREE, ASK_WHICH, BlobAccess, BlobSource, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
     STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
 };
+use crate::network::connectivity::routes::Origins;
 use crate::network::identity::peer_key;
 use crate::network::limits::{
     BLOB_IDLE, BLOB_SLICE_BYTES, SERVING_WAIT, SERVINGS, SERVINGS_AND_WAITING, SERVINGS_PER_PEER,
 };
 use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
+use crate::network::protection::places::{Claim, Places};
 use crate::network::protection::rate_limiter::{KeyedRateLimiter, blob_streams};
+use crate::network::standing::Standing;
 use crate::network::traffic::Counters;
 use crate::pieces::piece_count;
 
 /// Accepts every stream at once (libp2p-stream drops others) and serves it in its own task.
 pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) {
-    let permits = Arc::new(Semaphore::new(SERVINGS));
-    let mut servings = Servings::default();
+    let mut servings = Servings::new();
     loop {
         tokio::select! {
             stream = incoming.next() => {
                 let Some((peer, stream)) = stream else { return };
-                let serving = Serving { offer: offer.clone(), permits: permits.clone() };
-                servings.begin(peer, stream, serving);
+                servings.begin(peer, stream, offer.clone());
             }
             Some(ended) = servings.tasks.join_next_with_id() => servings.ended(match ended {
                 Ok((id, ())) => id,
@@ -43,54 +47,121 @@ pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) 
     }
 }
 
-/// The streams that are served or wait for it, with their peers. Dropping it ends them all.
+/// The streams that are served or wait for it. Dropping it ends them all.
 struct Servings {
     tasks: JoinSet<()>,
-    peers: HashMap<Id, PeerId>,
+    numbers: HashMap<Id, u64>,
+    streams: Places<Arc<Notify>>,
     rates: KeyedRateLimiter<PeerId>,
-}
-
-impl Default for Servings {
-    fn default() -> Self {
-        Self { tasks: JoinSet::new(), peers: HashMap::new(), rates: blob_streams() }
-    }
+    shared: Arc<ServingPlaces>,
 }
 
 impl Servings {
-    fn begin(&mut self, peer: PeerId, stream: Stream, serving: Serving) {
-        if self.tasks.len() >= SERVINGS_AND_WAITING {
+    fn new() -> Self {
+        Self {
+            tasks: JoinSet::new(),
+            numbers: HashMap::new(),
+            streams: Places::new(SERVINGS_AND_WAITING),
+            rates: blob_streams(),
+            shared: Arc::default(),
+        }
+    }
+
+    fn begin(&mut self, peer: PeerId, stream: Stream, offer: Arc<Offer>) {
+        let standing = peer_key(&peer).map_or(Standing::NotAdmitted, |key| offer.access.standing(key));
+        let claim = Claim { standing, origin: offer.origins.of(&peer), peer };
+        let busy = self.streams.of_peer(&peer) >= SERVINGS_PER_PEER || !self.rates.allows(&peer);
+        let evicted = Arc::new(Notify::new());
+        let Some((number, other)) = self.streams.enter(claim, evicted.clone()) else {
             tracing::debug!(%peer, "too many blob streams: one dropped");
             return;
-        }
-        let of_this_peer = self.peers.values().filter(|other| **other == peer).count();
-        let slow = self.rates.allows(&peer);
-        let invited = peer_key(&peer).is_some_and(|key| serving.offer.access.admits(key));
+        };
+        other.iter().for_each(|other| other.notify_one());
+        let serving = Serving { offer, claim, places: self.shared.clone(), evicted: evicted.clone() };
         let task = self.tasks.spawn(async move {
-            let served = match of_this_peer {
-                _ if !invited => refuse(stream, STATUS_NOT_INVITED).await,
-                0..SERVINGS_PER_PEER if slow => serving.serve(stream).await,
-                _ => refuse(stream, STATUS_BUSY).await,
+            let serve = async {
+                match standing.is_admitted() {
+                    false => refuse(stream, STATUS_NOT_INVITED).await,
+                    true if busy => refuse(stream, STATUS_BUSY).await,
+                    true => serving.serve(stream).await,
+                }
+            };
+            let served = tokio::select! {
+                served = serve => served,
+                () = evicted.notified() => Err(io::Error::other("another peer has a better claim to its place")),
             };
             if let Err(error) = served {
                 tracing::debug!(%peer, %error, "serving a blob stopped before its end");
             }
         });
-        self.peers.insert(task.id(), peer);
+        self.numbers.insert(task.id(), number);
     }
 
     fn ended(&mut self, task: Id) {
-        self.peers.remove(&task);
+        if let Some(number) = self.numbers.remove(&task) {
+            self.streams.leave(number);
+        }
+    }
+}
+
+/// The blobs that are served at the same time.
+struct ServingPlaces {
+    held: Mutex<Places<Arc<Notify>>>,
+    left: Notify,
+}
+
+impl Default for ServingPlaces {
+    fn default() -> Self {
+        Self { held: Mutex::new(Places::new(SERVINGS)), left: Notify::new() }
+    }
+}
+
+impl ServingPlaces {
+    fn held(&self) -> MutexGuard<'_, Places<Arc<Notify>>> {
+        // A place is held or not.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a place; whoever has to leave for it is told.
+    async fn enter(&self, claim: Claim, evicted: &Arc<Notify>) -> Place<'_> {
+        loop {
+            let mut left = std::pin::pin!(self.left.notified());
+            // One that is left from now on is noticed.
+            left.as_mut().enable();
+            let entered = self.held().enter(claim, evicted.clone());
+            if let Some((number, other)) = entered {
+                other.iter().for_each(|other| other.notify_one());
+                return Place { places: self, number };
+            }
+            left.await;
+        }
+    }
+}
+
+/// A place until it is dropped.
+struct Place<'a> {
+    places: &'a ServingPlaces,
+    number: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.places.held().leave(self.number);
+        self.places.left.notify_waiters();
     }
 }
 
 struct Serving {
     offer: Arc<Offer>,
-    permits: Arc<Semaphore>,
+    claim: Claim,
+    places: Arc<ServingPlaces>,
+    evicted: Arc<Notify>,
 }
 
 /// The store and its limits, for serving.
 pub(crate) struct Offer {
     pub access: Arc<dyn BlobAccess>,
+    pub origins: Arc<Origins>,
     pub counters: Arc<Counters>,
     pub limiter: BandwidthLimiter,
 }
@@ -101,7 +172,8 @@ impl Serving {
         // One byte now and then must not hold a slot.
         within(BLOB_IDLE, TIMEOUTS.read(&mut stream, &mut named)).await?;
         let blob = named_blob(&named);
-        let Ok(Ok(_permit)) = tokio::time::timeout(SERVING_WAIT, self.permits.acquire()).await else {
+        let place = tokio::time::timeout(SERVING_WAIT, self.places.enter(self.claim, &self.evicted)).await;
+        let Ok(_place) = place else {
             return refuse(stream, STATUS_BUSY).await;
         };
         let access = self.offer.access.clone();

@@ -63,6 +63,11 @@ impl Transfer {
         self.given.get(donor).map_or(0, |given| given.load(Ordering::Relaxed))
     }
 
+    /// Bytes received from all donors.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.given.iter().map(|given| given.load(Ordering::Relaxed)).sum()
+    }
+
     /// Counts bytes from a donor. Returns their total.
     pub(crate) fn count(&self, donor: DonorId, bytes: usize) -> u64 {
         let given = self.given.get(donor).map(|given| given.fetch_add(bytes as u64, Ordering::Relaxed));

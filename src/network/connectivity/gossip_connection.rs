@@ -1,4 +1,8 @@
-//! Shows gossipsub one connection to each peer at a time: the newest.
+//! Shows gossipsub one connection to each peer at a time, the newest, and only peers that are admitted.
+//!
+//! In a run by invitation, gossip with a peer begins when each of the two has admitted the other. Until then gossipsub
+//! hears nothing of the peer, so it sends it nothing, and what the peer sends is dropped. The side that is told last
+//! that it was accepted sends its subscriptions last, so none is dropped.
 //!
 //! A peer that is killed and restarts at once connects before its old connection is found dead. Gossipsub sends its
 //! subscriptions only with the first connection to a peer, so the new process would never learn the subscriptions of
@@ -9,6 +13,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -22,30 +27,51 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
+use crate::network::identity::peer_key;
+use crate::network::standing::PeerAccess;
+
 /// Connections of two peers that dial each other simultaneously differ by less than this.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-struct Newest {
+/// Events of a peer that are kept until gossip with it begins.
+const MAX_FIRST: usize = 4;
+
+struct Newest<E> {
+    /// The first events of the connection, if the peer was not admitted then: they say which protocol the peer speaks and
+    /// to what it has subscribed, and are not repeated.
+    first: VecDeque<(ConnectionId, E)>,
     connection: ConnectionId,
     endpoint: ConnectedPoint,
     since: Instant,
+    /// Whether the inner behaviour was told.
+    told: bool,
 }
 
-/// A behaviour that sees only the newest connection to each peer.
-pub(crate) struct GossipConnection<B> {
+/// A behaviour that sees only the newest connection to each admitted peer.
+pub(crate) struct GossipConnection<B: NetworkBehaviour> {
     inner: B,
-    newest: HashMap<PeerId, Newest>,
+    access: Arc<dyn PeerAccess>,
+    newest: HashMap<PeerId, Newest<THandlerOutEvent<B>>>,
     relays: BTreeSet<PeerId>,
     to_close: VecDeque<(PeerId, CloseConnection)>,
+    /// Connections were made before it was known whether the run is open.
+    undecided: bool,
 }
 
-impl<B> GossipConnection<B> {
-    pub(crate) fn new(inner: B) -> Self {
-        Self { inner, newest: HashMap::new(), relays: BTreeSet::new(), to_close: VecDeque::new() }
+impl<B: NetworkBehaviour> GossipConnection<B> {
+    pub(crate) fn new(inner: B, access: Arc<dyn PeerAccess>) -> Self {
+        Self {
+            inner,
+            access,
+            newest: HashMap::new(),
+            relays: BTreeSet::new(),
+            to_close: VecDeque::new(),
+            undecided: false,
+        }
     }
 }
 
-impl<B> Deref for GossipConnection<B> {
+impl<B: NetworkBehaviour> Deref for GossipConnection<B> {
     type Target = B;
 
     fn deref(&self) -> &B {
@@ -53,13 +79,13 @@ impl<B> Deref for GossipConnection<B> {
     }
 }
 
-impl<B> DerefMut for GossipConnection<B> {
+impl<B: NetworkBehaviour> DerefMut for GossipConnection<B> {
     fn deref_mut(&mut self) -> &mut B {
         &mut self.inner
     }
 }
 
-impl<B> GossipConnection<B> {
+impl<B: NetworkBehaviour> GossipConnection<B> {
     /// Marks a peer as a relay, which may have several connections. Their number is bounded by that of known relays.
     pub(crate) fn is_relay(&mut self, peer: PeerId) {
         self.relays.insert(peer);
@@ -67,9 +93,47 @@ impl<B> GossipConnection<B> {
 }
 
 impl<B: NetworkBehaviour> GossipConnection<B> {
+    /// Begins gossip with a peer, each of the two having admitted the other.
+    pub(crate) fn begin_with(&mut self, peer: PeerId) {
+        if self.admits(&peer)
+            && let Some(newest) = self.newest.get_mut(&peer).filter(|newest| !newest.told)
+        {
+            newest.told = true;
+            self.inner.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
+                peer_id: peer,
+                connection_id: newest.connection,
+                endpoint: &newest.endpoint,
+                failed_addresses: &[],
+                other_established: 0,
+            }));
+            self.pass_on(peer);
+        }
+    }
+
+    /// What the peer sent before gossip with it began.
+    fn pass_on(&mut self, peer: PeerId) {
+        let first = self.newest.get_mut(&peer).map(|newest| std::mem::take(&mut newest.first));
+        for (connection, event) in first.into_iter().flatten() {
+            self.inner.on_connection_handler_event(peer, connection, event);
+        }
+    }
+
+    /// Begins gossip with everybody, if the run turns out to be open.
+    fn begin_if_open(&mut self) {
+        if self.undecided && !self.access.is_by_invitation() {
+            self.undecided = false;
+            let peers: Vec<PeerId> = self.newest.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.begin_with(peer));
+        }
+    }
+
+    fn admits(&self, peer: &PeerId) -> bool {
+        peer_key(peer).is_some_and(|key| self.access.standing(key).gossips())
+    }
+
     /// Called before the handler of another connection is created.
     fn replace_connection(&mut self, peer: PeerId) {
-        let Some(Newest { connection, endpoint, since }) = self.newest.remove(&peer) else { return };
+        let Some(Newest { connection, endpoint, since, .. }) = self.newest.remove(&peer) else { return };
         self.closed(peer, connection, &endpoint);
         if since.elapsed() >= AT_ONCE && !endpoint.is_relayed() && !self.relays.contains(&peer) {
             self.to_close.push_back((peer, CloseConnection::One(connection)));
@@ -84,9 +148,14 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
     #[expect(clippy::disallowed_methods, reason = "an edge: how old a connection is")]
     fn established(&mut self, event: ConnectionEstablished<'_>) {
         let (connection, endpoint) = (event.connection_id, event.endpoint.clone());
-        self.newest.insert(event.peer_id, Newest { connection, endpoint, since: Instant::now() });
-        let first = ConnectionEstablished { other_established: 0, ..event };
-        self.inner.on_swarm_event(FromSwarm::ConnectionEstablished(first));
+        self.newest.insert(
+            event.peer_id,
+            Newest { first: VecDeque::new(), connection, endpoint, since: Instant::now(), told: false },
+        );
+        match self.access.is_by_invitation() {
+            true => self.undecided = true,
+            false => self.begin_with(event.peer_id),
+        }
     }
 
     /// The inner behaviour is not told twice. If the newest connection closes, the others are closed too, since the
@@ -159,9 +228,16 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
     }
 
     fn on_connection_handler_event(&mut self, peer: PeerId, connection: ConnectionId, event: THandlerOutEvent<Self>) {
-        // Also from an older connection: the other side may have another newest one.
-        if self.newest.contains_key(&peer) {
-            self.inner.on_connection_handler_event(peer, connection, event);
+        // Also from an older connection: the other side may have another newest one. Also before gossip has begun here:
+        // the other side may know already that it begins.
+        let admitted = self.admits(&peer);
+        match self.newest.get_mut(&peer) {
+            Some(_) if admitted => {
+                self.pass_on(peer);
+                self.inner.on_connection_handler_event(peer, connection, event);
+            }
+            Some(newest) if newest.first.len() < MAX_FIRST => newest.first.push_back((connection, event)),
+            _ => {}
         }
     }
 
@@ -169,6 +245,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
         if let Some((peer_id, connection)) = self.to_close.pop_front() {
             return Poll::Ready(ToSwarm::CloseConnection { peer_id, connection });
         }
+        self.begin_if_open();
         self.inner.poll(context)
     }
 }

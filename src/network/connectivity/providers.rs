@@ -10,7 +10,9 @@ use libp2p::swarm::{ConnectionId, NetworkBehaviour};
 use libp2p::{Multiaddr, PeerId, StreamProtocol};
 
 use crate::names::{ModuleId, PeerKey, RunId};
+use crate::network::connectivity::address_scope::Scope;
 use crate::network::connectivity::addresses::usable;
+use crate::network::connectivity::scoped::Scoped;
 use crate::network::identity::peer_key;
 use crate::network::limits::{
     KAD_ADDRESS_BYTES, KAD_ADDRESSES, KAD_FRAME_BYTES, LOOKUP_TIMEOUT, PROVIDER_RECORDS, PROVIDERS_PER_KEY,
@@ -78,7 +80,7 @@ pub(crate) struct ProviderRecords {
 impl ProviderRecords {
     /// Keeps a provider record of another peer, with as many addresses as this peer would pass on.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    pub(crate) fn keep(&mut self, providers: &mut Providers, mut record: ProviderRecord) {
+    pub(crate) fn keep(&mut self, providers: &mut Scoped<Providers>, mut record: ProviderRecord) {
         let name = (record.key.clone(), record.provider);
         let known = self.ages.remove(&name).and_then(|age| self.by_age.remove(&age)).is_some();
         let of_this_peer = self.by_age.values().filter(|(_, peer, _)| *peer == record.provider).count();
@@ -90,14 +92,15 @@ impl ProviderRecords {
         self.by_age.insert(self.next, (name.0.clone(), name.1, Instant::now()));
         self.ages.insert(name, self.next);
         self.next += 1;
-        record.addresses = bounded_addresses(record.addresses, record.provider);
+        let scope = providers.scope_of(&record.provider);
+        record.addresses = bounded_addresses(record.addresses, record.provider, scope);
         if let Err(error) = providers.store_mut().add_provider(record) {
             tracing::debug!("provider record not kept: {error}");
         }
     }
 
     /// Removes expired records, and the oldest one if space is needed.
-    fn evict(&mut self, providers: &mut Providers) {
+    fn evict(&mut self, providers: &mut Scoped<Providers>) {
         while let Some((_, (_, _, announced))) = self.by_age.first_key_value() {
             if announced.elapsed() < RECORD_TTL && self.by_age.len() < PROVIDER_RECORDS {
                 break;
@@ -110,22 +113,22 @@ impl ProviderRecords {
     }
 }
 
-/// Remembers a peer's addresses, for peers that ask.
-pub(crate) fn learn(providers: &mut Providers, peer: PeerId, addresses: Vec<Multiaddr>) {
-    for address in bounded_addresses(addresses, peer) {
+/// Remembers a peer's addresses, as far as it may name them, for peers that ask.
+pub(crate) fn learn(providers: &mut Scoped<Providers>, peer: PeerId, addresses: Vec<Multiaddr>) {
+    for address in bounded_addresses(addresses, peer, providers.scope_of(&peer)) {
         providers.add_address(&peer, address);
     }
 }
 
-fn bounded_addresses(mut addresses: Vec<Multiaddr>, peer: PeerId) -> Vec<Multiaddr> {
-    addresses.retain(|address| address.len() <= KAD_ADDRESS_BYTES);
+fn bounded_addresses(mut addresses: Vec<Multiaddr>, peer: PeerId, scope: Scope) -> Vec<Multiaddr> {
+    addresses.retain(|address| address.len() <= KAD_ADDRESS_BYTES && scope.may_name(address));
     let mut addresses = usable(addresses, peer);
     addresses.truncate(KAD_ADDRESSES);
     addresses
 }
 
 /// A peer found by a running lookup. Its addresses are known only during the lookup.
-pub(crate) fn provider_of(providers: &mut Providers, key: &RecordKey, peer: PeerId) -> Option<Provider> {
+pub(crate) fn provider_of(providers: &mut Scoped<Providers>, key: &RecordKey, peer: PeerId) -> Option<Provider> {
     let mut addresses: Vec<Multiaddr> = providers
         .handle_pending_outbound_connection(ConnectionId::new_unchecked(0), Some(peer), &[], Endpoint::Dialer)
         .unwrap_or_default();
@@ -149,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_provider_cannot_fill_our_memory_with_addresses() {
-        let mut store = providers(PeerId::random());
+        let mut store = Scoped::new(providers(PeerId::random()));
         let key = module_key(RunId([1; 32]), ModuleId { level: 0, expert: 0 });
         let short = (0..99).map(|port| format!("/ip4/10.0.0.1/tcp/{port}").parse().unwrap());
         let long = format!("/dns4/{}/tcp/1", "x".repeat(KAD_ADDRESS_BYTES)).parse().unwrap();
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_announces_everything_keeps_nobody_else_out() {
-        let mut store = providers(PeerId::random());
+        let mut store = Scoped::new(providers(PeerId::random()));
         let mut records = ProviderRecords::default();
         let key = |expert| module_key(RunId([1; 32]), ModuleId { level: 0, expert });
         let greedy = PeerId::random();

@@ -4,7 +4,9 @@
 //! further one through a relay is refused. A relayed one that came first is closed soon after a direct one was made.
 //! Blob transfers ask here whether a peer is connected directly.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -18,6 +20,7 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
+use crate::network::connectivity::address_scope::origin_of;
 use crate::network::connectivity::addresses::is_relayed;
 use crate::network::limits::DETOUR_LASTS;
 
@@ -40,10 +43,26 @@ struct Route {
     relayed: BTreeMap<ConnectionId, Instant>,
 }
 
+/// The IP addresses of peers that are connected directly, for tasks beside the one that owns the swarm.
+#[derive(Debug, Default)]
+pub(crate) struct Origins(Mutex<HashMap<PeerId, IpAddr>>);
+
+impl Origins {
+    pub(crate) fn of(&self, peer: &PeerId) -> Option<IpAddr> {
+        self.lock().get(peer).copied()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PeerId, IpAddr>> {
+        // An entry is there or not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Tracks routes, and closes superfluous relayed ones.
 #[derive(Default)]
 pub(crate) struct Routes {
     peers: BTreeMap<PeerId, Route>,
+    origins: Arc<Origins>,
     to_close: VecDeque<(PeerId, ConnectionId)>,
     /// Our own addresses as observed by others, for AutoNAT and DCUtR.
     seen: VecDeque<Multiaddr>,
@@ -53,6 +72,11 @@ impl Routes {
     /// Whether there is a direct connection.
     pub(crate) fn is_direct(&self, peer: &PeerId) -> bool {
         self.peers.get(peer).is_some_and(|route| !route.direct.is_empty())
+    }
+
+    /// The IP addresses of peers, as they change.
+    pub(crate) fn origins(&self) -> Arc<Origins> {
+        self.origins.clone()
     }
 
     /// The start of the first connection, if all connections to a peer are relayed.
@@ -97,6 +121,9 @@ impl Routes {
         } else {
             let from_listening_port = matches!(event.endpoint, ConnectedPoint::Dialer { port_use: PortUse::Reuse, .. });
             route.direct.insert(event.connection_id, Direct { since, from_listening_port });
+            if let Some(ip) = origin_of(event.endpoint.get_remote_address()) {
+                self.origins.lock().insert(event.peer_id, ip);
+            }
         }
     }
 
@@ -104,6 +131,9 @@ impl Routes {
         let Some(route) = self.peers.get_mut(&event.peer_id) else { return };
         route.direct.remove(&event.connection_id);
         route.relayed.remove(&event.connection_id);
+        if route.direct.is_empty() {
+            self.origins.lock().remove(&event.peer_id);
+        }
         if route.direct.is_empty() && route.relayed.is_empty() {
             self.peers.remove(&event.peer_id);
         }

@@ -1,7 +1,7 @@
 //! Limits the connections from one IP address, since keys are free but addresses are not.
 //!
-//! An IPv6 /64 network counts as one address. Connections from this machine's own addresses are not counted, nor are
-//! relayed ones, which the relay counts.
+//! An IPv6 /64 network counts as one address. Relayed connections are not counted, since the relay counts them. A peer
+//! does not count connections from its own machine, on which there may be many peers; a relay does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use std::task::{Context, Poll};
 
 use libp2p::core::Endpoint;
 use libp2p::core::transport::PortUse;
-use libp2p::multiaddr::Protocol;
 use libp2p::swarm::{
     ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
     dummy,
 };
 use libp2p::{Multiaddr, PeerId};
 
+use crate::network::connectivity::address_scope::origin_of;
 use crate::network::connectivity::addresses::is_relayed;
 use crate::network::limits::{COMING_BURST, COMING_PER_SECOND, CONNECTIONS_PER_IP, PENDING_PER_IP};
 use crate::network::protection::rate_limiter::KeyedRateLimiter;
@@ -31,8 +31,27 @@ struct Count {
     established: usize,
 }
 
+/// How much one address may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PerIpBounds {
+    pub pending: usize,
+    pub connections: usize,
+    /// Connections in a second, and at once.
+    pub coming: (u32, u32),
+    /// Whether this machine's own addresses are counted.
+    pub own: bool,
+}
+
+impl Default for PerIpBounds {
+    fn default() -> Self {
+        let coming = (COMING_PER_SECOND, COMING_BURST);
+        Self { pending: PENDING_PER_IP, connections: CONNECTIONS_PER_IP, coming, own: false }
+    }
+}
+
 /// Counts connections.
 pub(crate) struct PerIpLimiter {
+    bounds: PerIpBounds,
     coming: KeyedRateLimiter<IpAddr>,
     from: BTreeMap<IpAddr, Count>,
     pending: HashMap<ConnectionId, IpAddr>,
@@ -41,26 +60,26 @@ pub(crate) struct PerIpLimiter {
 
 impl Default for PerIpLimiter {
     fn default() -> Self {
-        let coming = KeyedRateLimiter::new((COMING_PER_SECOND, COMING_BURST));
-        Self { coming, from: BTreeMap::new(), pending: HashMap::new(), established: HashMap::new() }
+        Self::new(PerIpBounds::default())
     }
 }
 
-/// The IP address of a connection, if it is counted.
+/// The IP address of a direct connection.
 fn origin(local: &Multiaddr, remote: &Multiaddr) -> Option<IpAddr> {
-    let ip = match remote.iter().next()? {
-        Protocol::Ip4(ip) => IpAddr::V4(ip),
-        Protocol::Ip6(ip) => match ip.to_ipv4_mapped() {
-            Some(ip) => IpAddr::V4(ip),
-            None => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
-        },
-        _ => return None,
-    };
-    let own = matches!(remote.iter().next(), Some(Protocol::Ip6(ip)) if ip.is_loopback()) || ip.is_loopback();
-    (!own && !is_relayed(local) && !is_relayed(remote)).then_some(ip)
+    origin_of(remote).filter(|_| !is_relayed(local) && !is_relayed(remote))
 }
 
 impl PerIpLimiter {
+    pub(crate) fn new(bounds: PerIpBounds) -> Self {
+        let coming = KeyedRateLimiter::new(bounds.coming);
+        Self { bounds, coming, from: BTreeMap::new(), pending: HashMap::new(), established: HashMap::new() }
+    }
+
+    /// The IP address of a connection, if it is counted.
+    fn counted(&self, local: &Multiaddr, remote: &Multiaddr) -> Option<IpAddr> {
+        origin(local, remote).filter(|ip| self.bounds.own || !ip.is_loopback())
+    }
+
     fn release(&mut self, ip: IpAddr, which: fn(&mut Count) -> &mut usize) {
         if let Some(count) = self.from.get_mut(&ip) {
             let one = which(count);
@@ -95,9 +114,9 @@ impl NetworkBehaviour for PerIpLimiter {
         local: &Multiaddr,
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
-        let Some(ip) = origin(local, remote) else { return Ok(()) };
+        let Some(ip) = self.counted(local, remote) else { return Ok(()) };
         let count = self.from.get(&ip).copied().unwrap_or_default();
-        let space = count.pending < PENDING_PER_IP && count.established < CONNECTIONS_PER_IP;
+        let space = count.pending < self.bounds.pending && count.established < self.bounds.connections;
         if !space || !self.coming.allows(&ip) {
             return Err(ConnectionDenied::new(TooManyConnections(ip)));
         }
@@ -114,8 +133,8 @@ impl NetworkBehaviour for PerIpLimiter {
         remote: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
         self.settle(connection);
-        let Some(ip) = origin(local, remote) else { return Ok(dummy::ConnectionHandler) };
-        if self.from.get(&ip).is_some_and(|count| count.established >= CONNECTIONS_PER_IP) {
+        let Some(ip) = self.counted(local, remote) else { return Ok(dummy::ConnectionHandler) };
+        if self.from.get(&ip).is_some_and(|count| count.established >= self.bounds.connections) {
             return Err(ConnectionDenied::new(TooManyConnections(ip)));
         }
         self.from.entry(ip).or_default().established += 1;
@@ -201,13 +220,16 @@ mod tests {
     #[test]
     fn a_network_of_64_bits_is_one_address_and_this_machine_is_not_counted() {
         let local = at("/ip6/2001:db8::1/tcp/1");
-        let origin_of = |remote: &str| origin(&local, &at(remote));
-        assert_eq!(origin_of("/ip6/2001:db8:1:2:3:4:5:6/tcp/1"), origin_of("/ip6/2001:db8:1:2::9/tcp/1"));
-        assert_ne!(origin_of("/ip6/2001:db8:1:2::9/tcp/1"), origin_of("/ip6/2001:db8:1:3::9/tcp/1"));
-        assert_eq!(origin_of("/ip6/::ffff:198.51.100.7/tcp/1"), origin_of("/ip4/198.51.100.7/tcp/1"));
-        assert_eq!(origin_of("/ip4/127.0.0.1/tcp/1"), None);
-        assert_eq!(origin_of("/ip6/::1/tcp/1"), None);
+        let from = |remote: &str| origin(&local, &at(remote));
+        assert_eq!(from("/ip6/2001:db8:1:2:3:4:5:6/tcp/1"), from("/ip6/2001:db8:1:2::9/tcp/1"));
+        assert_ne!(from("/ip6/2001:db8:1:2::9/tcp/1"), from("/ip6/2001:db8:1:3::9/tcp/1"));
+        assert_eq!(from("/ip6/::ffff:198.51.100.7/tcp/1"), from("/ip4/198.51.100.7/tcp/1"));
+        let relays = PerIpLimiter::new(PerIpBounds { own: true, ..PerIpBounds::default() });
+        for own in ["/ip4/127.0.0.1/tcp/1", "/ip6/::1/tcp/1"] {
+            assert_eq!(PerIpLimiter::default().counted(&local, &at(own)), None);
+            assert_eq!(relays.counted(&local, &at(own)), from(own));
+        }
         let relay = PeerId::random();
-        assert_eq!(origin_of(&format!("/ip4/198.51.100.7/tcp/1/p2p/{relay}/p2p-circuit")), None);
+        assert_eq!(from(&format!("/ip4/198.51.100.7/tcp/1/p2p/{relay}/p2p-circuit")), None);
     }
 }

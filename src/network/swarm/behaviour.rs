@@ -1,5 +1,7 @@
 //! The libp2p behaviours of a peer.
 
+use std::sync::Arc;
+
 use libp2p::allow_block_list::{self, BlockedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::identity::Keypair;
@@ -12,6 +14,7 @@ use crate::network::connectivity::gossip_connection::GossipConnection;
 use crate::network::connectivity::providers::{Providers, providers};
 use crate::network::connectivity::reachability::{Prober, neighbours, prober, router};
 use crate::network::connectivity::routes::Routes;
+use crate::network::connectivity::scoped::Scoped;
 use crate::network::gossip::{Gossip, gossip};
 use crate::network::identity::agent_version;
 use crate::network::limits::{
@@ -19,6 +22,7 @@ use crate::network::limits::{
 };
 use crate::network::protection::per_ip_limiter::PerIpLimiter;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
+use crate::network::standing::PeerAccess;
 
 /// Behaviours that refuse connections come first, so that the others never see those.
 #[derive(NetworkBehaviour)]
@@ -31,11 +35,11 @@ pub(crate) struct Behaviour {
     pub gossip: GossipConnection<Gossip>,
     pub control: Control,
     pub identify: identify::Behaviour,
-    pub providers: Providers,
+    pub providers: Scoped<Providers>,
     pub ping: ping::Behaviour,
     pub streams: DirectOnly<libp2p_stream::Behaviour>,
     pub relay: relay::client::Behaviour,
-    pub punching: dcutr::Behaviour,
+    pub punching: Scoped<dcutr::Behaviour>,
     pub prober: Toggle<Prober>,
     pub router: Toggle<upnp::tokio::Behaviour>,
     pub neighbours: Toggle<mdns::tokio::Behaviour>,
@@ -51,7 +55,12 @@ pub(crate) struct Optional {
 }
 
 impl Behaviour {
-    pub(crate) fn new(keypair: &Keypair, relay: relay::client::Behaviour, optional: Optional) -> Result<Self, String> {
+    pub(crate) fn new(
+        keypair: &Keypair,
+        relay: relay::client::Behaviour,
+        optional: Optional,
+        access: Arc<dyn PeerAccess>,
+    ) -> Result<Self, String> {
         let me = keypair.public().to_peer_id();
         let limits = limits().with_max_established_incoming(Some(INCOMING_CONNECTIONS));
         Ok(Self {
@@ -59,14 +68,14 @@ impl Behaviour {
             per_ip: PerIpLimiter::default(),
             banned: allow_block_list::Behaviour::default(),
             routes: Routes::default(),
-            gossip: GossipConnection::new(gossip(keypair)?),
+            gossip: GossipConnection::new(gossip(keypair)?, access),
             control: control(),
             identify: introduction(keypair),
-            providers: providers(me),
+            providers: Scoped::new(providers(me)),
             ping: pings(),
             streams: DirectOnly(libp2p_stream::Behaviour::new()),
             relay,
-            punching: dcutr::Behaviour::new(me),
+            punching: Scoped::new(dcutr::Behaviour::new(me)),
             prober: Some(prober()).into(),
             router: router(optional.upnp),
             neighbours: neighbours(keypair, optional.mdns),

@@ -1,6 +1,7 @@
 //! Building the swarm and opening its listening addresses.
 
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::Duration;
 
 use libp2p::core::transport::{ListenerId, TransportError};
@@ -13,6 +14,7 @@ use crate::network::connectivity::dial_error::system_error;
 use crate::network::identity::Identity;
 use crate::network::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS};
 use crate::network::link_emulation::shaped_tcp;
+use crate::network::standing::PeerAccess;
 use crate::network::swarm::behaviour::{Behaviour, Optional};
 
 #[derive(Debug, thiserror::Error)]
@@ -34,9 +36,10 @@ pub(crate) fn build(
     identity: &Identity,
     optional: Optional,
     link: Option<Link>,
+    access: Arc<dyn PeerAccess>,
 ) -> Result<Swarm<Behaviour>, StartError> {
     if let Some(link) = link {
-        return build_shaped(identity, optional, link);
+        return build_shaped(identity, optional, link, access);
     }
     let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
         .with_tokio()
@@ -47,7 +50,7 @@ pub(crate) fn build(
         .map_err(not_built("DNS"))?
         .with_relay_client(noise::Config::new, yamux::Config::default)
         .map_err(not_built("relays"))?
-        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional).map_err(Into::into))
+        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional, access).map_err(Into::into))
         .map_err(not_built("gossip"))?
         .with_swarm_config(|config| settings(config, IDLE_CONNECTION))
         .with_connection_timeout(CONNECT_TIMEOUT)
@@ -56,14 +59,19 @@ pub(crate) fn build(
 }
 
 /// Only TCP, over an emulated link.
-fn build_shaped(identity: &Identity, optional: Optional, link: Link) -> Result<Swarm<Behaviour>, StartError> {
+fn build_shaped(
+    identity: &Identity,
+    optional: Optional,
+    link: Link,
+    access: Arc<dyn PeerAccess>,
+) -> Result<Swarm<Behaviour>, StartError> {
     let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
         .with_tokio()
         .with_other_transport(|keypair| shaped_tcp(keypair, link).map_err(Into::into))
         .map_err(not_built("the link"))?
         .with_relay_client(noise::Config::new, yamux::Config::default)
         .map_err(not_built("relays"))?
-        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional).map_err(Into::into))
+        .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional, access).map_err(Into::into))
         .map_err(not_built("gossip"))?
         .with_swarm_config(|config| settings(config, IDLE_CONNECTION))
         .with_connection_timeout(CONNECT_TIMEOUT)

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::OwnedPermit;
 use crate::names::{BlobRef, ModuleId, PeerKey};
 use crate::network::blobs::FetchError;
 use crate::network::blobs::fetch::Donor;
+use crate::network::connectivity::address_scope::Scope;
 use crate::network::connectivity::providers::Provider;
 use crate::network::limits::{CHANGES, GOSSIP_EVENTS, RESULTS, UNANSWERED_REQUESTS};
 use crate::network::rpc::{RequestError, RequestToken};
@@ -31,6 +32,8 @@ pub enum NetworkEvent {
         author: PeerKey,
         /// At most [`crate::network::limits::GOSSIP_BYTES`].
         bytes: Vec<u8>,
+        /// Which addresses the author may name.
+        may_name: Scope,
     },
     /// A connected peer has subscribed to one of our modules: a good moment for a heartbeat. A hint, in the gossip
     /// queue.
@@ -50,6 +53,8 @@ pub enum NetworkEvent {
         from: PeerKey,
         /// At most [`crate::network::limits::CONTROL_BYTES`].
         result: Result<Vec<u8>, RequestError>,
+        /// Which addresses the peer may name.
+        may_name: Scope,
     },
     /// The outcome of a fetch. On success, the blob is stored and verified.
     Fetched {
@@ -75,6 +80,13 @@ pub enum NetworkEvent {
     Connected(PeerKey),
     /// The last connection to such a peer has ended.
     Disconnected(PeerKey),
+}
+
+impl NetworkEvent {
+    /// A request that has failed.
+    pub(crate) fn failed(id: u64, from: PeerKey, error: RequestError) -> Self {
+        Self::Response { id, from, result: Err(error), may_name: Scope::Public }
+    }
 }
 
 /// A reserved slot in the queue of results.
@@ -138,8 +150,8 @@ pub(crate) fn event_queues(counters: Arc<Counters>) -> (EventQueues, mpsc::WeakS
 }
 
 impl EventQueues {
-    pub(crate) fn gossip(&self, module: ModuleId, author: PeerKey, bytes: Vec<u8>) {
-        self.offer(NetworkEvent::Gossip { module, author, bytes });
+    pub(crate) fn gossip(&self, module: ModuleId, author: PeerKey, bytes: Vec<u8>, may_name: Scope) {
+        self.offer(NetworkEvent::Gossip { module, author, bytes, may_name });
     }
 
     pub(crate) fn subscribed(&self, module: ModuleId, peer: PeerKey) {
@@ -259,11 +271,11 @@ mod tests {
         let counters = Arc::new(Counters::default());
         let (queues, slots, mut events) = event_queues(counters.clone());
         for _ in 0..GOSSIP_EVENTS + 5 {
-            queues.gossip(MODULE, PEER, vec![]);
+            queues.gossip(MODULE, PEER, vec![], Scope::Public);
         }
         assert_eq!(counters.read().gossip_dropped, 5);
         let slot = slots.upgrade().unwrap().try_reserve_owned().unwrap();
-        slot.send(NetworkEvent::Response { id: 7, from: PEER, result: Ok(vec![]) });
+        slot.send(NetworkEvent::Response { id: 7, from: PEER, result: Ok(vec![]), may_name: Scope::Public });
         assert!(matches!(events.try_next(), Some(NetworkEvent::Response { id: 7, .. })), "results come first");
     }
 
@@ -273,7 +285,12 @@ mod tests {
         let take = || slots.upgrade().unwrap().try_reserve_owned();
         let mut taken: Vec<Slot> = (0..RESULTS).map(|_| take().unwrap()).collect();
         assert!(take().is_err());
-        taken.pop().unwrap().send(NetworkEvent::Response { id: 0, from: PEER, result: Ok(vec![]) });
+        taken.pop().unwrap().send(NetworkEvent::Response {
+            id: 0,
+            from: PEER,
+            result: Ok(vec![]),
+            may_name: Scope::Public,
+        });
         assert!(take().is_err(), "the place is free only once the application has taken the result");
         assert!(events.try_next().is_some());
         assert!(take().is_ok());

@@ -114,7 +114,7 @@ pub async fn start(
     if let Some(wrong) = config.relays.iter().find(|relay| !is_relay_address(relay)) {
         return Err(StartError::NotARelay(wrong.clone()));
     }
-    let swarm = build(&config.identity, config.optional(), config.link)?;
+    let swarm = build(&config.identity, config.optional(), config.link, blobs.clone())?;
     let relays = Relays::new(*swarm.local_peer_id(), &config.relays, config.is_host());
     let (told, bans) = watch::channel(Vec::new());
     let edges = (config.bandwidth, told);
@@ -205,6 +205,12 @@ impl NetworkHandle {
     /// The same, to wait for a change. Ends with the network.
     pub fn watch_bans(&self) -> watch::Receiver<Vec<Ban>> {
         self.bans.clone()
+    }
+
+    /// Begins gossip with connected peers, in a run by invitation: they have admitted this peer, and this peer them.
+    /// Those with which it has begun are left as they are. In an open run, gossip begins with the connection.
+    pub fn gossip_with(&self, peers: Vec<PeerKey>) -> Result<(), NotSent> {
+        self.tell(move |actor| actor.gossip_with(peers))
     }
 
     /// Ends all connections to a peer, which may connect again.

@@ -8,21 +8,19 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::Context;
-
 use crate::access::admission::{Admission, Refusal};
 use crate::access::authentication::{
     AccessList, AccessNotice, AuthenticationRequest, AuthenticationResponse, RedeemedInvitation,
 };
-use crate::access::invitation::{
-    Credential, Grant, InvitationToken, MEMBER, NO_EXPIRY_S, OneTimeInvitation, Revocation, VISITOR,
-};
+use crate::access::invitation::{Credential, Grant, MEMBER, NO_EXPIRY_S, OneTimeInvitation, Revocation, VISITOR};
 use crate::access::limits::{CREATOR_RANK, MAX_ADMITTED, MAX_REDEEMED};
 use crate::names::{PeerKey, RunId};
-use crate::network::{Identity, now_s, verify};
+use crate::network::{Identity, Standing, Verdict, now_s, verify};
+use crate::peer::access::access_files::{guests_file, read_access_list, read_credential};
 use crate::peer::access::invitation_token::{self, invite};
 use crate::peer::manifest::Manifest;
 use crate::protocol::wire::encoding;
+use crate::protocol::wire::encoding::WireError;
 use crate::store::write_file;
 
 /// Life of a visitor's credential, for a command of this machine.
@@ -36,6 +34,8 @@ pub struct AccessControl {
     identity: Identity,
     folder: PathBuf,
     book: Mutex<Book>,
+    /// Held while the list on the disk changes. The book is not: the network's task asks it about every message.
+    writing: Mutex<()>,
 }
 
 struct Book {
@@ -87,46 +87,6 @@ pub enum AccessError {
     Disk(#[from] crate::store::DiskError),
 }
 
-/// The file with a peer's own credential.
-pub fn invitation_file(folder: &Path) -> PathBuf {
-    folder.join("invitation")
-}
-
-/// The file with a peer's access list.
-pub fn guests_file(folder: &Path) -> PathBuf {
-    folder.join("guests")
-}
-
-fn read_access_list(folder: &Path) -> anyhow::Result<AccessList> {
-    let path = guests_file(folder);
-    match std::fs::read(&path) {
-        Ok(bytes) => encoding::decode(&bytes).with_context(|| format!("{} is broken", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(AccessList::default()),
-        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
-    }
-}
-
-/// The credential in a folder, valid or not.
-fn read_credential(folder: &Path, run: RunId) -> anyhow::Result<Option<Credential>> {
-    let path = invitation_file(folder);
-    if !path.exists() {
-        return Ok(None);
-    }
-    match invitation_token::read(&path.to_string_lossy()).with_context(|| format!("cannot read {}", path.display()))? {
-        InvitationToken { run: other, grant: Grant::Credential(credential), .. } if other == run => {
-            Ok(Some(credential))
-        }
-        _ => anyhow::bail!("{} holds an invitation to another run", path.display()),
-    }
-}
-
-/// Stores a credential in a peer's folder.
-pub fn store_credential(folder: &Path, run: RunId, credential: Credential) -> anyhow::Result<()> {
-    let token = InvitationToken { run, addresses: Vec::new(), grant: Grant::Credential(credential) };
-    write_file(&invitation_file(folder), format!("{}\n", invitation_token::to_text(&token)?).as_bytes())?;
-    Ok(())
-}
-
 impl AccessControl {
     /// The access control of the peer in a folder; `None` if its run is open.
     pub fn of(
@@ -154,12 +114,16 @@ impl AccessControl {
         }
         let own = if creator == identity.key() { Some(Credential::default()) } else { read_credential(folder, run)? };
         let book = Mutex::new(Book { admission, own, redeemed, changed: (0, BTreeSet::new()) });
-        Ok(Self { identity: identity.clone(), folder: folder.to_owned(), book })
+        Ok(Self { identity: identity.clone(), folder: folder.to_owned(), book, writing: Mutex::default() })
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
         // Each change is complete before anything can fail.
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a peer may send requests and fetch blobs.
@@ -170,6 +134,39 @@ impl AccessControl {
     /// Whether a peer may take part: whether its messages to modules count.
     pub fn takes_part(&self, peer: PeerKey) -> bool {
         peer == self.identity.key() || self.book().admission.rank(peer, now_s()).is_some_and(|rank| rank >= MEMBER)
+    }
+
+    /// How this peer regards another.
+    pub fn standing(&self, peer: PeerKey) -> Standing {
+        if peer == self.identity.key() {
+            return Standing::Member;
+        }
+        match self.book().admission.rank(peer, now_s()) {
+            None => Standing::NotAdmitted,
+            Some(rank) if rank >= MEMBER => Standing::Member,
+            Some(_) => Standing::Visitor,
+        }
+    }
+
+    /// Whether a message on a topic may be handled and forwarded. Of a peer that is not known to be invited, only its
+    /// credential is.
+    pub fn verdict(&self, author: PeerKey, bytes: &[u8]) -> Verdict {
+        if self.takes_part(author) {
+            return Verdict::Accept;
+        }
+        if !encoding::is_a::<AccessNotice>(bytes) {
+            return Verdict::Ignore;
+        }
+        match encoding::decode::<AccessNotice>(bytes) {
+            Ok(notice @ AccessNotice::Present { .. }) => match self.hear(author, notice) {
+                AccessChange::Forged => Verdict::Reject,
+                _ if self.takes_part(author) => Verdict::Accept,
+                _ => Verdict::Ignore,
+            },
+            Ok(AccessNotice::Revoked(_)) => Verdict::Ignore,
+            Err(WireError::Version { .. }) => Verdict::Ignore,
+            Err(_) => Verdict::Reject,
+        }
     }
 
     /// This peer's own credential, if any.
@@ -197,18 +194,21 @@ impl AccessControl {
 
     /// Answers an authentication request.
     pub fn answer(&self, from: PeerKey, request: AuthenticationRequest) -> AuthenticationResponse {
-        let mut book = self.book();
         let credential = match request {
-            AuthenticationRequest::Present(credential) => match book.admission.present(from, credential, now_s()) {
-                Ok(_) => None,
-                Err(refusal) => return not_invited(&refusal.to_string()),
-            },
-            AuthenticationRequest::Redeem(one) => match self.redeem(&mut book, from, &one) {
+            AuthenticationRequest::Present(credential) => {
+                let presented = self.book().admission.present(from, credential, now_s());
+                match presented {
+                    Ok(_) => None,
+                    Err(refusal) => return not_invited(&refusal.to_string()),
+                }
+            }
+            AuthenticationRequest::Redeem(one) => match self.redeem(from, &one) {
                 Ok(credential) => Some(credential),
                 Err(reason) => return not_invited(&reason),
             },
         };
-        AuthenticationResponse::Accepted { credential, revocations: book.admission.revocations().cloned().collect() }
+        let revocations = self.book().admission.revocations().cloned().collect();
+        AuthenticationResponse::Accepted { credential, revocations }
     }
 
     /// The answer to a peer without an invitation.
@@ -218,8 +218,14 @@ impl AccessControl {
 
     /// Turns a one-time invitation into a credential of the first peer that presents it. The redemption is on the disk
     /// before the answer; the same peer gets the same credential again.
-    fn redeem(&self, book: &mut Book, from: PeerKey, one: &OneTimeInvitation) -> Result<Credential, String> {
-        let (run, now) = (book.admission.run(), now_s());
+    fn redeem(&self, from: PeerKey, one: &OneTimeInvitation) -> Result<Credential, String> {
+        let _turn = self.writing();
+        let (mut admission, own, used) = {
+            let book = self.book();
+            let used = book.redeemed.iter().find(|used| used.secret == one.secret).copied();
+            (book.admission.clone(), book.own.clone(), used)
+        };
+        let (run, now) = (admission.run(), now_s());
         if one.by != self.identity.key() {
             return Err(format!(
                 "a one-time invitation can be redeemed only by the peer that made it, {}",
@@ -229,7 +235,6 @@ impl AccessControl {
         if !verify(one.by, &one.signed_bytes(run), &one.signature) {
             return Err(Refusal::NotSigned(one.by).to_string());
         }
-        let used = book.redeemed.iter().find(|used| used.secret == one.secret).copied();
         match used.map(|used| used.by) {
             Some(Some(by)) if by == from => {}
             Some(Some(_)) => return Err("another peer has used this one-time invitation".to_owned()),
@@ -239,81 +244,86 @@ impl AccessControl {
         }
         // A revoked peer must not return by its earlier redemption.
         let issued_s = used.map_or(now, |used| used.at_s);
-        let own = book.own.clone().ok_or_else(|| Refusal::NoRight(one.by).to_string())?;
+        let own = own.ok_or_else(|| Refusal::NoRight(one.by).to_string())?;
         let until_s = issued_s.saturating_add(one.lasts_s);
         let credential = invite((&self.identity, &own), run, from, one.rank, (issued_s, until_s));
         // Its maker may have lost rights since it was made.
-        let mut tried = book.admission.clone();
-        tried.present(from, credential.clone(), now).map_err(|refusal| refusal.to_string())?;
+        admission.present(from, credential.clone(), now).map_err(|refusal| refusal.to_string())?;
         if used.is_none() {
-            self.note_used(book, one, Some(from)).map_err(|error| error.to_string())?;
+            self.note_used(one, Some(from)).map_err(|error| error.to_string())?;
         }
-        book.admission = tried;
-        Ok(credential)
+        let presented = self.book().admission.present(from, credential.clone(), now);
+        presented.map(|_| credential).map_err(|refusal| refusal.to_string())
     }
 
-    fn note_used(&self, book: &mut Book, one: &OneTimeInvitation, by: Option<PeerKey>) -> Result<(), AccessError> {
+    /// The caller has its turn to write.
+    fn note_used(&self, one: &OneTimeInvitation, by: Option<PeerKey>) -> Result<(), AccessError> {
         let now = now_s();
-        let mut used: Vec<RedeemedInvitation> =
-            book.redeemed.iter().filter(|used| used.use_until_s > now).copied().collect();
+        let (mut used, revocations) = self.list();
+        used.retain(|used| used.use_until_s > now);
         if used.len() >= MAX_REDEEMED {
             return Err(AccessError::Full("too many one-time invitations have been used: try again later"));
         }
         used.push(RedeemedInvitation { secret: one.secret, by, at_s: now, use_until_s: one.use_until_s });
-        self.keep(&book.admission, &used)?;
-        book.redeemed = used;
+        self.keep(AccessList { redeemed: used.clone(), revocations })?;
+        self.book().redeemed = used;
         Ok(())
     }
 
-    fn keep(&self, admission: &Admission, used: &[RedeemedInvitation]) -> Result<(), AccessError> {
-        let guests = AccessList { redeemed: used.to_vec(), revocations: admission.revocations().cloned().collect() };
-        let bytes = encoding::encode(&guests).map_err(|_| AccessError::Full("the access list is full"))?;
+    /// What is stored, as it is now.
+    fn list(&self) -> (Vec<RedeemedInvitation>, Vec<Revocation>) {
+        let book = self.book();
+        (book.redeemed.clone(), book.admission.revocations().cloned().collect())
+    }
+
+    fn keep(&self, list: AccessList) -> Result<(), AccessError> {
+        let bytes = encoding::encode(&list).map_err(|_| AccessError::Full("the access list is full"))?;
         Ok(write_file(&guests_file(&self.folder), &bytes)?)
     }
 
     /// Handles a notice on a topic.
     pub fn hear(&self, author: PeerKey, notice: AccessNotice) -> AccessChange {
-        let mut book = self.book();
-        match notice {
-            // A peer has no reason to present many credentials, and each takes time to verify.
-            AccessNotice::Present { credential, .. } if !book.may_change(author, &credential, now_s()) => {
-                AccessChange::Nothing
+        let credential = match notice {
+            AccessNotice::Present { credential, .. } => credential,
+            AccessNotice::Revoked(revocation) => {
+                let news = self.learn(vec![revocation]);
+                return news.first().map_or(AccessChange::Nothing, |of| AccessChange::Revoked(*of));
             }
-            AccessNotice::Present { credential, .. } => match book.admission.present(author, credential, now_s()) {
-                Ok(true) => AccessChange::Admitted,
-                Ok(false) => AccessChange::Nothing,
-                Err(reason) => {
-                    tracing::debug!(author = %author.short(), %reason, "a credential was refused");
-                    if reason.is_forged() { AccessChange::Forged } else { AccessChange::Nothing }
-                }
-            },
-            AccessNotice::Revoked(revocation) => self
-                .take(&mut book, [revocation])
-                .first()
-                .map_or(AccessChange::Nothing, |of| AccessChange::Revoked(*of)),
+        };
+        let mut book = self.book();
+        // A peer has no reason to present many credentials, and each takes time to verify.
+        if !book.may_change(author, &credential, now_s()) {
+            return AccessChange::Nothing;
+        }
+        match book.admission.present(author, credential, now_s()) {
+            Ok(true) => AccessChange::Admitted,
+            Ok(false) => AccessChange::Nothing,
+            Err(reason) => {
+                tracing::debug!(author = %author.short(), %reason, "a credential was refused");
+                if reason.is_forged() { AccessChange::Forged } else { AccessChange::Nothing }
+            }
         }
     }
 
     /// Learns revocations, and stores them. Returns the newly revoked peers.
     pub fn learn(&self, revocations: Vec<Revocation>) -> Vec<PeerKey> {
-        self.take(&mut self.book(), revocations)
-    }
-
-    fn take(&self, book: &mut Book, revocations: impl IntoIterator<Item = Revocation>) -> Vec<PeerKey> {
+        let _turn = self.writing();
         let mut news = Vec::new();
         for revocation in revocations {
             let of = revocation.of;
-            match book.admission.revoke(revocation) {
+            let revoked = self.book().admission.revoke(revocation);
+            match revoked {
                 Ok(true) => news.push(of),
                 Ok(false) => {}
                 Err(reason) => tracing::debug!(of = %of.short(), %reason, "a revocation was refused"),
             }
         }
-        // It counts at once. If the disk is full, it is stored with the next one.
-        if !news.is_empty()
-            && let Err(error) = self.keep(&book.admission, &book.redeemed)
-        {
-            tracing::warn!(%error, "a revocation could not be stored yet");
+        if !news.is_empty() {
+            let (redeemed, revocations) = self.list();
+            // It counts at once. If the disk is full, it is stored with the next one.
+            if let Err(error) = self.keep(AccessList { redeemed, revocations }) {
+                tracing::warn!(%error, "a revocation could not be stored yet");
+            }
         }
         news
     }
@@ -366,42 +376,48 @@ impl AccessControl {
 
     /// Revokes the access of a peer and of all peers that it has invited.
     pub fn send_away(&self, of: PeerKey) -> Result<Revocation, AccessError> {
-        let mut book = self.book();
-        let credential = book.own.clone().ok_or(AccessError::NotInvited(Refusal::None))?;
-        let of_mine = match book.admission.credential(of) {
+        let _turn = self.writing();
+        self.revoke(of)
+    }
+
+    /// The caller has its turn to write.
+    fn revoke(&self, of: PeerKey) -> Result<Revocation, AccessError> {
+        let (mut admission, own, redeemed) = {
+            let book = self.book();
+            (book.admission.clone(), book.own.clone(), book.redeemed.clone())
+        };
+        let credential = own.ok_or(AccessError::NotInvited(Refusal::None))?;
+        let of_mine = match admission.credential(of) {
             Some(known) => {
                 credential.rank() == CREATOR_RANK || known.0.iter().any(|above| above.to == self.identity.key())
             }
             // Other peers may know it.
             None => true,
         };
+        let refused = |reason| AccessError::NotYours { of, reason };
         if !of_mine {
-            return Err(AccessError::NotYours { of, reason: Refusal::NoRight(self.identity.key()) });
+            return Err(refused(Refusal::NoRight(self.identity.key())));
         }
         let mut revocation = Revocation { credential, of, at_s: now_s(), signature: Vec::new() };
-        let signed = revocation.signed_bytes(book.admission.run(), self.identity.key());
+        let signed = revocation.signed_bytes(admission.run(), self.identity.key());
         revocation.signature = self.identity.sign(&signed).to_vec();
-        let mut tried = book.admission.clone();
-        tried.revoke(revocation.clone()).map_err(|reason| AccessError::NotYours { of, reason })?;
-        self.keep(&tried, &book.redeemed)?;
-        book.admission = tried;
-        Ok(revocation)
+        admission.revoke(revocation.clone()).map_err(refused)?;
+        self.keep(AccessList { redeemed, revocations: admission.revocations().cloned().collect() })?;
+        let revoked = self.book().admission.revoke(revocation.clone());
+        revoked.map(|_| revocation).map_err(refused)
     }
 
     /// Revokes a one-time invitation that this peer has made, and the access of the peer that has used it.
     pub fn take_back(&self, one: &OneTimeInvitation) -> Result<Option<Revocation>, AccessError> {
-        let used = {
-            let mut book = self.book();
-            if one.by != self.identity.key() {
-                return Err(AccessError::NotYours { of: one.by, reason: Refusal::NotSigned(one.by) });
-            }
-            let used = book.redeemed.iter().find(|used| used.secret == one.secret).copied();
-            if used.is_none() {
-                self.note_used(&mut book, one, None)?;
-            }
-            used
-        };
-        used.and_then(|used| used.by).map(|by| self.send_away(by)).transpose()
+        if one.by != self.identity.key() {
+            return Err(AccessError::NotYours { of: one.by, reason: Refusal::NotSigned(one.by) });
+        }
+        let _turn = self.writing();
+        let used = self.book().redeemed.iter().find(|used| used.secret == one.secret).copied();
+        if used.is_none() {
+            self.note_used(one, None)?;
+        }
+        used.and_then(|used| used.by).map(|by| self.revoke(by)).transpose()
     }
 }
 

@@ -5,7 +5,8 @@ use crate::access::authentication::{AccessNotice, AuthenticationRequest, Authent
 use crate::access::invitation::{Credential, Grant, MEMBER, NO_EXPIRY_S, OneTimeInvitation};
 use crate::names::RunId;
 use crate::network::{Identity, now_s};
-use crate::peer::access::access_control::{AccessChange, AccessControl, AccessError, store_credential};
+use crate::peer::access::access_control::{AccessChange, AccessControl, AccessError};
+use crate::peer::access::access_files::store_credential;
 use crate::peer::access::invitation_token;
 
 const RUN: RunId = RunId([5; 32]);

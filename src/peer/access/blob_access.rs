@@ -5,8 +5,9 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use crate::names::{BlobHash, BlobRef, PeerKey};
-use crate::network::{BlobAccess, BlobSink, BlobSource};
+use crate::network::{BlobAccess, BlobSink, BlobSource, PeerAccess, Standing, Verdict};
 use crate::peer::access::access_control::AccessControl;
+use crate::peer::access::known_members::KnownMembers;
 use crate::pieces::{PieceSet, PieceTree};
 use crate::store::{BlobError, BlobStore, DiskError, Receiving, Served};
 
@@ -23,9 +24,16 @@ struct Stored {
     private: OnceLock<BTreeSet<BlobHash>>,
     /// Which peers may fetch, in a run by invitation.
     access_control: OnceLock<Option<Arc<AccessControl>>>,
+    /// The members of this peer's modules, in an open run.
+    members: KnownMembers,
 }
 
 impl StoredBlobs {
+    /// The members of this peer's modules, which its driver keeps up to date.
+    pub(in crate::peer) fn members(&self) -> KnownMembers {
+        self.0.members.clone()
+    }
+
     /// Sets the store.
     pub fn take_in(&self, blobs: BlobStore) {
         // A second one would be of the same folder.
@@ -43,15 +51,31 @@ impl StoredBlobs {
 struct Source(Served);
 struct Sink(Receiving);
 
-impl BlobAccess for StoredBlobs {
-    fn admits(&self, peer: PeerKey) -> bool {
+/// Before it is known whether the run is open, nobody is admitted.
+impl PeerAccess for StoredBlobs {
+    fn is_by_invitation(&self) -> bool {
+        self.0.access_control.get().is_none_or(Option::is_some)
+    }
+
+    fn standing(&self, peer: PeerKey) -> Standing {
         match self.0.access_control.get() {
-            Some(Some(access_control)) => access_control.admits(peer),
-            // Before this is known, nothing is served.
-            Some(None) | None => true,
+            Some(Some(access_control)) => access_control.standing(peer),
+            Some(None) if self.0.members.contains(peer) => Standing::Member,
+            Some(None) => Standing::Stranger,
+            None => Standing::NotAdmitted,
         }
     }
 
+    fn verdict(&self, author: PeerKey, bytes: &[u8]) -> Verdict {
+        match self.0.access_control.get() {
+            Some(Some(access_control)) => access_control.verdict(author, bytes),
+            Some(None) => Verdict::Accept,
+            None => Verdict::Ignore,
+        }
+    }
+}
+
+impl BlobAccess for StoredBlobs {
     fn open(&self, blob: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>> {
         let may = self.0.private.get().is_some_and(|private| !private.contains(&blob.hash));
         let Some(blobs) = self.0.blobs.get().filter(|_| may) else { return Ok(None) };

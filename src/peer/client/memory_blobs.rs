@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::names::{BlobHash, BlobRef};
-use crate::network::{BlobAccess, BlobSink, BlobSource};
+use crate::network::{BlobAccess, BlobSink, BlobSource, PeerAccess};
 use crate::pieces::{PieceSet, PieceTree, piece_count};
 
 /// Limit of a blob: text, tables, and states of modules.
@@ -41,6 +41,9 @@ impl MemoryBlobs {
         self.lock().remove(&hash)
     }
 }
+
+/// A client serves and hears nothing.
+impl PeerAccess for MemoryBlobs {}
 
 impl BlobAccess for MemoryBlobs {
     fn open(&self, _: BlobRef) -> io::Result<Option<Box<dyn BlobSource>>> {

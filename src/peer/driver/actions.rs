@@ -129,6 +129,9 @@ impl Driver {
             Ok(bytes) => bytes,
             Err(error) => return tracing::error!(%module, %error, "a message is too large"),
         };
+        if matches!(message, Message::Heartbeat(_)) {
+            self.access.said_heartbeat(module, &bytes);
+        }
         if let Err(error) = self.network.publish(module, bytes).await {
             tracing::warn!(%module, %error, "a message was not sent");
         }

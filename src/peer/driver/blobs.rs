@@ -94,7 +94,7 @@ impl Driver {
             all = false;
             let texts = || self.fetches.under_way.values().filter(|fetch| !fetch.for_node);
             let waiting_for = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
-            let mut holders: Vec<PeerKey> = self.addresses.keys().copied().collect();
+            let mut holders: Vec<PeerKey> = self.addresses.peers().collect();
             if !waiting_for && !holders.is_empty() {
                 let first = self.fetches.shard_holder % holders.len();
                 holders.rotate_left(first);
@@ -120,7 +120,7 @@ impl Driver {
         let id = self.fetches.next;
         self.fetches.next += 1;
         let book = &self.addresses;
-        let from = from.into_iter().map(|peer| (peer, book.get(&peer).cloned().unwrap_or_default())).collect();
+        let from = from.into_iter().map(|peer| (peer, book.of(peer))).collect();
         if self.network.fetch(id, fetch.blob, from).is_ok() {
             self.fetches.under_way.insert(id, fetch);
         } else if fetch.for_node {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::access::authentication::{AccessNotice, AuthenticationRequest, AuthenticationResponse};
 use crate::names::{ModuleId, PeerKey};
-use crate::network::{Multiaddr, NetworkEvent, Offence, RequestToken, with_peer, worth_telling};
+use crate::network::{Multiaddr, NetworkEvent, Offence, RequestToken, Scope, with_peer, worth_telling};
 use crate::peer::access::signatures::{signature_holds, signatures_hold, start_holds};
 use crate::peer::driver::access::AccessState;
 use crate::peer::driver::{Driver, PeerError};
@@ -16,9 +16,6 @@ use crate::protocol::wire::encoding;
 use crate::protocol::wire::encoding::WireError;
 use crate::protocol::wire::message::{Evidence, FraudProof};
 use crate::protocol::{Event, Message, ReplyToken, Request, RequestId, Response};
-
-/// Limit of remembered addresses; further peers are not remembered.
-const MAX_ADDRESS_BOOK: usize = 4_096;
 
 /// Requests of other peers that the node has not answered yet.
 #[derive(Default)]
@@ -30,12 +27,12 @@ pub(crate) struct Requests {
 impl Driver {
     pub(crate) fn handle_network_event(&mut self, event: NetworkEvent) -> Result<(), PeerError> {
         match event {
-            NetworkEvent::Gossip { module, author, bytes } => self.gossip(module, author, &bytes),
+            NetworkEvent::Gossip { module, author, bytes, may_name } => self.gossip(module, author, &bytes, may_name),
             NetworkEvent::Request { from, token, bytes } => self.requested(from, token, &bytes),
-            NetworkEvent::Response { id, from, result } if AccessState::is_authentication(id) => {
+            NetworkEvent::Response { id, from, result, .. } if AccessState::is_authentication(id) => {
                 self.authentication_answered(id, from, result)
             }
-            NetworkEvent::Response { id, from, result } => {
+            NetworkEvent::Response { id, from, result, may_name } => {
                 if matches!(&result, Ok(bytes) if encoding::is_a::<AuthenticationResponse>(bytes)) {
                     self.access.authenticate_again(from);
                 }
@@ -43,7 +40,8 @@ impl Driver {
                     .inspect_err(|error| tracing::debug!(peer = %from.short(), %error, "a request failed"))
                     .ok()
                     .and_then(|bytes| encoding::decode::<Response>(&bytes).ok())
-                    .filter(signatures_hold);
+                    .filter(signatures_hold)
+                    .map(|response| without_others_addresses(response, may_name));
                 let id = RequestId(id);
                 self.events.push_back(Event::Answered { id, response });
             }
@@ -79,7 +77,7 @@ impl Driver {
 
     pub(crate) fn reconnect(&mut self) {
         for peer in self.redial.due(self.now()) {
-            let addresses = self.addresses.get(&peer).cloned().unwrap_or_default();
+            let addresses = self.addresses.of(peer);
             if self.network.dial_peer(peer, addresses).is_err() {
                 tracing::debug!(peer = %peer.short(), "too many pending operations to redial");
             }
@@ -87,17 +85,17 @@ impl Driver {
     }
 
     pub(crate) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
-        let has_space = self.addresses.len() < MAX_ADDRESS_BOOK || self.addresses.contains_key(&peer);
-        if peer == self.node.me() || addresses.is_empty() || !has_space {
+        if peer == self.node.me() || addresses.is_empty() {
             return;
         }
         if self.network.dial_peer(peer, addresses.clone()).is_err() {
             tracing::warn!(peer = %peer.short(), "too many pending operations to connect to a peer");
         }
-        self.addresses.insert(peer, addresses);
+        let node = &self.node;
+        self.addresses.learn(peer, addresses, |peer| node.knows(peer));
     }
 
-    fn gossip(&mut self, module: ModuleId, author: PeerKey, bytes: &[u8]) {
+    fn gossip(&mut self, module: ModuleId, author: PeerKey, bytes: &[u8], may_name: Scope) {
         if self.is_suspended() {
             return;
         }
@@ -124,6 +122,7 @@ impl Driver {
                 let me = self.node.me();
                 // A forged notice could otherwise stop this peer.
                 heartbeat.copied.retain(|named| named.peer != me || start_holds(me, &named.start));
+                heartbeat.addresses.retain(|address| is_named(address, may_name));
                 self.claims.check(module, &mut heartbeat);
                 if heartbeat.owner.is_some_and(|(_, owner)| !self.access.hears(owner)) {
                     heartbeat.claim.clear();
@@ -144,7 +143,8 @@ impl Driver {
 
     fn requested(&mut self, from: PeerKey, token: RequestToken, bytes: &[u8]) {
         if encoding::is_a::<AuthenticationRequest>(bytes) {
-            return respond(&self.network, token, &self.answer_authentication(from, bytes));
+            respond(&self.network, token, &self.answer_authentication(from, bytes));
+            return self.presented(from);
         }
         if let Some(refusal) = self.access.refusal(from) {
             return respond(&self.network, token, &refusal);
@@ -207,6 +207,19 @@ impl Driver {
         let told = worth_telling(self.listening.clone(), MAX_ADDRESSES);
         self.events.push_back(Event::Listening(told.iter().map(ToString::to_string).collect()));
     }
+}
+
+/// Whether an address can be read, and whoever is within this scope may name it.
+fn is_named(address: &str, may_name: Scope) -> bool {
+    address.parse().is_ok_and(|address| may_name.may_name(&address))
+}
+
+/// The response without addresses that its sender may not name.
+fn without_others_addresses(mut response: Response, may_name: Scope) -> Response {
+    if let Response::Directory(entries) = &mut response {
+        entries.iter_mut().for_each(|entry| entry.addresses.retain(|address| is_named(address, may_name)));
+    }
+    response
 }
 
 /// Adds addresses with this peer's key, without duplicates.

@@ -28,7 +28,8 @@ impl Driver {
                 Query::Route(_) | Query::Score(QueriedModel::Ancestor, _) => None,
             };
             let trainer = path.and_then(|path| self.counts_by(path));
-            self.inference.ask(Asked { from, token, question, parts: PathParts { states, trainer } })
+            let of_member = self.access.is_member(from);
+            self.inference.ask(Asked { from, of_member, token, question, parts: PathParts { states, trainer } })
         });
         if let Err(reason) = handed {
             respond(&self.network, token, &Response::Refused(reason));

@@ -16,6 +16,7 @@
 
 pub(super) mod access;
 pub(super) mod actions;
+pub(super) mod address_book;
 pub(super) mod blobs;
 pub mod control_socket;
 pub(super) mod disk_pressure;
@@ -28,18 +29,19 @@ pub mod status;
 pub(super) mod tasks;
 pub(super) mod text_replication;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Millis;
-use crate::names::{BlobHash, PathId, PeerKey};
+use crate::names::{BlobHash, PathId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::claims::Claims;
 use crate::peer::aggregator::{Aggregator, Answer, Work};
 use crate::peer::driver::access::AccessState;
+use crate::peer::driver::address_book::AddressBook;
 use crate::peer::driver::blobs::Fetches;
 use crate::peer::driver::disk_pressure::PendingWrites;
 use crate::peer::driver::events::EventSink;
@@ -113,7 +115,7 @@ pub(super) struct Driver {
     pub(super) redial: Redial,
     pub(super) text_replication: TextReplication,
     /// Addresses of other peers.
-    pub(super) addresses: BTreeMap<PeerKey, Vec<Multiaddr>>,
+    pub(super) addresses: AddressBook,
     /// Addresses of this peer.
     pub(super) listening: Vec<Multiaddr>,
     /// Size of the journal when it was last rewritten.
@@ -181,6 +183,7 @@ impl Driver {
             self.settle().await?;
             self.reconnect();
             self.maintain_access().await;
+            self.inference.watch();
             // To other peers, a suspended peer is gone already.
             if self.gone || (asked_to_stop.is_some() && self.is_suspended()) {
                 if let Some(reply) = asked_to_stop {
@@ -206,7 +209,7 @@ impl Driver {
                     Some(Command::StatusWithHashes(reply)) => self.reply_with_hashes(reply),
                     Some(Command::Contacts(reply)) => {
                         // The requester may be gone.
-                        drop(reply.send(self.addresses.values().flatten().cloned().collect()));
+                        drop(reply.send(self.addresses.addresses().cloned().collect()));
                     }
                     Some(Command::Order(order, reply)) => {
                         let done = self.carry_out_order(order);

@@ -4,18 +4,24 @@
 //! The network is opened at the first query and freed after a while without queries. The driver looks up the present
 //! states of a path and passes the query on; the thread answers by itself. If a state is replaced before it is read,
 //! the requester is told to ask again.
+//!
+//! A machine says whose queries it answers, and which share of its device answers may take from its trainers. A query
+//! whose requester has stopped waiting is dropped. An answer that hangs loses the device to the trainers, and no further
+//! query is accepted until it has ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::config::DeviceChoice;
+use crate::config::{Answer, DeviceChoice, Share};
 use crate::grid::Grid;
 use crate::names::PeerKey;
+use crate::network::limits::CONTROL_TIMEOUT;
 use crate::network::{NetworkHandle, RequestToken};
+use crate::peer::inference::device_share::DeviceShare;
 use crate::peer::inference::engine::{Engine, PathParts, bounds};
 use crate::peer::manifest::Manifest;
 use crate::peer::respond::respond;
@@ -32,9 +38,14 @@ const IDLE: Duration = Duration::from_secs(120);
 /// Time-out of the present query when the peer stops.
 const END_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// Time after which an answer hangs: three times what a requester waits.
+const HANGS_AFTER: Duration = CONTROL_TIMEOUT.saturating_mul(3);
+
 /// A query, and its reply token.
 pub(in crate::peer) struct Asked {
     pub from: PeerKey,
+    /// Whether it is a member's.
+    pub of_member: bool,
     pub token: RequestToken,
     pub question: Query,
     /// The states of the path, or of the router.
@@ -49,11 +60,57 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeMap<PeerKey, usize>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The answer that is being made, if any.
+#[derive(Default)]
+struct Present(Mutex<Option<Running>>);
+
+struct Running {
+    ticket: u64,
+    since: Instant,
+    /// Whether it was found to hang, and the device was taken from it.
+    hangs: bool,
+}
+
+impl Present {
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        // An answer is being made or not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hangs(&self) -> bool {
+        self.lock().as_ref().is_some_and(|running| running.hangs)
+    }
+
+    /// Looks for an answer that hangs, and gives its device to whoever waits for it.
+    fn watch(&self, scheduler: &DeviceScheduler) {
+        if let Some(running) = self.lock().as_mut()
+            && !running.hangs
+            && running.since.elapsed() >= HANGS_AFTER
+        {
+            tracing::error!(seconds = HANGS_AFTER.as_secs(), "an answer hangs: the trainers get the device");
+            running.hangs = true;
+            scheduler.end(running.ticket);
+        }
+    }
+}
+
+/// Whose queries are answered, and which share of the device answers may take.
+#[derive(Clone, Copy)]
+pub(in crate::peer) struct Policy {
+    pub answer: Answer,
+    pub share: Share,
+}
+
 /// The handle of the thread.
 pub(in crate::peer) struct InferenceServer {
     pub bounds: QueryLimits,
     pub grid: Grid,
-    questions: SyncSender<Asked>,
+    answer: Answer,
+    began: Instant,
+    share: Arc<Mutex<DeviceShare>>,
+    present: Arc<Present>,
+    scheduler: Arc<DeviceScheduler>,
+    questions: SyncSender<(Asked, Instant)>,
     waiting: Waiting,
     stops: Arc<AtomicBool>,
     /// Disconnected when the thread ends.
@@ -63,47 +120,57 @@ pub(in crate::peer) struct InferenceServer {
 
 impl InferenceServer {
     /// Starts the thread, which needs little memory before the first query.
+    #[expect(clippy::disallowed_methods, reason = "an edge: where the clock of the device's share begins")]
     pub fn start(
         manifest: Arc<Manifest>,
-        device: DeviceChoice,
+        (device, policy): (DeviceChoice, Policy),
         blobs: BlobStore,
         scheduler: Arc<DeviceScheduler>,
         network: NetworkHandle,
     ) -> anyhow::Result<Self> {
         let (bounds, grid) = (bounds(&manifest)?, manifest.config.grid()?);
-        let (questions, asked) = mpsc::sync_channel::<Asked>(MAX_QUERIES);
+        let (questions, asked) = mpsc::sync_channel::<(Asked, Instant)>(MAX_QUERIES);
         let (alive, ended) = mpsc::sync_channel(0);
-        let (waiting, stops) = (Waiting::default(), Arc::new(AtomicBool::new(false)));
-        let mut engine = Engine::new(manifest, device, Box::new(blobs));
-        let (done_with, stopping, span) = (waiting.clone(), stops.clone(), tracing::Span::current());
+        let (waiting, stops, present) =
+            (Waiting::default(), Arc::new(AtomicBool::new(false)), Arc::<Present>::default());
+        let share = Arc::new(Mutex::new(DeviceShare::new(policy.share.into())));
+        let engine = Engine::new(manifest, device, Box::new(blobs));
+        let mut answering = Answering {
+            engine,
+            network,
+            scheduler: scheduler.clone(),
+            share: share.clone(),
+            present: present.clone(),
+            stops: stops.clone(),
+            waiting: waiting.clone(),
+        };
+        let span = tracing::Span::current();
         let thread = std::thread::Builder::new().name("answering".to_owned()).spawn(move || {
             let _alive: SyncSender<()> = alive;
             let _peer = span.enter();
-            loop {
-                let Asked { from, token, question, parts } = match asked.recv_timeout(IDLE) {
-                    Ok(asked) => asked,
-                    Err(RecvTimeoutError::Timeout) => {
-                        engine.rest();
-                        continue;
-                    }
-                    Err(RecvTimeoutError::Disconnected) => return,
-                };
-                let response = match stopping.load(Ordering::SeqCst) {
-                    true => Response::Refused("this peer is leaving".to_owned()),
-                    false => {
-                        let _lease = scheduler.acquire();
-                        engine.answer(&question, &parts)
-                    }
-                };
-                respond(&network, token, &response);
-                release(&done_with, from);
-            }
+            answering.run(&asked);
         })?;
-        Ok(Self { bounds, grid, questions, waiting, stops, ended: Mutex::new(ended), thread })
+        let (answer, began, ended) = (policy.answer, Instant::now(), Mutex::new(ended));
+        Ok(Self { bounds, grid, answer, began, share, present, scheduler, questions, waiting, stops, ended, thread })
     }
 
     /// Queues a query, or returns why not.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long a query has waited")]
     pub fn ask(&self, asked: Asked) -> Result<(), String> {
+        match self.answer {
+            Answer::Off => return Err("this peer answers no queries".to_owned()),
+            Answer::Members if !asked.of_member => return Err("this peer answers queries of members only".to_owned()),
+            Answer::Members | Answer::All => {}
+        }
+        if self.present.hangs() {
+            return Err("busy: an earlier query hangs on this peer".to_owned());
+        }
+        if let Some(wait) = share(&self.share).wait(self.began.elapsed()) {
+            return Err(format!(
+                "busy: answers have had their share of the device; ask again in {} s",
+                wait.as_secs() + 1
+            ));
+        }
         let from = asked.from;
         {
             let mut waiting = lock(&self.waiting);
@@ -113,13 +180,18 @@ impl InferenceServer {
             }
             *own += 1;
         }
-        self.questions.try_send(asked).map_err(|error| {
+        self.questions.try_send((asked, Instant::now())).map_err(|error| {
             release(&self.waiting, from);
             match error {
                 TrySendError::Full(_) => format!("busy: {MAX_QUERIES} queries are pending"),
                 TrySendError::Disconnected(_) => "this peer answers no more queries".to_owned(),
             }
         })
+    }
+
+    /// Looks for an answer that hangs, and gives the device back to the trainers. Called about once a second.
+    pub fn watch(&self) {
+        self.present.watch(&self.scheduler);
     }
 
     /// Stops answering, and waits for the present query up to a time-out: libtorch must not be torn down during it.
@@ -138,10 +210,99 @@ impl InferenceServer {
     }
 }
 
+/// The thread's part.
+struct Answering {
+    engine: Engine,
+    network: NetworkHandle,
+    scheduler: Arc<DeviceScheduler>,
+    share: Arc<Mutex<DeviceShare>>,
+    present: Arc<Present>,
+    stops: Arc<AtomicBool>,
+    waiting: Waiting,
+}
+
+impl Answering {
+    fn run(&mut self, asked: &mpsc::Receiver<(Asked, Instant)>) {
+        loop {
+            let (Asked { from, token, question, parts, .. }, since) = match asked.recv_timeout(IDLE) {
+                Ok(asked) => asked,
+                Err(RecvTimeoutError::Timeout) => {
+                    self.engine.rest();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            // Later, its requester has stopped waiting.
+            if since.elapsed() < CONTROL_TIMEOUT {
+                let response = match self.stops.load(Ordering::SeqCst) {
+                    true => Response::Refused("this peer is leaving".to_owned()),
+                    false => self.answer(&question, &parts),
+                };
+                respond(&self.network, token, &response);
+            }
+            release(&self.waiting, from);
+        }
+    }
+
+    /// Answers in turn with the trainers. What they have waited for it counts against the share of answers.
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long an answer takes")]
+    fn answer(&mut self, question: &Query, parts: &PathParts) -> Response {
+        let lease = self.scheduler.acquire();
+        let since = Instant::now();
+        *self.present.lock() = Some(Running { ticket: lease.ticket(), since, hangs: false });
+        let response = self.engine.answer(question, parts);
+        if lease.is_wanted() {
+            share(&self.share).take(since.elapsed());
+        }
+        *self.present.lock() = None;
+        response
+    }
+}
+
+fn share(share: &Mutex<DeviceShare>) -> MutexGuard<'_, DeviceShare> {
+    // Two numbers are consistent even if a thread panicked.
+    share.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn release(waiting: &Waiting, from: PeerKey) {
     let mut waiting = lock(waiting);
     if let Some(own) = waiting.get_mut(&from) {
         *own = own.saturating_sub(1);
     }
     waiting.retain(|_, own| *own > 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "an answer that began long ago")]
+    fn an_answer_that_hangs_loses_the_device_to_the_trainers_once() {
+        let (scheduler, present) = (DeviceScheduler::default(), Present::default());
+        let hanging = scheduler.acquire();
+        let begins = |since| *present.lock() = Some(Running { ticket: hanging.ticket(), since, hangs: false });
+        begins(Instant::now());
+        present.watch(&scheduler);
+        assert!(!present.hangs(), "it has just begun");
+        begins(Instant::now().checked_sub(HANGS_AFTER).unwrap());
+        present.watch(&scheduler);
+        present.watch(&scheduler);
+        assert!(present.hangs());
+        // Both would wait for ever.
+        drop(scheduler.acquire());
+        let trainer = scheduler.acquire();
+        assert!(!trainer.is_wanted());
+        // When it ends after all, nobody else loses the device.
+        drop(hanging);
+        *present.lock() = None;
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| drop(scheduler.acquire()));
+            while !trainer.is_wanted() {
+                std::thread::yield_now();
+            }
+            assert!(!next.is_finished());
+            drop(trainer);
+        });
+    }
 }

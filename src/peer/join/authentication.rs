@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
 use crate::access::invitation::{Credential, Grant, InvitationToken, OneTimeInvitation};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle, peer_at};
-use crate::peer::access::access_control::{invitation_file, store_credential};
+use crate::peer::access::access_files::{invitation_file, store_credential};
 use crate::peer::access::invitation_token;
 use crate::peer::folder::key_file;
 use crate::peer::join::{JoinError, ask};

@@ -1,6 +1,6 @@
 //! Assembly of a peer: opens its store, restores its node, and starts its actors.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,6 +18,7 @@ use crate::peer::access::claims::Claims;
 use crate::peer::aggregator::Aggregator;
 use crate::peer::checkpoint_index;
 use crate::peer::driver::access::AccessState;
+use crate::peer::driver::address_book::AddressBook;
 use crate::peer::driver::blobs::Fetches;
 use crate::peer::driver::disk_pressure::PendingWrites;
 use crate::peer::driver::events::EventSink;
@@ -28,7 +29,7 @@ use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::driver::{Driver, Inputs, PeerError};
-use crate::peer::inference::server::InferenceServer;
+use crate::peer::inference::server::{InferenceServer, Policy};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
@@ -98,13 +99,16 @@ impl Peer {
         // Marks this peer's log lines, since several peers may run in one process.
         let span = tracing::info_span!("peer", key = %key.short());
         let (aggregator, combined) = span.in_scope(|| Aggregator::start(blobs.clone(), &manifest))?;
+        let policy = Policy { answer: plan.machine.answer, share: plan.machine.answer_share };
         let (device, scheduler, network) = (plan.machine.device, plan.scheduler.clone(), plan.network.clone());
-        let inference =
-            span.in_scope(|| InferenceServer::start(manifest.clone(), device, blobs.clone(), scheduler, network))?;
+        let inference = span.in_scope(|| {
+            InferenceServer::start(manifest.clone(), (device, policy), blobs.clone(), scheduler, network)
+        })?;
         let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
         let trainer = span.in_scope(|| TrainerThread::start(work, plan.scheduler))?;
         plan.network.join_run(run).await?;
 
+        let accepted = plan.contacts.iter().map(|(peer, _)| *peer).collect();
         let contacts = contacts(plan.contacts, known);
         let tried = contacts.iter().flat_map(|contact| contact.addresses.clone()).collect();
         let mut driver = Driver {
@@ -124,14 +128,14 @@ impl Peer {
             inference,
             event_sink: plan.event_sink,
             contacts: tried,
-            access: AccessState::new(plan.access_control),
+            access: AccessState::new(plan.access_control, plan.access.members(), accepted),
             began: Instant::now(),
             events: VecDeque::new(),
             actions: VecDeque::new(),
             pending_writes: PendingWrites::default(),
             redial: Redial::default(),
             text_replication: TextReplication::default(),
-            addresses: BTreeMap::new(),
+            addresses: AddressBook::default(),
             listening: Vec::new(),
             compacted_bytes: 0,
             requests: Requests::default(),

@@ -142,6 +142,17 @@ impl Tiny {
         creator: bool,
         scheduler: &Arc<DeviceScheduler>,
     ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<PeerEvent>) {
+        self.start_on(machine(), folder, creator, scheduler).await
+    }
+
+    /// The same, with another profile of the machine.
+    pub async fn start_on(
+        &self,
+        machine: MachineConfig,
+        folder: PathBuf,
+        creator: bool,
+        scheduler: &Arc<DeviceScheduler>,
+    ) -> (Peer, NetworkHandle, Multiaddr, mpsc::Receiver<PeerEvent>) {
         let (identity, access) = (Identity::generate(), StoredBlobs::default());
         let listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
         let config = NetworkConfig { listen, ..NetworkConfig::visitor(identity.clone()) };
@@ -152,7 +163,7 @@ impl Tiny {
             store: LockedStore::open(&store_folder(&folder)).unwrap(),
             manifest: self.manifest.clone(),
             identity,
-            machine: machine(),
+            machine,
             scheduler: scheduler.clone(),
             network: network.clone(),
             network_events,

@@ -34,6 +34,11 @@ impl DeviceLease<'_> {
     pub fn ticket(&self) -> u64 {
         self.ticket
     }
+
+    /// Whether anybody waits for the device.
+    pub fn is_wanted(&self) -> bool {
+        self.scheduler.lock().next > self.ticket + 1
+    }
 }
 
 impl DeviceScheduler {

@@ -1,5 +1,6 @@
 //! Heartbeats, sent and received.
 
+use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey, Phase};
 use crate::protocol::Held;
 use crate::protocol::action::Action;
@@ -162,6 +163,12 @@ impl Node {
     /// Whether a peer was a member of one of this node's modules when it was last heard.
     pub fn knows(&self, peer: PeerKey) -> bool {
         self.membership.roster().member(peer).is_some_and(|member| member.is_anywhere())
+    }
+
+    /// The peers that have been alive on this node's modules for so long without a break.
+    pub fn steady_peers(&self, now: Millis, least_ms: u64) -> impl Iterator<Item = PeerKey> {
+        let roster = self.membership.roster();
+        roster.everybody(now).map(|(peer, _)| peer).filter(move |peer| roster.steady_ms(now, *peer) >= least_ms)
     }
 
     /// The living members of a module, including this node.

@@ -47,6 +47,7 @@ impl Actor {
 
     pub(crate) fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
         let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
+        let addresses = self.named_rates.within(&id, addresses);
         if self.swarm.is_connected(&id) {
             return self.try_direct(id, addresses);
         }
@@ -110,7 +111,7 @@ impl Actor {
                 }
             }
             Purpose::Request { id, to, slot, .. } if self.requests_to(to) >= REQUESTS_PER_PEER => {
-                slot.send(NetworkEvent::Response { id, from: to, result: Err(RequestError::Busy) });
+                slot.send(NetworkEvent::failed(id, to, RequestError::Busy));
             }
             Purpose::Request { id, to, bytes, slot } => {
                 self.counters.control_sent.add(bytes.len());
@@ -147,7 +148,7 @@ fn unreachable(purpose: Purpose, error: Unreachable) {
             drop(reply.send(Err(failed)));
         }
         Purpose::Request { id, to, slot, .. } => {
-            drop(slot.send(NetworkEvent::Response { id, from: to, result: Err(error.into()) }));
+            drop(slot.send(NetworkEvent::failed(id, to, error.into())));
         }
         Purpose::Fetch { connected, .. } => drop(connected.send(Err(error.into()))),
     }

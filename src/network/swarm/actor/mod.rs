@@ -40,8 +40,9 @@ use crate::network::limits::{GOSSIP_BYTES, TOPICS_PER_PEER};
 use crate::network::protection::bandwidth_limiter::{Bandwidth, BandwidthLimiter};
 use crate::network::protection::offences::{Ban, PeerScores};
 use crate::network::protection::rate_limiter;
-use crate::network::protection::rate_limiter::{GossipRateLimiter, KeyedRateLimiter};
+use crate::network::protection::rate_limiter::{GossipRateLimiter, KeyedRateLimiter, NamedRateLimiter};
 use crate::network::rpc::RequestToken;
+use crate::network::standing::PeerAccess;
 pub(crate) use crate::network::swarm::actor::dial::Purpose;
 use crate::network::swarm::actor::hole_punching::Punching;
 use crate::network::swarm::actor::relay_connect::PendingRelays;
@@ -57,6 +58,7 @@ pub(crate) struct Actor {
     pub(crate) swarm: Swarm<Behaviour>,
     mailbox: mpsc::Receiver<Command>,
     pub(crate) queues: EventQueues,
+    pub(crate) began: Instant,
     pub(crate) counters: Arc<Counters>,
     run: Option<RunId>,
     pub(crate) topics: BTreeMap<TopicHash, ModuleId>,
@@ -78,7 +80,9 @@ pub(crate) struct Actor {
     pub(crate) pending_relays: PendingRelays,
     pub(crate) gossip_rates: GossipRateLimiter,
     pub(crate) request_rates: KeyedRateLimiter<PeerId>,
+    pub(crate) named_rates: NamedRateLimiter,
     pub(crate) scores: PeerScores,
+    pub(crate) access: Arc<dyn PeerAccess>,
     /// For the application, which shows and stores them.
     pub(crate) bans: watch::Sender<Vec<Ban>>,
     /// Observed addresses of this peer.
@@ -126,6 +130,7 @@ pub(crate) struct Lookup {
 }
 
 impl Actor {
+    #[expect(clippy::disallowed_methods, reason = "an edge: where the seconds of budgets begin")]
     pub(crate) fn new(
         swarm: Swarm<Behaviour>,
         mailbox: mpsc::Receiver<Command>,
@@ -143,13 +148,20 @@ impl Actor {
         let [up, down] =
             [(bandwidth.upload_bytes_per_s, Direction::Up), (bandwidth.download_bytes_per_s, Direction::Down)]
                 .map(|(bytes_per_s, direction)| BandwidthLimiter::new(bytes_per_s, direction, counters.clone()));
-        let offer = Offer { access: blobs.clone(), counters: counters.clone(), limiter: up };
+        let origins = swarm.behaviour().routes.origins();
+        let offer = Offer { access: blobs.clone(), origins, counters: counters.clone(), limiter: up };
         transfers.spawn(serve_all(incoming, Arc::new(offer)));
         Ok(Self {
             swarm,
             mailbox,
             queues,
-            fetcher: Arc::new(Fetcher::new(control, blobs, counters.clone(), down)),
+            began: Instant::now(),
+            fetcher: Arc::new(Fetcher::new(
+                control,
+                blobs.clone(),
+                counters.clone(),
+                (down, bandwidth.download_bytes_per_s),
+            )),
             counters,
             run: None,
             topics: BTreeMap::new(),
@@ -168,7 +180,9 @@ impl Actor {
             pending_relays: PendingRelays::default(),
             gossip_rates: GossipRateLimiter::default(),
             request_rates: rate_limiter::requests(),
+            named_rates: NamedRateLimiter::default(),
             scores: PeerScores::default(),
+            access: blobs.clone(),
             bans,
             seen: BTreeSet::new(),
             sights: Sights::new(),
@@ -201,6 +215,12 @@ impl Actor {
         if let Some(peer) = peer_id(peer) {
             // There may be no connection.
             let _ = self.swarm.disconnect_peer_id(peer);
+        }
+    }
+
+    pub(crate) fn gossip_with(&mut self, peers: Vec<PeerKey>) {
+        for peer in peers.into_iter().filter_map(peer_id) {
+            self.swarm.behaviour_mut().gossip.begin_with(peer);
         }
     }
 
@@ -252,7 +272,6 @@ impl Actor {
                 Ok(Published::Sent)
             }
             Err(gossipsub::PublishError::NoPeersSubscribedToTopic) => Ok(Published::NobodyListens),
-            Err(gossipsub::PublishError::Duplicate) => Ok(Published::Repeated),
             Err(gossipsub::PublishError::AllQueuesFull(peers)) => Err(PublishError::QueuesFull { module, peers }),
             Err(error) => Err(PublishError::NotMade { module, reason: error.to_string() }),
         }

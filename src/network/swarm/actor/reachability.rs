@@ -95,7 +95,9 @@ impl Actor {
 
     /// A relay has identified itself; so far, perhaps only its peer id was known.
     pub(crate) fn on_relay(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
-        let direct = addresses.into_iter().filter(|address| !is_relayed(address)).collect::<Vec<_>>();
+        let scope = self.swarm.behaviour().providers.scope_of(&peer);
+        let named = |address: &Multiaddr| !is_relayed(address) && scope.may_name(address);
+        let direct = addresses.into_iter().filter(named).collect::<Vec<_>>();
         learn(&mut self.swarm.behaviour_mut().providers, peer, direct.clone());
         self.relays.learn(peer, direct);
         if self.relays.is_relay(&peer) {

@@ -11,18 +11,21 @@ use libp2p::request_response::{self, Message};
 use libp2p::swarm::SwarmEvent;
 use libp2p::{Multiaddr, PeerId, identify, ping};
 
-use crate::network::connectivity::addresses::{full, is_loopback, with_ports_of};
+use crate::names::{ModuleId, PeerKey};
+use crate::network::connectivity::address_scope::Scope;
+use crate::network::connectivity::addresses::{full, with_ports_of};
 use crate::network::connectivity::dial_error::DialError;
 use crate::network::connectivity::providers::{learn, provider_of};
 use crate::network::connectivity::reachability::is_relay;
 use crate::network::identity::peer_key;
 use crate::network::limits::{
-    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_PER_LOOKUP, UNANSWERED_REQUESTS,
+    GOSSIP_BYTES, IDENTIFY_TIMEOUT, LISTEN_TIMEOUT, PROVIDERS_PER_LOOKUP, UNANSWERED_FOR_MEMBERS, UNANSWERED_REQUESTS,
     UNANSWERED_REQUESTS_PER_PEER,
 };
 use crate::network::protection::offences::{Offence, now_s};
 use crate::network::protection::rate_limiter::Pace;
-use crate::network::rpc::{CONTROL_PROTOCOL, RequestError, RequestToken};
+use crate::network::rpc::{CONTROL_PROTOCOL, RequestToken};
+use crate::network::standing::{Standing, Verdict};
 use crate::network::swarm::actor::{Actor, Asked, Joining, Unanswered};
 use crate::network::swarm::behaviour::BehaviourEvent;
 use crate::network::swarm::build::{StartError, listen};
@@ -161,33 +164,21 @@ impl Actor {
     fn on_gossip(&mut self, event: gossipsub::Event) {
         match event {
             gossipsub::Event::Message { propagation_source, message_id, message } => {
-                let module = self.topics.get(&message.topic).copied();
-                let author = message.source.as_ref().and_then(peer_key);
-                let fits = message.data.len() <= GOSSIP_BYTES;
-                let banned = author.is_some_and(|author| self.scores.is_banned(author, now_s()));
-                let pace = match &message.source {
-                    _ if banned => Pace::TooMuch,
-                    Some(author) => self.gossip_rates.heard(&propagation_source, author),
-                    None => Pace::Fine,
+                let (verdict, heard) = self.verdict(&propagation_source, &message);
+                let acceptance = match verdict {
+                    Verdict::Accept => MessageAcceptance::Accept,
+                    Verdict::Ignore => MessageAcceptance::Ignore,
+                    Verdict::Reject => MessageAcceptance::Reject,
                 };
-                let acceptance = match (module, author) {
-                    _ if pace != Pace::Fine => MessageAcceptance::Ignore,
-                    (Some(_), Some(_)) if fits => MessageAcceptance::Accept,
-                    (None, _) => MessageAcceptance::Ignore,
-                    _ => MessageAcceptance::Reject,
-                };
-                // Validated at once and by form only: each receiver checks the contents, and the mesh must not wait.
                 let gossip = &mut self.swarm.behaviour_mut().gossip;
                 gossip.report_message_validation_result(&message_id, &propagation_source, acceptance);
-                if pace != Pace::Fine {
-                    self.counters.gossip_dropped.add(1);
-                }
-                if pace == Pace::Flood {
-                    return self.penalize(&propagation_source, Offence::TooFast);
-                }
-                if let (Some(module), Some(author), true) = (module, author, fits && pace == Pace::Fine) {
-                    self.counters.gossip_received.add(message.data.len());
-                    self.queues.gossip(module, author, message.data);
+                match heard {
+                    Some((module, author)) if verdict == Verdict::Accept => {
+                        self.counters.gossip_received.add(message.data.len());
+                        let named = message.source.map(|author| self.swarm.behaviour().providers.scope_of(&author));
+                        self.queues.gossip(module, author, message.data, named.unwrap_or(Scope::Public));
+                    }
+                    _ => self.counters.gossip_dropped.add(1),
                 }
             }
             gossipsub::Event::Subscribed { peer_id, topic } => {
@@ -203,20 +194,50 @@ impl Actor {
         }
     }
 
+    /// Whether a message is forwarded and handled: judged at once, by its form, the rates, and the admission of its author
+    /// and of the peer that it came from. Each receiver checks the contents, and the mesh must not wait for that.
+    fn verdict(&mut self, from: &PeerId, message: &gossipsub::Message) -> (Verdict, Option<(ModuleId, PeerKey)>) {
+        let Some(module) = self.topics.get(&message.topic).copied() else { return (Verdict::Ignore, None) };
+        let Some((source, author)) = message.source.and_then(|source| Some((source, peer_key(&source)?))) else {
+            return (Verdict::Reject, None);
+        };
+        if message.data.len() > GOSSIP_BYTES {
+            return (Verdict::Reject, None);
+        }
+        let admitted = peer_key(from).is_some_and(|from| self.access.standing(from).gossips());
+        if !admitted || self.scores.is_banned(author, now_s()) {
+            return (Verdict::Ignore, None);
+        }
+        let standing = self.access.standing(author);
+        let verdict = match self.gossip_rates.heard(from, &source, standing, self.began.elapsed()) {
+            Pace::Fine => self.access.verdict(author, &message.data),
+            Pace::TooMuch => Verdict::Ignore,
+            Pace::Flood => {
+                self.penalize(from, Offence::TooFast);
+                Verdict::Ignore
+            }
+        };
+        if verdict == Verdict::Reject {
+            self.penalize(&source, Offence::Unreadable);
+        }
+        (verdict, Some((module, author)))
+    }
+
     fn on_control(&mut self, event: ControlEvent) {
         match event {
             ControlEvent::Message { peer, message: Message::Request { request_id, request, channel }, .. } => {
                 self.on_request(peer, request, Unanswered { peer, request: request_id, channel });
             }
-            ControlEvent::Message { message: Message::Response { request_id, response }, .. } => {
+            ControlEvent::Message { peer, message: Message::Response { request_id, response }, .. } => {
                 self.counters.control_received.add(response.len());
                 if let Some(Asked { id, to, slot }) = self.asked.remove(&request_id) {
-                    slot.send(NetworkEvent::Response { id, from: to, result: Ok(response) });
+                    let may_name = self.swarm.behaviour().providers.scope_of(&peer);
+                    slot.send(NetworkEvent::Response { id, from: to, result: Ok(response), may_name });
                 }
             }
             ControlEvent::OutboundFailure { request_id, error, .. } => {
                 if let Some(Asked { id, to, slot }) = self.asked.remove(&request_id) {
-                    slot.send(NetworkEvent::Response { id, from: to, result: Err(RequestError::from(error)) });
+                    slot.send(NetworkEvent::failed(id, to, error.into()));
                 }
             }
             ControlEvent::InboundFailure { request_id, .. } => {
@@ -235,8 +256,12 @@ impl Actor {
         }
         let of_this_peer = self.unanswered.values().filter(|unanswered| unanswered.peer == peer).count();
         let token = RequestToken(self.next_token);
+        let most = match self.access.standing(from) {
+            Standing::Member => UNANSWERED_REQUESTS,
+            _ => UNANSWERED_REQUESTS - UNANSWERED_FOR_MEMBERS,
+        };
         if of_this_peer >= UNANSWERED_REQUESTS_PER_PEER
-            || self.unanswered.len() >= UNANSWERED_REQUESTS
+            || self.unanswered.len() >= most
             || !self.queues.request(from, token, bytes)
         {
             return;
@@ -288,14 +313,11 @@ impl Actor {
                     self.on_stranger(peer_id, &info.agent_version);
                     return;
                 }
-                // Loopback is meaningful only for a peer on this machine, which observes us there too.
                 self.on_seen(&peer_id, connection_id, &info);
                 let relay = is_relay(&info);
-                let mut addresses = info.listen_addrs;
-                addresses.retain(|address| !is_loopback(address) || is_loopback(&info.observed_addr));
                 match relay {
-                    true => self.on_relay(peer_id, addresses),
-                    false => learn(&mut self.swarm.behaviour_mut().providers, peer_id, addresses),
+                    true => self.on_relay(peer_id, info.listen_addrs),
+                    false => learn(&mut self.swarm.behaviour_mut().providers, peer_id, info.listen_addrs),
                 }
                 self.on_identified(peer_id, relay);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use crate::config::{DeviceChoice, Precision};
+use crate::config::{Answer, DeviceChoice, MachineConfig, Precision};
 use crate::model::{PathModel, open_device};
 use crate::network::{Multiaddr, NetworkEvent};
 use crate::outer::ModuleState;
@@ -13,7 +13,7 @@ use crate::peer::inference::client::*;
 use crate::peer::inference::model_slot::nats;
 use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::{PathScore, score_corpus, score_test_text};
-use crate::peer::tests::tiny_run::{Tiny, documents};
+use crate::peer::tests::tiny_run::{Tiny, documents, machine};
 use crate::peer::{Collected, DeviceScheduler, PeerEvent, StoredBlobs, collect_from_swarm};
 use crate::protocol::wire::encoding;
 use crate::protocol::{Record, Request, Response};
@@ -105,6 +105,27 @@ async fn what_a_peer_does_not_hold_or_take_it_refuses_in_words() {
     let reason = scored.await.unwrap();
     assert!(reason.contains("the swarm at /ip4/") && reason.contains("does not share its text"), "{reason}");
     peer.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_answers_whom_its_profile_says() {
+    let question = || Query::Score(QueriedModel::Ancestor, vec![TokenSpan { tokens: vec![1, 2, 3], from: 1 }]);
+    for (policy, refusal) in [
+        (Answer::Off, Some("this peer answers no queries")),
+        (Answer::Members, Some("queries of members only")),
+        (Answer::All, None),
+    ] {
+        let (tiny, machine) = (Tiny::create(false), MachineConfig { answer: policy, ..machine() });
+        let (peer, _network, address, _news) =
+            tiny.start_on(machine, tiny.peer("creator", &[]), false, &Arc::default()).await;
+        let mut stranger = visitor(&address).await;
+        match (ask(&mut stranger, question()).await, refusal) {
+            (Err(reason), Some(refusal)) => assert!(reason.contains(refusal), "{reason}"),
+            (Ok(Response::QueryResult(QueryResult::Nats(_))), None) => {}
+            (answer, _) => panic!("{policy:?}: {answer:?}"),
+        }
+        peer.stop().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -67,6 +67,14 @@ impl<T> ByPeer<T> {
         (&mut self.entries[place].1, found.is_ok())
     }
 
+    /// Removes the entry of a peer.
+    pub fn remove(&mut self, peer: PeerKey) {
+        if let Ok(place) = self.place(peer) {
+            self.beginnings.remove(place);
+            self.entries.remove(place);
+        }
+    }
+
     /// All entries in the order of keys.
     pub fn iter(&self) -> impl Iterator<Item = (PeerKey, &T)> {
         self.entries.iter().map(|(peer, entry)| (*peer, entry))
@@ -110,6 +118,9 @@ mod tests {
         for key in keys {
             assert_eq!(by_peer.get(key), map.get(&key));
             assert_eq!(by_peer.get_mut(key), map.get_mut(&key));
+            by_peer.remove(key);
+            map.remove(&key);
+            assert_eq!(by_peer.len(), map.len());
         }
     }
 }

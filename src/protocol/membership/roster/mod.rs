@@ -138,7 +138,9 @@ impl Roster {
         author: PeerKey,
         heartbeat: &Heartbeat,
     ) -> (Heard, Option<Copy>) {
-        let room = self.members.len() < MAX_MEMBERS || self.members.get(author).is_some();
+        let room = self.members.len() < MAX_MEMBERS || self.members.get(author).is_some() || {
+            self.make_room(now, heartbeat)
+        };
         let starts =
             starts_well_formed(&heartbeat.start, &heartbeat.copied) && heartbeat.claim.len() <= SIGNATURE_BYTES;
         let wants = heartbeat.wanted.len() <= MAX_WANTED;
@@ -185,6 +187,29 @@ impl Roster {
             false => Heard::New,
         };
         (heard, copy)
+    }
+
+    /// Forgets the least useful member, if it is less useful than the author of this heartbeat: first one that is silent,
+    /// then one that holds no path, then, of the half that came last, the one that was not heard for longest. Whoever was
+    /// here first must not keep newcomers out for good, and newcomers must not drive out who has been here for long.
+    fn make_room(&mut self, now: Millis, heartbeat: &Heartbeat) -> bool {
+        let heard =
+            |member: &Member| member.topics.iter().filter_map(|topic| topic.seen.as_ref().map(|seen| seen.at)).max();
+        let mut steady: Vec<u64> = self.members.iter().map(|(_, member)| member.arrivals.steady_ms(now)).collect();
+        let middle = steady.len() / 2;
+        let long_ms = *steady.select_nth_unstable(middle).1;
+        let rank = |member: &Member| {
+            let lives = self.alive(now, member);
+            (lives, lives && !member.leases.is_empty(), member.arrivals.steady_ms(now) > long_ms)
+        };
+        let least = self.members.iter().min_by_key(|(peer, member)| (rank(member), heard(member), *peer));
+        let Some((peer, member)) = least else { return false };
+        // A newcomer is alive, and has not been here for long.
+        if rank(member) > (true, !heartbeat.leases.is_empty(), false) {
+            return false;
+        }
+        self.members.remove(peer);
+        true
     }
 
     /// A known peer sends a request on its own connection.
@@ -332,6 +357,52 @@ mod tests {
         let mut roster = Roster::default();
         let long = Heartbeat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..heartbeat(1, 1) };
         assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long).0, Heard::Ignored);
+    }
+
+    fn made_up(number: u64) -> PeerKey {
+        PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes())
+    }
+
+    fn holds(sequence: u64) -> Heartbeat {
+        let lease = Lease { path: PathId(1), phase: crate::names::Phase(0), stage: Stage::Training, trainer: None };
+        Heartbeat { leases: vec![lease], ..heartbeat(1, sequence) }
+    }
+
+    #[test]
+    fn made_up_members_keep_no_newcomer_out_and_drive_out_nobody_who_holds_a_path() {
+        let mut roster = Roster::default();
+        let newcomer = PeerKey([8; 32]);
+        roster.hear(Millis(0), MODULE, PEER, &holds(1));
+        for second in 1..=5 {
+            let now = Millis(1_000 * second);
+            roster.hear(now, MODULE, PEER, &holds(1 + second));
+            for number in 0..MAX_MEMBERS as u64 {
+                roster.hear(now, MODULE, made_up(number), &heartbeat(1, second));
+            }
+            assert_eq!(roster.peers(), MAX_MEMBERS);
+        }
+        assert_eq!(roster.hear(Millis(5_000), MODULE, newcomer, &heartbeat(1, 1)).0, Heard::New, "like the others");
+        assert_eq!(roster.hear(Millis(5_000), MODULE, newcomer, &holds(2)).0, Heard::Known);
+        for number in 0..3 * MAX_MEMBERS as u64 {
+            roster.hear(Millis(5_001), MODULE, made_up(1_000_000 + number), &heartbeat(1, 1));
+        }
+        assert!(roster.lives(Millis(5_001), MODULE, PEER) && roster.lives(Millis(5_001), MODULE, newcomer));
+        assert_eq!(roster.peers(), MAX_MEMBERS);
+    }
+
+    #[test]
+    fn whoever_has_been_here_for_long_stays_if_all_claim_to_hold_paths() {
+        let mut roster = Roster::default();
+        for number in 0..MAX_MEMBERS as u64 {
+            let now = Millis(number);
+            roster.hear(now, MODULE, made_up(number), &holds(1));
+        }
+        for number in 0..3 * MAX_MEMBERS as u64 {
+            roster.hear(Millis(2_000), MODULE, made_up(1_000_000 + number), &holds(1));
+        }
+        let stay = (0..MAX_MEMBERS as u64).filter(|number| roster.member(made_up(*number)).is_some()).count();
+        assert!(stay >= MAX_MEMBERS / 2 - 1, "{stay}");
+        assert!(roster.member(made_up(1_000_000 + 3 * MAX_MEMBERS as u64 - 1)).is_some(), "the last one came in");
     }
 
     #[test]

@@ -1,0 +1,89 @@
+//! The addresses of other peers.
+
+use std::collections::BTreeMap;
+
+use crate::names::PeerKey;
+use crate::network::Multiaddr;
+
+/// Peers whose addresses are remembered: four times as many as are known as members.
+pub(crate) const MAX_ADDRESS_BOOK: usize = 4_096;
+
+/// Addresses by peer. When it is full, a new peer takes the place of the one that was learnt first of those that are not
+/// useful.
+#[derive(Default)]
+pub(crate) struct AddressBook {
+    peers: BTreeMap<PeerKey, (u64, Vec<Multiaddr>)>,
+    /// The peers in the order in which they were last learnt.
+    by_age: BTreeMap<u64, PeerKey>,
+    next: u64,
+}
+
+impl AddressBook {
+    /// The addresses of a peer; none if it is not in the book.
+    pub(crate) fn of(&self, peer: PeerKey) -> Vec<Multiaddr> {
+        self.peers.get(&peer).map(|(_, addresses)| addresses.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn peers(&self) -> impl Iterator<Item = PeerKey> {
+        self.peers.keys().copied()
+    }
+
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &Multiaddr> {
+        self.peers.values().flat_map(|(_, addresses)| addresses)
+    }
+
+    /// Replaces the addresses of a peer.
+    pub(crate) fn learn(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>, is_useful: impl Fn(PeerKey) -> bool) {
+        match self.peers.get(&peer) {
+            Some((age, _)) => drop(self.by_age.remove(age)),
+            None if self.peers.len() >= MAX_ADDRESS_BOOK => self.make_room(is_useful),
+            None => {}
+        }
+        self.peers.insert(peer, (self.next, addresses));
+        self.by_age.insert(self.next, peer);
+        self.next += 1;
+    }
+
+    fn make_room(&mut self, is_useful: impl Fn(PeerKey) -> bool) {
+        let useless = self.by_age.iter().find(|(_, peer)| !is_useful(**peer)).map(|(age, _)| *age);
+        let first = || self.by_age.first_key_value().map(|(age, _)| *age);
+        if let Some(peer) = useless.or_else(first).and_then(|age| self.by_age.remove(&age)) {
+            self.peers.remove(&peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> PeerKey {
+        PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes())
+    }
+
+    fn address(port: u16) -> Vec<Multiaddr> {
+        vec![format!("/ip4/203.0.113.7/tcp/{port}").parse().unwrap()]
+    }
+
+    #[test]
+    fn made_up_peers_keep_no_newcomer_out_and_no_member_is_lost_for_them() {
+        let (member, newcomer) = (PeerKey([1; 32]), PeerKey([2; 32]));
+        let mut book = AddressBook::default();
+        book.learn(member, address(1), |_| false);
+        for number in 0..2 * MAX_ADDRESS_BOOK as u64 {
+            book.learn(key(number), address(9), |peer| peer == member);
+            assert!(book.peers.len() <= MAX_ADDRESS_BOOK && book.by_age.len() == book.peers.len());
+        }
+        book.learn(newcomer, address(2), |peer| peer == member);
+        assert_eq!((book.of(member), book.of(newcomer)), (address(1), address(2)));
+        assert_eq!(book.of(key(0)), [], "the one that was learnt first has gone");
+    }
+
+    #[test]
+    fn a_peer_that_moves_has_its_new_addresses_alone() {
+        let mut book = AddressBook::default();
+        book.learn(key(1), address(1), |_| false);
+        book.learn(key(1), address(2), |_| false);
+        assert_eq!((book.of(key(1)), book.peers().count(), book.addresses().count()), (address(2), 1, 1));
+    }
+}
