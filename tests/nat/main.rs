@@ -48,6 +48,21 @@ fn punches_a_hole(first: Router, second: Router) {
 }
 
 #[test]
+fn a_peer_that_has_dialled_another_through_a_relay_is_itself_reached_through_a_hole() {
+    let Some(internet) = Internet::build(Router::KeepsPorts, Router::KeepsPorts) else { return };
+    let relay = internet.relay(FIRST);
+    let relays = relay.hear("address");
+    let other = internet.second_house("host", &[("RELAYS", &relays), ("PORT", "4002")]);
+    let host = internet.first_house("host", &[("RELAYS", &relays), ("ADDRESSES", &other.hear("address"))]);
+    let address = host.hear("address");
+    // The other has told the host how it sees it: by a peer id, which is no address.
+    assert_eq!(host.hear("joined"), "yes");
+    let guest = internet.second_house("guest", &[("ADDRESSES", &address)]);
+    assert_eq!(guest.hear("asked"), "hello");
+    assert_eq!(guest.hear("fetched"), "3000000 bytes");
+}
+
+#[test]
 fn where_a_router_changes_ports_what_is_small_goes_through_a_relay_and_through_another_when_that_dies() {
     let Some(internet) = Internet::build(Router::KeepsPorts, Router::ChangesPorts) else { return };
     let relays = [internet.relay(FIRST), internet.relay(SECOND)];

@@ -18,3 +18,4 @@ pub(super) mod reachability;
 pub(super) mod relays;
 pub(super) mod routes;
 pub(super) mod scoped;
+pub(super) mod scopes;

@@ -47,6 +47,10 @@ impl Actor {
 
     pub(crate) fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
         let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
+        // What is not dialled anyway takes nothing of what may be.
+        if self.swarm.behaviour().routes.is_direct(&id) {
+            return;
+        }
         let addresses = self.named_rates.within(&id, addresses);
         if self.swarm.is_connected(&id) {
             return self.try_direct(id, addresses);
