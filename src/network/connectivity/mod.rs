@@ -4,7 +4,8 @@
 //! any one peer. [`connect`] makes one attempt for each peer, and [`dial_error`] explains its failure. [`relays`] has
 //! the known relays and reservations; [`routes`] the connections to each peer, direct or relayed. [`reachability`] and
 //! [`observed_address`] hold what others report about this peer. [`address_scope`] says who may name which address, and
-//! [`scoped`] keeps to it. [`direct_only`] and [`gossip_connection`] select the connections for blobs and gossip.
+//! [`scoped`] keeps to it, by the [`scopes`] of connections. [`direct_only`] and [`gossip_connection`] select the
+//! connections for blobs and gossip.
 
 pub(super) mod address_scope;
 pub(super) mod addresses;
