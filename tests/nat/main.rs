@@ -117,3 +117,21 @@ fn a_relay_tells_a_peer_that_others_reach_it_and_one_behind_a_router_that_they_d
     assert!(public.hear("reached at").contains("203.0.113.3"));
     assert!(inside.outlook().contains("no peer has reached this peer from outside yet"));
 }
+
+#[test]
+fn a_peer_on_the_internet_makes_nobody_in_a_house_knock_at_its_doors() {
+    let Some(internet) = Internet::build(Router::KeepsPorts, Router::KeepsPorts) else { return };
+    let (door, socket) = ("/ip4/192.168.1.2/tcp/9000", "192.168.1.2:9000");
+    let settings = [("LISTEN", "203.0.113.3"), ("PORT", "4003"), ("ANNOUNCE", door)];
+    let host = internet.outside("host", &settings);
+    let addresses = [(); 3].map(|()| host.hear("direct address"));
+    let address = addresses.iter().find(|address| address.contains("203.0.113.3/udp")).unwrap();
+    assert!(addresses.iter().any(|address| address.contains(door)), "{addresses:?}");
+    let settings = [("ADDRESSES", &**address), ("DOOR", door), ("DOOR_SOCKET", socket)];
+    let resident = internet.first_house("resident", &settings);
+    assert_eq!(resident.hear("asked"), "hello");
+    assert_eq!(resident.hear("asked again"), "hello");
+    assert_eq!(resident.hear("knocked for the host"), "false");
+    assert_eq!(resident.hear("dialled by the user"), "false");
+    assert_eq!(resident.hear("knocked for the user"), "true", "a door at which one can knock");
+}

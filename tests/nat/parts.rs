@@ -1,10 +1,12 @@
 //! What a process in a namespace does: this very program, started again with a part to play.
 
 use std::env::var;
+use std::net::{SocketAddr, TcpListener};
 
 use pathswarm::names::{BlobRef, PeerKey};
 use pathswarm::network::{
     Identity, Multiaddr, NetworkConfig, NetworkEvent, Relay, RelayBounds, RelayConfig, RequestToken, is_relayed,
+    with_peer,
 };
 
 use crate::peers::{MODULE, Peer};
@@ -34,6 +36,7 @@ async fn plays_its_part() {
         Some("relay") => relay().await,
         Some("host") => host().await,
         Some("guest") => guest().await,
+        Some("resident") => resident().await,
         Some("seeker") => seeker().await,
         _ => {}
     }
@@ -68,9 +71,9 @@ fn bytes() -> Vec<u8> {
 }
 
 async fn begin() -> Peer {
-    let relays = addresses("RELAYS");
-    let peer =
-        Peer::with(NetworkConfig { listen: listen(), relays, ..NetworkConfig::visitor(Identity::generate()) }).await;
+    let (relays, announce) = (addresses("RELAYS"), addresses("ANNOUNCE"));
+    let config = NetworkConfig { listen: listen(), relays, announce, ..NetworkConfig::visitor(Identity::generate()) };
+    let peer = Peer::with(config).await;
     peer.handle.subscribe(MODULE).await.unwrap();
     peer
 }
@@ -90,8 +93,8 @@ async fn host() {
     let blob = peer.blobs.put(&bytes());
     assert_eq!(blob, BlobRef::of(&bytes()));
     peer.handle.provide(MODULE).await.unwrap();
-    for address in peer.addresses().await.iter().filter(|address| is_relayed(address)) {
-        say("address", address);
+    for address in peer.addresses().await {
+        say(if is_relayed(&address) { "address" } else { "direct address" }, address);
     }
     for address in addresses("ADDRESSES") {
         peer.handle.dial(address).await.unwrap();
@@ -161,6 +164,30 @@ async fn guest() {
     })
     .await;
     say("asked again", ask(&mut peer, 3, host, addresses).await);
+}
+
+/// Has a door in its house that is none of the network's, and says whether anybody knocked there.
+async fn resident() {
+    let door: Multiaddr = setting("DOOR").unwrap().parse().unwrap();
+    let socket: SocketAddr = setting("DOOR_SOCKET").unwrap().parse().unwrap();
+    let listener = TcpListener::bind(socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut peer = begin().await;
+    let address = addresses("ADDRESSES").remove(0);
+    let host = peer.handle.dial(address.clone()).await.unwrap();
+    say("asked", ask(&mut peer, 1, host, Vec::new()).await);
+    peer.handle.disconnect(host).unwrap();
+    peer.wait_for("the end of the connection", |event| match event {
+        NetworkEvent::Disconnected(gone) if *gone == host => Some(()),
+        _ => None,
+    })
+    .await;
+    // All that is known of the host is dialled now, and what it names is known.
+    say("asked again", ask(&mut peer, 2, host, vec![address]).await);
+    say("knocked for the host", listener.accept().is_ok());
+    let dialled = peer.handle.dial(with_peer(&door, Identity::generate().key())).await;
+    say("dialled by the user", dialled.is_ok());
+    say("knocked for the user", listener.accept().is_ok());
 }
 
 /// Knows a relay, and looks for members of the module until there is one.

@@ -13,8 +13,8 @@ use crate::network::limits::NEIGHBOURS_REMEMBERED;
 #[derive(Debug, Default)]
 pub(super) struct Scopes {
     peers: HashMap<PeerId, BTreeMap<ConnectionId, Scope>>,
-    /// Connections of each scope.
-    counts: BTreeMap<Scope, usize>,
+    /// The widest scope of any connection so far: what its peer has named of others is remembered longer than it lasts.
+    widest: Option<Scope>,
     /// Peers that were once connected on the LAN or this machine, the oldest first.
     neighbours: HashMap<PeerId, Scope>,
     by_age: VecDeque<PeerId>,
@@ -24,7 +24,7 @@ impl Scopes {
     pub(super) fn connected(&mut self, peer: PeerId, connection: ConnectionId, endpoint: &ConnectedPoint) {
         let scope = scope_of_connection(endpoint);
         self.peers.entry(peer).or_default().insert(connection, scope);
-        *self.counts.entry(scope).or_default() += 1;
+        self.widest = Some(self.widest.map_or(scope, |widest| widest.min(scope)));
         if scope == Scope::Public || endpoint.is_relayed() {
             return;
         }
@@ -40,18 +40,15 @@ impl Scopes {
 
     pub(super) fn closed(&mut self, peer: PeerId, connection: ConnectionId) {
         let Some(connections) = self.peers.get_mut(&peer) else { return };
-        if let Some(count) = connections.remove(&connection).and_then(|scope| self.counts.get_mut(&scope)) {
-            *count -= 1;
-        }
+        connections.remove(&connection);
         if connections.is_empty() {
             self.peers.remove(&peer);
         }
     }
 
-    /// That of all peers together: the widest of their connections.
+    /// That of all peers together: the widest of their connections, of which the last may have ended.
     pub(super) fn of_all(&self) -> Scope {
-        let widest = self.counts.iter().find(|(_, count)| **count > 0);
-        widest.map_or(Scope::Loopback, |(scope, _)| *scope)
+        self.widest.unwrap_or(Scope::Loopback)
     }
 
     pub(super) fn of_peer(&self, peer: &PeerId) -> Scope {
@@ -72,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_near_names_what_is_near_even_after_its_connection_is_lost_and_for_others_only_while_nobody_is_far() {
+    fn who_is_near_names_what_is_near_even_after_its_connection_is_lost_and_for_others_only_if_nobody_was_ever_far() {
         let [near, far, unknown] = [(), (), ()].map(|()| PeerId::random());
         let mut scopes = Scopes::default();
         let [one, two] = [1, 2].map(ConnectionId::new_unchecked);
@@ -85,7 +82,8 @@ mod tests {
         scopes.closed(near, one);
         assert_eq!(scopes.of_peer(&near), Scope::Lan);
         scopes.closed(far, two);
-        assert_eq!(scopes.of_peer(&far), Scope::Loopback, "nobody is connected");
+        assert_eq!(scopes.of_peer(&far), Scope::Public, "what it has named is still known");
+        assert_eq!((scopes.of_peer(&near), scopes.of_peer(&unknown)), (Scope::Lan, Scope::Public));
         assert!(scopes.peers.is_empty());
     }
 

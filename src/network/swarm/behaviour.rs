@@ -95,7 +95,9 @@ pub(crate) fn limits() -> ConnectionLimits {
 pub(crate) fn introduction(keypair: &Keypair) -> identify::Behaviour {
     let config = identify::Config::new(CONTROL_PROTOCOL.to_string(), keypair.public())
         .with_agent_version(agent_version())
-        .with_push_listen_addr_updates(true);
+        .with_push_listen_addr_updates(true)
+        // Of what a peer names, Kademlia remembers what it may name.
+        .with_cache_size(0);
     identify::Behaviour::new(config)
 }
 
