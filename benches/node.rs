@@ -173,6 +173,7 @@ impl Neighbourhood {
                     parent: head.version,
                     parent_update: head.update,
                     router: 0,
+                    steps: 1,
                     blob: blob(format!("{path} {module} {}", head.version)),
                     sequence: head.version.0,
                 };

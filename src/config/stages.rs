@@ -17,7 +17,7 @@ impl RunConfig {
         }
         let shared = |level: &LevelConfig| LevelConfig { sharing: Sharing::Shared, ..level.clone() };
         Ok(Some(Self {
-            paths: Some(self.slots()?.count()),
+            paths: Some(self.slots()?.paths_at_a_time()),
             levels: self.levels.iter().map(shared).collect(),
             sample: None,
             routing: RoutingConfig {

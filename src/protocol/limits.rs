@@ -198,7 +198,7 @@ pub const VERSIONS_KEPT: u64 = 16;
 /// because the previous update may be proven wrong as well as the head's.
 pub const STATES_KEPT: usize = 3;
 
-/// Contributions in one update. 64 × 56 bytes are 3.5 KiB, so that an update fits a gossip message.
+/// Contributions in one update. 64 × 66 bytes are 4.2 kB, so that an update fits a gossip message.
 pub const MAX_CONTRIBUTIONS: usize = 64;
 
 const _: () = assert!(MAX_CONTRIBUTIONS == crate::config::MOST_IN_A_ROUND as usize, "as a run's configuration says");
@@ -347,7 +347,7 @@ pub const MAX_DIRECTORY: usize = 64;
 pub const MAX_ASKED: usize = 16;
 
 /// Bytes of a gossip message.
-pub const MAX_GOSSIP_BYTES: usize = 4_096;
+pub const MAX_GOSSIP_BYTES: usize = 5_120;
 
 /// Bytes of a request or a response.
 pub const MAX_CONTROL_BYTES: usize = 256 * 1024;

@@ -14,18 +14,10 @@ use pathswarm::simulator::scenario::byzantine::Byzantine;
 use pathswarm::simulator::scenario::faults::{FaultSchedule, Kind};
 use pathswarm::simulator::{Scenario, Trace, run, run_traced};
 
+use super::scenarios::{drilled, scenario};
+
 /// The number of seeds of each scenario but the fault schedule, which is long. `pathswarm drill` runs thousands.
 const SEEDS: u64 = 200;
-
-fn scenario(name: &str) -> Scenario {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills").join(name).with_extension("toml");
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    Scenario::from_toml(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
-fn drilled(scenario: Scenario, seeds: u64) -> Summary {
-    drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
-}
 
 /// The percentage of contributions that are in no update.
 fn uncounted_percent(summary: &Summary) -> usize {
@@ -35,8 +27,10 @@ fn uncounted_percent(summary: &Summary) -> usize {
 
 #[test]
 fn every_scenario_of_the_folder_is_drilled_here() {
-    let (here, others) =
-        (include_str!("drills.rs"), [include_str!("fault_schedule.rs"), include_str!("asynchronous.rs")].concat());
+    let (here, others) = (
+        include_str!("drills.rs"),
+        [include_str!("fault_schedule.rs"), include_str!("asynchronous.rs"), include_str!("trainers.rs")].concat(),
+    );
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills")).unwrap() {
         let file = file.unwrap().file_name().into_string().unwrap();
         let Some(name) = file.strip_suffix(".toml") else { continue };

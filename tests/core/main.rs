@@ -6,4 +6,6 @@ mod drills;
 mod fault_schedule;
 mod mutants;
 mod nesterov;
+mod scenarios;
 mod traces;
+mod trainers;

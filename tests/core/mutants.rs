@@ -61,9 +61,9 @@ const BUGS: [Bug; 18] = [
     },
     Bug {
         name: "a late contribution has its full weight",
-        file: "protocol/node/module/aggregation.rs",
-        right: "self.plan.weight(offer.path, (offer.parent, module), late)",
-        wrong: "self.plan.weight(offer.path, (offer.parent, module), 0 * late)",
+        file: "protocol/plan/weights.rs",
+        right: "map(|it| (it.path, it.parent, it.steps))",
+        wrong: "map(|it| (it.path, chain.head().version, it.steps))",
         drill: "rough",
         breaks: &["one state"],
     },

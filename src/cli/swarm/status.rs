@@ -198,7 +198,8 @@ fn path_line(path: &PathStatus, phases: u64) -> String {
     let phase = path.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
     let waits = path.waits_for.as_ref().map_or_else(|| "-".to_owned(), waits_for);
     let drawn = if path.drawn == path.path { String::new() } else { format!(" ({})", path.drawn) };
-    format!("{:<8} {phase:>9}  {:<9} {waits}", format!("{}{drawn}", path.path), path.stage)
+    let trainer = if path.trainer > 1 { format!(", trainer {}", path.trainer) } else { String::new() };
+    format!("{:<8} {phase:>9}  {:<9} {waits}", format!("{}{drawn}{trainer}", path.path), path.stage)
 }
 
 fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String {

@@ -80,8 +80,8 @@ struct Worker {
 
 /// The outcome of inner steps.
 enum Steps {
-    /// The phase is complete.
-    All,
+    /// The phase is complete, after this many steps.
+    All(u64),
     /// Paused after this many steps.
     Paused(u64),
     /// The driver has gone.
@@ -281,14 +281,21 @@ impl Worker {
             self.keep_best(handle, task, (&states, &before), &mut state);
         }
         let ready_ms = asked_at.elapsed().as_millis();
-        match self.inner_steps(handle, task, made, &mut state)? {
-            Steps::All => {}
+        let steps = match self.inner_steps(handle, task, made, &mut state)? {
+            // With streaming, a level was trained in all parts since its last outer gradient.
+            Steps::All(steps) => {
+                if self.streams() {
+                    part.of
+                } else {
+                    steps
+                }
+            }
             Steps::Abandoned => return Ok(None),
             Steps::Paused(steps) => {
                 let middle = (steps > made).then(|| self.store_middle(handle, steps, &mut state)).transpose()?;
                 return Ok(Some(TrainerReport::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
             }
-        }
+        };
         let stepped_at = Instant::now();
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
@@ -317,7 +324,7 @@ impl Worker {
             stored_ms = stepped_at.elapsed().as_millis() - offers_ms,
             "besides its steps"
         );
-        Ok(Some(TrainerReport::Trained(Finished { path, phase, offers, trainer, base_states })))
+        Ok(Some(TrainerReport::Trained(Finished { path, phase, steps, offers, trainer, base_states })))
     }
 
     /// Weight of a path in a module, relative to its other paths. In a run that reshards, only the trainer knows it.

@@ -166,6 +166,12 @@ impl Chain {
         self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
     }
 
+    /// The inner steps of these paths from one version that the kept updates count.
+    pub fn steps_counted(&self, parent: Version, is_of: impl Fn(PathId) -> bool) -> u64 {
+        let counted = self.counted_after(parent).filter(|counted| counted.parent == parent && is_of(counted.path));
+        counted.map(|counted| u64::from(counted.steps)).sum()
+    }
+
     /// The update that made a version, if it is kept or the base.
     pub fn update_of(&self, version: Version) -> Option<UpdateHash> {
         let Some(after) = version.0.checked_sub(self.base().0 + 1) else {
@@ -249,7 +255,15 @@ pub mod made_up {
             owner: PeerKey([1; 32]),
             version: head.version.next(),
             parent: head.update,
-            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, norm: 0, blob }],
+            contributions: vec![Counted {
+                path: PathId(path),
+                parent: head.version,
+                steps: 1,
+                uncapped: weight,
+                weight,
+                norm: 0,
+                blob,
+            }],
             norm: 0,
             average: blob,
             state: BlobRef { hash: BlobHash::of(&blob.hash.0), bytes: 100 },

@@ -156,6 +156,7 @@ mod tests {
             parent: Version(parent),
             parent_update: BlobHash([0; 32]),
             router: 0,
+            steps: 1,
             blob,
             sequence: 1,
         }

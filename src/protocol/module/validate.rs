@@ -29,10 +29,18 @@ pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &
     if contributions.iter().any(|counted| counted.norm >= NO_NORM) {
         return Err("the norm of a contribution is invalid".to_owned());
     }
-    let reference = norm_cap::reference(chain.running_norm(), contributions.iter().map(|counted| counted.norm));
-    let mut weight = head.weight;
     for counted in contributions {
-        check_counted(plan, chain, update, counted, reference)?;
+        check_counted(plan, chain, update, counted)?;
+    }
+    let reference = norm_cap::reference(chain.running_norm(), contributions.iter().map(|counted| counted.norm));
+    let made: Vec<_> = contributions.iter().map(|counted| (counted.path, counted.parent, counted.steps)).collect();
+    let shared = plan.shared_weights(update.module, chain, &made);
+    let mut weight = head.weight;
+    for (counted, most) in contributions.iter().zip(shared) {
+        // Where the chain here is too short, it is not known what the path's other trainers have had counted.
+        let knows = chain.knows_all_since(counted.parent);
+        let uncapped = if knows { most } else { counted.uncapped.clamp(1, most) };
+        check_weight(plan, counted, (uncapped, reference))?;
         weight = weight.saturating_add(u64::from(counted.weight));
     }
     if update.weight != weight {
@@ -51,28 +59,20 @@ pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &
     Ok(())
 }
 
-fn check_counted(
-    plan: &RunPlan,
-    chain: &Chain,
-    update: &Update,
-    counted: &Counted,
-    reference: u32,
-) -> Result<(), String> {
+fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Counted) -> Result<(), String> {
     let Counted { path, parent, .. } = *counted;
     if !plan.contributes(path, parent, update.module) {
         return Err(format!("path {path} does not go through module {}", update.module));
     }
     let staleness = update.version.0.saturating_sub(1).checked_sub(parent.0);
-    let Some(staleness) = staleness.filter(|staleness| *staleness < VERSIONS_KEPT) else {
+    if staleness.is_none_or(|staleness| staleness >= VERSIONS_KEPT) {
         return Err(format!("it counts a contribution to version {parent}"));
-    };
+    }
+    if !plan.can_make(counted.steps) {
+        return Err(format!("the contribution of path {path} has {} inner steps", counted.steps));
+    }
     if counted.blob.bytes > plan.offer_bytes(update.module) {
         return Err(format!("the contribution of path {path} has {} bytes", counted.blob.bytes));
-    }
-    let uncapped = plan.weight(path, (parent, update.module), staleness);
-    let expected = norm_cap::capped_weight(uncapped, counted.norm, reference, plan.norm_cap);
-    if counted.weight != expected {
-        return Err(format!("path {path} has weight {} in it, not {expected}", counted.weight));
     }
     if chain.has_counted(counted.key()) {
         return Err(format!("it counts a contribution of path {path} to version {parent} again"));
@@ -80,6 +80,17 @@ fn check_counted(
     let here = update.contributions.iter().filter(|other| (other.path, other.parent) == (path, parent)).count();
     if here + chain.times_counted(path, parent) > MAX_RIVALS {
         return Err(format!("it counts more than {MAX_RIVALS} contributions of path {path} to version {parent}"));
+    }
+    Ok(())
+}
+
+/// Checks a contribution's weight, given what it is before its norm is looked at and the norm's reference.
+fn check_weight(plan: &RunPlan, counted: &Counted, (uncapped, reference): (u32, u32)) -> Result<(), String> {
+    let path = counted.path;
+    let expected = norm_cap::capped_weight(uncapped, counted.norm, reference, plan.norm_cap);
+    if (counted.uncapped, counted.weight) != (uncapped, expected) {
+        let Counted { uncapped: said, weight, .. } = counted;
+        return Err(format!("path {path} has weight {weight} of {said} in it, not {expected} of {uncapped}"));
     }
     Ok(())
 }

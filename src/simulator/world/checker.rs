@@ -203,9 +203,11 @@ impl World {
     /// Paths that no peer trains to their end.
     pub(super) fn unheld(&self) -> usize {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
-        let trained: BTreeSet<_> =
-            leases.filter(|lease| lease.stage != Stage::Standby).map(|lease| lease.path).collect();
-        self.plan.slots.count() as usize - trained.len()
+        let trained: BTreeSet<_> = leases
+            .filter(|lease| lease.stage != Stage::Standby)
+            .map(|lease| self.plan.slots.first_trainer(lease.path))
+            .collect();
+        self.plan.slots.paths_at_a_time() as usize - trained.len()
     }
 
     /// Whether all peers have a path, and another staying peer has each of its modules.

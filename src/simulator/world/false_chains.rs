@@ -60,15 +60,19 @@ impl World {
         let average = frame::encode(outer.average_codec(), &vec![1.0; values]).ok()?;
         let blob = BlobRef::of(&average);
         let through = self.plan.slots.through(module, Phase(head.version.0));
-        let counted = through.into_iter().map(|path| Counted {
+        let steps = self.plan.inner_steps as u32;
+        let weights = self.plan.expected_weights((module, head.version), through);
+        let counted = weights.into_iter().map(|(path, weight)| Counted {
             path,
             parent: head.version,
-            weight: self.plan.weight(path, (head.version, module), 0),
+            steps,
+            uncapped: weight,
+            weight,
             norm: 0,
             blob,
         });
         let contributions: Vec<Counted> = counted.collect();
-        let portion = self.plan.portion(module, head.version.next(), &contributions);
+        let portion = self.plan.portion(module, &contributions);
         let disk = &mut self.peers[index].disk;
         let share = Share::new(portion.weight, portion.full_weight);
         let state = step::apply(disk.get(head.state.hash)?, module, values, &average, share, &outer).ok()?;

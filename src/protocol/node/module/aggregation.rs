@@ -72,7 +72,8 @@ impl Node {
     /// Handles an offer, including this node's own.
     pub(in crate::protocol) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
         let ours = offer.router == self.plan.router_at(offer.parent)
-            && self.plan.contributes(offer.path, offer.parent, module);
+            && self.plan.contributes(offer.path, offer.parent, module)
+            && self.plan.can_make(offer.steps);
         if !ours || offer.blob.bytes > self.plan.offer_bytes(module) {
             return;
         }
@@ -138,11 +139,11 @@ impl Node {
         if busy || collection.state(now, &expected).is_err() {
             return;
         }
-        let running = state.history.running_norm();
-        let (target, contributions) = (collection.target(), collection.contributions(running, self.plan.norm_cap));
+        let Some(chain) = state.history.chain() else { return };
+        let (target, contributions) = (collection.target(), self.plan.counted(module, chain, collection));
         let contributed = contributions.iter().map(|counted| counted.blob.hash);
         state.aggregation.combine(contributed.chain([head.state.hash]).collect());
-        let portion = self.plan.portion(module, target, &contributions);
+        let portion = self.plan.portion(module, &contributions);
         self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
 
@@ -150,7 +151,11 @@ impl Node {
     /// that none waits forever.
     fn begin_offers(&mut self, module: ModuleId) {
         let mut waiting = self.waiting_offers(module);
+        if waiting.is_empty() {
+            return;
+        }
         waiting.sort_by_key(|it| (!it.awaited, it.offer.parent, it.offer.path));
+        let expected = self.expected(module);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection_mut()) else {
             return;
@@ -162,8 +167,7 @@ impl Node {
             if !collection.wants(offer.key(), awaited) || rivals >= most_rivals(holds) {
                 continue;
             }
-            let late = collection.target().0 - 1 - offer.parent.0;
-            let weight = self.plan.weight(offer.path, (offer.parent, module), late);
+            let weight = self.plan.likely_weight(module, chain, &offer, expected.keys());
             begun.push((offer.blob, from));
             collection.begin(Entry { offer, from, weight, awaited, norm: 0, progress: Progress::Fetching });
         }
@@ -229,7 +233,7 @@ impl Node {
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
         paths.retain(|path| self.plan.slots.goes_through(*path, phase_from(head.version), module));
-        paths.into_iter().map(|path| (path, self.plan.weight(path, (head.version, module), 0))).collect()
+        self.plan.expected_weights((module, head.version), paths)
     }
 
     /// The most paths that one living member trains in turn.
@@ -329,7 +333,7 @@ impl Node {
             if !owns || !collection.is_closing() || head.version.next() != target {
                 return None;
             }
-            let contributions = collection.contributions(chain.running_norm(), plan.norm_cap);
+            let contributions = plan.counted(module, chain, collection);
             let norm = plan.running_norm(chain.running_norm(), module, &contributions);
             let weight = head.weight + contributions.iter().map(|counted| u64::from(counted.weight)).sum::<u64>();
             Some(Update {

@@ -165,7 +165,7 @@ impl Node {
             }
         }
         let (version, average) = (update.version, update.average);
-        let portion = self.plan.portion(module, update.version, &update.contributions);
+        let portion = self.plan.portion(module, &update.contributions);
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.applying.begin(head.state.hash);
         self.act(Action::Outer(Outer::Apply { module, version, from: head.state, average, portion }));

@@ -84,7 +84,7 @@ impl Node {
             Case::Update(signed, from) => {
                 let from = *from;
                 let contributions = signed.update.contributions.clone();
-                let portion = self.plan.portion(module, signed.update.version, &contributions);
+                let portion = self.plan.portion(module, &contributions);
                 Outer::Audit { module, id, contributions, average: signed.update.average, portion, from }
             }
             Case::Contribution { blob, .. } => Outer::Inspect { module, id, blob: *blob },

@@ -5,6 +5,7 @@ use crate::names::ModuleId;
 use crate::protocol::Node;
 use crate::protocol::limits::{DOUBT_MS, LISTENED_MS};
 use crate::protocol::module::doubt::is_doubtful;
+use crate::protocol::path::contributions::Contribution;
 use crate::protocol::wire::message::{Counted, SignedUpdate};
 
 impl Node {
@@ -23,11 +24,16 @@ impl Node {
             return false;
         }
         let own = |counted: &Counted| {
-            self.contributions.all().any(|(_, path, _, blob)| (path, blob) == (counted.path, counted.blob))
+            let is_it =
+                |own: Contribution| (own.path, own.steps, own.blob) == (counted.path, counted.steps, counted.blob);
+            self.contributions.all().any(is_it)
         };
+        // As many inner steps as offered, because they set its weight.
+        let heard =
+            |counted: &Counted| state.offers.get(&counted.key()).is_some_and(|(offer, _)| offer.steps == counted.steps);
         let counted = &update.contributions;
         let could_hear = |it: &&Counted| since_long || it.parent == head.version;
-        let unheard = counted.iter().filter(could_hear).filter(|it| !state.offers.contains(&it.key()) && !own(it));
+        let unheard = counted.iter().filter(could_hear).filter(|it| !heard(it) && !own(it));
         is_doubtful(counted.len(), unheard.count())
     }
 

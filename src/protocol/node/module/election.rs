@@ -330,7 +330,7 @@ impl Node {
     /// Whether this node has an offer for the next update. An asynchronous owner waits for nobody, so that is enough.
     /// Offers of other peers do not count, because it is uncertain whether their blobs can be had.
     fn has_offered(&self, module: ModuleId, head: Head) -> bool {
-        self.outstanding_offers().any(|(of, _, (parent, _), _)| of == module && parent <= head.version)
+        self.outstanding_offers().any(|offer| offer.module == module && offer.parent <= head.version)
     }
 
     /// Notes a new head. Lateness is counted from here. The time between missed updates does not measure a phase.

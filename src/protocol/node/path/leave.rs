@@ -88,10 +88,11 @@ impl Node {
         LEAVE_MS.saturating_add(self.membership.response_times().bytes_ms(bytes))
     }
 
-    /// Whether another peer has the path and the state of its trainer.
+    /// Whether another peer has the path and the state of its trainer, or the path has another trainer.
     fn is_taken(&self, path: PathId) -> bool {
         let has = |stage: Stage| Self::trains(stage) || stage == Stage::Done;
-        self.membership.roster().holders(self.now, path).any(|(_, _, lease)| has(lease.stage))
+        let mut slots = self.plan.slots.of_same_path(path);
+        slots.any(|slot| self.membership.roster().holders(self.now, slot).any(|(_, _, lease)| has(lease.stage)))
     }
 
     /// Announces the departure, so that no lease has to expire. Nothing follows.

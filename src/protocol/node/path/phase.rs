@@ -287,13 +287,13 @@ impl Node {
     /// The contributions that this node can offer, and that no update counts but one still may. A contribution whose
     /// rival was counted instead is not among them.
     pub(in crate::protocol) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
-        self.contributions.all().filter(|(module, path, (parent, update), blob)| {
-            let Some(state) = self.modules.get(module) else { return false };
+        self.contributions.all().filter(|offer| {
+            let Some(state) = self.modules.get(&offer.module) else { return false };
             state.history.chain().is_some_and(|chain| {
                 let head = chain.head();
-                let open = !self.plan.is_done(*module, head) && countable(head.version, *parent);
-                let made_twice = state.offers.is_counted_from((*path, *parent, *update));
-                open && !made_twice && !chain.has_counted((*path, *parent, blob.hash))
+                let open = !self.plan.is_done(offer.module, head) && countable(head.version, offer.parent);
+                let made_twice = state.offers.is_counted_from((offer.path, offer.parent, offer.parent_update));
+                open && !made_twice && !chain.has_counted(offer.key())
             })
         })
     }
@@ -308,10 +308,10 @@ impl Node {
         self.contributions.offered(self.now);
         let outstanding: Vec<_> = self.outstanding_offers().collect();
         let me = self.me;
-        for (module, path, (parent, parent_update), blob) in outstanding {
+        for Contribution { module, path, parent, parent_update, steps, blob } in outstanding {
             let sequence = self.out.next_sequence();
             let router = self.plan.router_at(parent);
-            let offer = Offer { path, parent, parent_update, router, blob, sequence };
+            let offer = Offer { path, parent, parent_update, router, steps, blob, sequence };
             self.heard_offer(module, me, offer.clone());
             self.act(Action::Publish { module, message: Message::Offer(offer) });
         }

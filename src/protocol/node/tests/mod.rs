@@ -85,6 +85,7 @@ fn offer(path: u32, parent: Head) -> Offer {
         parent: parent.version,
         parent_update: parent.update,
         router: 0,
+        steps: INNER_STEPS as u32,
         blob: gradient(path, parent.version.0),
         sequence: 1,
     }
@@ -92,7 +93,15 @@ fn offer(path: u32, parent: Head) -> Offer {
 
 fn counted(path: u32, parent: u64) -> Counted {
     let weight = plan().weights[path as usize];
-    Counted { path: PathId(path), parent: Version(parent), weight, norm: NORM, blob: gradient(path, parent) }
+    Counted {
+        path: PathId(path),
+        parent: Version(parent),
+        steps: INNER_STEPS as u32,
+        uncapped: weight,
+        weight,
+        norm: NORM,
+        blob: gradient(path, parent),
+    }
 }
 
 fn genesis() -> Head {
@@ -195,6 +204,7 @@ fn trained(path: u32, from: Head) -> Finished {
     Finished {
         path: PathId(path),
         phase: Phase(from.version.0),
+        steps: INNER_STEPS,
         offers: vec![(started_from(from), gradient(path, from.version.0))],
         trainer: BlobRef::of(format!("trainer {path} {}", from.version).as_bytes()),
         base_states: vec![],

@@ -1,0 +1,168 @@
+//! Takeover: paths and worker slots that nobody trains are taken by a living peer.
+//!
+//! A path that nobody trains is taken by a standby; without one, by a peer whose own path has another trainer, and which
+//! gives its own worker slot up for it; and without one, by a peer that then trains several paths in turn. A worker slot
+//! of a path that others train is taken by standbys alone.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::names::{PathId, PeerKey, Phase};
+use crate::protocol::Node;
+use crate::protocol::limits::{
+    ELECTION_STAGGER_MS, MAX_LEASES, PATH_LEASE_MOST_MS, PATH_LEASE_MS, PATH_LEASE_PHASE_SHARE,
+};
+use crate::protocol::node::module::election::path_rank;
+use crate::protocol::wire::message::{Lease, Stage};
+
+impl Node {
+    /// Takes paths whose holders are dead, when it is this node's turn.
+    pub(in crate::protocol) fn watch_paths(&mut self) {
+        if self.paths.held().is_empty() {
+            return;
+        }
+        let trained = self.trained_slots();
+        let near = self.untrained(&trained);
+        self.search.retain_unheld(&near);
+        // Paths that nobody trains come first. Of them, those of which this node is a standby do, because it stops being a
+        // standby when it takes another.
+        let mut near: Vec<(PathId, Phase)> = near.into_iter().collect();
+        let is_more = |slot| self.has_another_trainer(&trained, slot);
+        near.sort_by_key(|(slot, _)| (is_more(*slot), !self.paths.stands_by(*slot), *slot));
+        for (path, phase) in near {
+            // A path adopted just now may have been the only one.
+            if self.paths.held().get(&path).is_some_and(|held| held.stage().is_active())
+                || self.paths.held().len() >= MAX_LEASES
+                || (self.has_another_trainer(&trained, path) && self.active_paths() > 0)
+            {
+                continue;
+            }
+            let since = self.search.note_unheld(self.now, path);
+            let given = self.is_given(path);
+            // A peer that trains other paths may not know every standby, so it lets them go first.
+            let busy = usize::from(self.active_paths() > 0);
+            let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
+            let timeout_ms = |turns: usize| ELECTION_STAGGER_MS * turns as u64 + lease_ms;
+            let waited_ms = self.now.since(since);
+            if waited_ms >= timeout_ms(busy) && waited_ms >= timeout_ms(busy + self.before_me(&trained, path, phase)) {
+                self.adopt_path(path);
+            }
+        }
+    }
+
+    /// Whether a path can be taken without waiting, because its holder leaves, is doubted, or trains in vain.
+    fn is_given(&self, path: PathId) -> bool {
+        let slots = self.plan.slots.of_same_path(path);
+        let mut holders = slots.flat_map(|slot| self.membership.roster().holders(self.now, slot));
+        holders.any(|(peer, _, lease)| {
+            lease.stage == Stage::Leaving
+                || self.reputation.scores().is_doubted(self.now, peer)
+                || self.reputation.is_passed_over(lease.path, peer)
+        })
+    }
+
+    /// How long a path waits for its holder to return. It follows from the phase durations of the modules here.
+    fn path_lease_ms(&self, path: PathId) -> u64 {
+        let here = self.modules_of(path).into_iter().filter_map(|module| self.modules.get(&module));
+        let phase_ms = here.filter_map(|state| state.history.phases().quicker_ms()).min().unwrap_or(0);
+        (phase_ms / PATH_LEASE_PHASE_SHARE).clamp(PATH_LEASE_MS, PATH_LEASE_MOST_MS)
+    }
+
+    /// A worker slot of each path through local modules that no living peer trains, and for a standby one of each path
+    /// that may have more trainers; with the phase in which the path goes through the modules.
+    fn untrained(&self, trained: &[PathId]) -> BTreeMap<PathId, Phase> {
+        let is_trained = |slot: &PathId| trained.binary_search(slot).is_ok();
+        let idle = self.active_paths() == 0;
+        let mut untrained = BTreeMap::new();
+        for (module, phase) in self.modules_not_done() {
+            for first in self.plan.slots.first_trainers_through(module, phase) {
+                let (taken, free): (Vec<_>, Vec<_>) = self.plan.slots.of_same_path(first).partition(is_trained);
+                if taken.is_empty() || idle {
+                    untrained.extend(self.slot_to_take(free).map(|slot| (slot, phase)));
+                }
+            }
+        }
+        untrained
+    }
+
+    /// Of the free worker slots of a path, the one whose trainer's state can be had.
+    fn slot_to_take(&self, free: Vec<PathId>) -> Option<PathId> {
+        let has_state = |slot: &PathId| {
+            let leaves = |(_, _, lease): (PeerKey, _, Lease)| lease.stage == Stage::Leaving;
+            self.paths.stands_by(*slot) || self.membership.roster().holders(self.now, *slot).any(leaves)
+        };
+        free.iter().copied().find(has_state).or(free.first().copied())
+    }
+
+    /// The worker slots that a living peer trains, including this node, in order.
+    fn trained_slots(&self) -> Vec<PathId> {
+        let mine = self.active_slots();
+        let theirs = self.membership.roster().everybody(self.now).flat_map(|(peer, member)| {
+            let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_not_contributing(lease.path, peer);
+            member.leases.iter().filter(trains).map(|lease| lease.path)
+        });
+        let mut trained: Vec<PathId> = mine.chain(theirs).collect();
+        trained.sort_unstable();
+        trained
+    }
+
+    /// Whether a path has a trainer besides one of its worker slots.
+    fn has_another_trainer(&self, trained: &[PathId], slot: PathId) -> bool {
+        self.plan.slots.of_same_path(slot).any(|other| other != slot && trained.binary_search(&other).is_ok())
+    }
+
+    /// How many of these leases are of paths that nobody else trains.
+    fn depended_on(&self, trained: &[PathId], leases: &[PathId]) -> usize {
+        leases.iter().filter(|slot| !self.has_another_trainer(trained, **slot)).count()
+    }
+
+    /// The worker slots that this node trains although their paths have other trainers.
+    fn spared_slots(&self) -> Vec<PathId> {
+        let trained = self.trained_slots();
+        self.active_slots().filter(|slot| self.has_another_trainer(&trained, *slot)).collect()
+    }
+
+    fn active_slots(&self) -> impl Iterator<Item = PathId> {
+        self.paths.held().iter().filter(|(_, held)| held.stage().is_active()).map(|(slot, _)| *slot)
+    }
+
+    /// How many living members go before this one: those on which fewer paths depend, then those with fewer paths, so
+    /// standbys first, then by rank.
+    fn before_me(&self, trained: &[PathId], path: PathId, phase: Phase) -> usize {
+        let place = |peer: PeerKey, slots: Vec<PathId>| {
+            (self.depended_on(trained, &slots), slots.len(), Reverse(path_rank(path, peer)))
+        };
+        let mine = place(self.me, self.active_slots().collect());
+        let modules = self.plan.slots.modules(path, phase);
+        let neighbours = modules.iter().flat_map(|module| self.membership.roster().living(self.now, *module));
+        let stay = neighbours.filter(|(_, member)| !member.leaves());
+        let theirs =
+            |leases: &[Lease]| leases.iter().filter(|lease| lease.stage.is_active()).map(|it| it.path).collect();
+        let before = stay.filter(|(peer, member)| place(*peer, theirs(&member.leases)) < mine).map(|(peer, _)| peer);
+        before.collect::<BTreeSet<PeerKey>>().len()
+    }
+
+    fn adopt_path(&mut self, path: PathId) {
+        let spared = self.spared_slots();
+        // A standby stops being one. It keeps the trainer state of this path for its own use.
+        let trainer = self.paths.remove_trainer(path);
+        let standby: Vec<PathId> = self
+            .paths
+            .held()
+            .iter()
+            .filter(|(_, held)| held.stage() == Stage::Standby)
+            .map(|(path, _)| *path)
+            .collect();
+        for standing in standby {
+            self.yield_path(standing, false);
+        }
+        if let Some(trainer) = trainer {
+            self.keep_trainer(path, trainer);
+        }
+        self.take_path(path, Stage::Joining);
+        self.begin_hand_off(path, Vec::new());
+        for slot in spared {
+            self.yield_path(slot, false);
+        }
+    }
+}
