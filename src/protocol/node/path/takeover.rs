@@ -1,8 +1,9 @@
 //! Takeover: paths and worker slots that nobody trains are taken by a living peer.
 //!
 //! A path that nobody trains is taken by a standby; without one, by a peer whose own path has another trainer, and which
-//! gives its own worker slot up for it; and without one, by a peer that then trains several paths in turn. A worker slot
-//! of a path that others train is taken by standbys alone.
+//! gives its own worker slot up for it; and without one, by a peer that then trains several paths in turn. Standbys and
+//! such peers also relieve a peer that trains several paths in turn. A worker slot of a path that others train is taken by
+//! standbys alone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,8 @@ impl Node {
             return;
         }
         let trained = self.trained_slots();
-        let near = self.untrained(&trained);
+        let mut near = self.untrained(&trained);
+        near.extend(self.trained_in_turn(&trained));
         self.search.retain_unheld(&near);
         // Paths that nobody trains come first. Of them, those of which this node is a standby do, because it stops being a
         // standby when it takes another.
@@ -33,7 +35,7 @@ impl Node {
             // A path adopted just now may have been the only one.
             if self.paths.held().get(&path).is_some_and(|held| held.stage().is_active())
                 || self.paths.held().len() >= MAX_LEASES
-                || (self.has_another_trainer(&trained, path) && self.active_paths() > 0)
+                || !self.may_move_to(&trained, path)
             {
                 continue;
             }
@@ -48,6 +50,31 @@ impl Node {
                 self.adopt_path(path);
             }
         }
+    }
+
+    /// Whether this node is free to take a worker slot. If others train its path, it must be a standby. If a peer is to
+    /// be relieved of it, a node will do whose own paths have other trainers.
+    fn may_move_to(&self, trained: &[PathId], slot: PathId) -> bool {
+        let idle = self.active_paths() == 0;
+        if trained.binary_search(&slot).is_ok() {
+            return idle || self.active_paths() == self.spared_slots().len();
+        }
+        idle || !self.has_another_trainer(trained, slot)
+    }
+
+    /// Of each peer that trains several paths in turn, the one that it trains last, unless another peer trains or joins it.
+    fn trained_in_turn(&self, trained: &[PathId]) -> BTreeMap<PathId, Phase> {
+        let trainers = |lease: &Lease| {
+            let slots = self.plan.slots.of_same_path(lease.path);
+            slots.map(|slot| trained.iter().filter(|other| **other == slot).count()).sum::<usize>()
+        };
+        let last = |leases: &[Lease]| {
+            let active = leases.iter().filter(|lease| lease.stage.is_active());
+            let several = active.clone().nth(1).is_some();
+            let spare = active.filter(|lease| Self::trains(lease.stage) && trainers(lease) == 1);
+            spare.max_by_key(|lease| lease.path).filter(|_| several).map(|lease| (lease.path, lease.phase))
+        };
+        self.membership.roster().everybody(self.now).filter_map(|(_, member)| last(&member.leases)).collect()
     }
 
     /// Whether a path can be taken without waiting, because its holder leaves, is doubted, or trains in vain.

@@ -168,3 +168,28 @@ fn a_peer_whose_path_has_another_trainer_waits_for_nobody_to_leave() {
     let swept = node.handle(Millis(600), Event::Tick);
     assert!([actions, trained, swept].concat().contains(&Action::Gone));
 }
+
+#[test]
+fn a_peer_whose_path_has_another_trainer_relieves_one_that_trains_several_in_turn() {
+    let slots = Grid::with_paths(vec![Sharing::Shared], 3).unwrap().into();
+    let slots = crate::sampling::WorkerSlots::with_trainers(slots, 2).unwrap();
+    let plan = RunPlan { slots, weights: vec![FULL_WEIGHT; 3], ..plan() };
+    for spared in [true, false] {
+        let records = vec![
+            Record::Genesis { module: MODULE, state: state(0) },
+            Record::Lease { path: PathId(0), held: true, standby: false },
+        ];
+        let mut node = Node::restore(ME, plan.clone(), records);
+        node.handle(Millis(0), Event::Join(vec![]));
+        for now in (250..40_000).step_by(250) {
+            let others: &[(PeerKey, &[u32])] = &[(OTHER, &[1, 2]), (THIRD, &[3])];
+            for (peer, leases) in &others[..if spared { 2 } else { 1 }] {
+                let leases = training(leases);
+                let heartbeat = Heartbeat { leases, ..heartbeat(now, Some(genesis()), None) };
+                node.handle(Millis(now), heard_heartbeat(*peer, heartbeat));
+            }
+            node.handle(Millis(now), Event::Tick);
+        }
+        assert_eq!(node.paths(), [PathId(if spared { 2 } else { 0 })]);
+    }
+}
