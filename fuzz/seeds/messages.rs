@@ -36,7 +36,15 @@ fn start() -> Start {
 /// The next update of a chain, which counts both paths of its module.
 fn next(chain: &Chain) -> SignedUpdate {
     let (head, weight) = (chain.head(), 1 << 14);
-    let counted = |path| Counted { path: PathId(path), parent: head.version, steps: 1, uncapped: weight, weight, norm: 0, blob: BLOB };
+    let counted = |path| Counted {
+        path: PathId(path),
+        parent: head.version,
+        steps: 1,
+        uncapped: weight,
+        weight,
+        norm: 0,
+        blob: BLOB,
+    };
     let update = Update {
         module: MODULE,
         term: Term(1),

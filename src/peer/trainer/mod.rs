@@ -78,6 +78,11 @@ struct Worker {
     last: Option<(BlobHash, PathState)>,
 }
 
+/// The number of a trainer among those of its path, of which there are at most 64.
+fn number_of(task: &PhaseTask) -> u16 {
+    u16::try_from(task.trainer_number).unwrap_or(u16::MAX)
+}
+
 /// The outcome of inner steps.
 enum Steps {
     /// The phase is complete, after this many steps.
@@ -204,6 +209,7 @@ impl Worker {
             tracing::error!("AdamW starts from zero");
         }
         let state = PathState::fresh(self.names_path(task), &self.counts, self.taken(phase));
+        let state = PathState { trainer_number: number_of(task), ..state };
         self.phase(handle, task, CarriedState { state, middle: None, at_hand: false })
     }
 
@@ -220,6 +226,11 @@ impl Worker {
 
     /// The trainer state for the path of this phase.
     fn for_path(&self, task: &PhaseTask, state: PathState) -> Result<PathState, PathStateError> {
+        let number = number_of(task);
+        let state = match state.trainer_number == number {
+            true => state,
+            false => state.for_another_trainer(number, self.taken(task.phase)),
+        };
         match (state.drawn, self.names_path(task)) {
             (before, now) if before == now => Ok(state),
             (Some(before), Some(now)) => {

@@ -157,7 +157,7 @@ impl World {
         };
         let carried = bytes.flatten().and_then(|bytes| CarriedState::decode(bytes, before.len(), swarm.values));
         let mut carried = carried.unwrap_or_else(|| CarriedState::fresh(before.len(), swarm.values));
-        carried.keep_to(&self.plan.slots, start.iter().map(|(from, _)| from.module));
+        carried.keep_to(&self.plan.slots, path, start.iter().map(|(from, _)| from.module));
         if resume.is_none_or(|resume| resume.steps != carried.steps) {
             carried.steps = part.first;
             self.take_in(&mut carried, &start, &before);

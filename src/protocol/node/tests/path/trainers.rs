@@ -2,8 +2,8 @@
 
 use crate::protocol::limits::{ELECTION_STAGGER_MS, FULL_WEIGHT, MEMBER_LEASE_MS, PATH_LEASE_MS};
 use crate::protocol::node::tests::*;
-use crate::protocol::wire::message::DirectoryEntry;
-use crate::protocol::{RequestId, Response};
+use crate::protocol::wire::message::{DirectoryEntry, PathHandOff};
+use crate::protocol::{ReplyToken, Request, RequestId, Response};
 
 /// Two paths through one module, with up to three trainers each: slots 0, 2 and 4 are of path 0.
 fn three_each() -> RunPlan {
@@ -192,4 +192,35 @@ fn a_peer_whose_path_has_another_trainer_relieves_one_that_trains_several_in_tur
         }
         assert_eq!(node.paths(), [PathId(if spared { 2 } else { 0 })]);
     }
+}
+
+#[test]
+fn one_more_trainer_of_a_path_begins_with_the_state_of_another() {
+    let trainer = BlobRef::of(b"trainer of slot 0");
+    // Whoever trains the path already answers for its own trainer, and trains on.
+    let mut node = beside(1);
+    node.keep_trainer(PathId(0), trainer);
+    node.handle(Millis(5), Event::Tick);
+    let asked = |path| Event::Asked { from: THIRD, token: ReplyToken(5), request: Request::Path(PathId(path)) };
+    let answer = |hand_off| vec![Action::Reply { token: ReplyToken(5), response: Response::Path(hand_off) }];
+    let state = PathHandOff { trainer: Some(trainer), ..PathHandOff::default() };
+    assert_eq!(node.handle(Millis(10), asked(2)), answer(Some(state)));
+    assert_eq!(node.handle(Millis(20), asked(3)), answer(None), "it trains no other path");
+    assert_eq!(node.handle(Millis(30), asked(6)), answer(None), "there is no such slot");
+
+    // The newcomer asks it.
+    let mut node = Node::restore(ME, three_each(), vec![]);
+    node.handle(Millis(0), Event::Join(vec![contact(OTHER)]));
+    let leases = vec![Lease { trainer: Some(trainer), ..lease(0, 0, Stage::Training) }];
+    let entry = |peer, leases| DirectoryEntry { peer, addresses: vec![], leases };
+    let fourth = PeerKey([60; 32]);
+    let entries = vec![entry(OTHER, leases), entry(THIRD, training(&[1])), entry(fourth, training(&[3]))];
+    let mut actions = Vec::new();
+    for id in 1..=3 {
+        let response = Some(Response::Directory(entries.clone()));
+        actions.extend(node.handle(Millis(10), Event::Answered { id: RequestId(id), response }));
+    }
+    let asks = |action: &Action| matches!(action, Action::Ask { to: OTHER, request: Request::Path(PathId(2)), .. });
+    assert_eq!(node.paths(), [PathId(2)]);
+    assert!(actions.iter().any(asks), "{actions:?}");
 }

@@ -1,0 +1,47 @@
+//! More peers than paths, as processes: all of them train, and a path that loses its trainers gets others.
+
+use std::collections::BTreeMap;
+
+use crate::run::RUN;
+use crate::swarm::{Swarm, holders, newest};
+use serde_json::Value;
+
+/// How many trainers each path has.
+fn trainers(statuses: &[Value]) -> BTreeMap<u64, usize> {
+    let mut trainers = BTreeMap::new();
+    holders(statuses).into_iter().for_each(|(path, _)| *trainers.entry(path).or_default() += 1);
+    trainers
+}
+
+/// Whether each peer has contributed to a module's newest updates: it trains, and its own contributions are counted.
+fn all_train(statuses: &[Value]) -> bool {
+    let trains = |status: &Value| status["phases_trained"].as_u64() >= Some(2);
+    statuses.iter().all(trains)
+}
+
+#[test]
+fn eight_peers_of_four_paths_all_train_and_a_path_that_loses_its_trainers_gets_another() {
+    let run = RUN.replace("inner_steps = 400", "inner_steps = 100").replace("phases = 12", "phases = 1000");
+    let mut swarm = Swarm::start(&run, 8);
+    let two_each = BTreeMap::from([(0, 2), (1, 2), (2, 2), (3, 2)]);
+    let statuses = swarm.until("two trainers of each path", |statuses| {
+        trainers(statuses) == two_each && newest(statuses) >= 3 && all_train(statuses)
+    });
+
+    let of_path = |path: u64| -> Vec<String> {
+        let holders = holders(&statuses).into_iter().filter(|(held, _)| *held == path);
+        holders.map(|(_, peer)| peer).collect()
+    };
+    let gone = of_path(3);
+    for number in 0..8 {
+        if swarm.key(number).is_some_and(|key| gone.contains(&key)) {
+            swarm.kill(number);
+        }
+    }
+    let before = newest(&statuses);
+    swarm.until("path 3 is trained again, and nobody trains two", |statuses| {
+        let trainers = trainers(statuses);
+        let each = statuses.iter().all(|status| status["paths"].as_array().is_some_and(|paths| paths.len() == 1));
+        trainers.len() == 4 && each && newest(statuses) >= before + 3
+    });
+}
