@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, Phase, Version};
+use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::collection::Collection;
 use crate::protocol::reputation::norm_cap;
@@ -20,6 +21,12 @@ pub(in crate::protocol) type Made = (PathId, Version, u32);
 impl RunPlan {
     pub(in crate::protocol) fn full_path_weight(&self, path: PathId, phase: Phase) -> u32 {
         self.weights.get(self.slots.path(path, phase).0 as usize).copied().unwrap_or(1)
+    }
+
+    /// How many trainers a path has for its shard, if it has so many: as many as if its shard were a full one.
+    pub(in crate::protocol) fn trainers_for_shard(&self, slot: PathId, trainers: usize) -> u64 {
+        let weight = u64::from(self.full_path_weight(slot, Phase(0))).max(1);
+        trainers as u64 * u64::from(FULL_WEIGHT) / weight
     }
 
     /// The weight of a path's contributions to a version, if they are counted so many versions late. In asynchronous

@@ -12,7 +12,7 @@ use crate::names::{ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::event::{Contact, RequestId};
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{FULL_WEIGHT, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS};
+use crate::protocol::limits::{MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::well_formed;
 use crate::protocol::node::module::election::path_rank;
 use crate::protocol::wire::message::{DirectoryEntry, Lease, Request, Stage};
@@ -175,13 +175,12 @@ impl Node {
         if slots.trainers() == 1 {
             return None;
         }
-        let phase = self.phase_about();
         let vacancy = |first: PathId| {
-            let (taken, free): (Vec<_>, Vec<_>) = slots.of_same_path(first).partition(|slot| held.contains(slot));
-            let slot = free.iter().find(|slot| !self.search.has_lost(**slot)).or(free.first())?;
-            let weight = u64::from(self.plan.full_path_weight(first, phase)).max(1);
-            let served = taken.len() as u64 * u64::from(FULL_WEIGHT) / weight;
-            Some((served, Reverse(path_rank(first, self.me)), *slot))
+            // Whoever has yielded a slot knows of its holder before others name it.
+            let is_taken = |slot: &PathId| held.contains(slot) || self.search.has_lost(*slot);
+            let (taken, free): (Vec<_>, Vec<_>) = slots.of_same_path(first).partition(is_taken);
+            let served = self.plan.trainers_for_shard(first, taken.len());
+            Some((served, Reverse(path_rank(first, self.me)), *free.first()?))
         };
         slots.first_trainers().filter_map(vacancy).min().map(|(.., slot)| slot)
     }

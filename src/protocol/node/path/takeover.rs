@@ -2,8 +2,8 @@
 //!
 //! A path that nobody trains is taken by a standby; without one, by a peer whose own path has another trainer, and which
 //! gives its own worker slot up for it; and without one, by a peer that then trains several paths in turn. Standbys and
-//! such peers also relieve a peer that trains several paths in turn. A worker slot of a path that others train is taken by
-//! standbys alone.
+//! such peers also relieve a peer that trains several paths in turn. A worker slot of a path that others train is taken by a
+//! standby, or by a trainer of a path that has more trainers for its shard.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,23 @@ impl Node {
         if trained.binary_search(&slot).is_ok() {
             return idle || self.active_paths() == self.spared_slots().len();
         }
-        idle || !self.has_another_trainer(trained, slot)
+        idle || !self.has_another_trainer(trained, slot) || self.is_of_more_use(trained, slot)
+    }
+
+    /// Whether a path would have no more trainers for its shard with this node than the node's present path without it.
+    fn is_of_more_use(&self, trained: &[PathId], slot: PathId) -> bool {
+        let trainers = |slot: PathId| {
+            let slots = self.plan.slots.of_same_path(slot);
+            slots.filter(|slot| trained.binary_search(slot).is_ok()).count()
+        };
+        let mut mine = self.active_slots();
+        match (mine.next(), mine.next()) {
+            (Some(own), None) if self.plan.slots.first_trainer(own) != self.plan.slots.first_trainer(slot) => {
+                let without = self.plan.trainers_for_shard(own, trainers(own).saturating_sub(1));
+                without > 0 && self.plan.trainers_for_shard(slot, trainers(slot) + 1) <= without
+            }
+            _ => false,
+        }
     }
 
     /// Of each peer that trains several paths in turn, the one that it trains last, unless another peer trains or joins it.
@@ -95,8 +111,8 @@ impl Node {
         (phase_ms / PATH_LEASE_PHASE_SHARE).clamp(PATH_LEASE_MS, PATH_LEASE_MOST_MS)
     }
 
-    /// A worker slot of each path through local modules that no living peer trains, and for a standby one of each path
-    /// that may have more trainers; with the phase in which the path goes through the modules.
+    /// A worker slot of each path through local modules that no living peer trains, or in which this node is of more use;
+    /// with the phase in which the path goes through the modules.
     fn untrained(&self, trained: &[PathId]) -> BTreeMap<PathId, Phase> {
         let is_trained = |slot: &PathId| trained.binary_search(slot).is_ok();
         let idle = self.active_paths() == 0;
@@ -104,9 +120,10 @@ impl Node {
         for (module, phase) in self.modules_not_done() {
             for first in self.plan.slots.first_trainers_through(module, phase) {
                 let (taken, free): (Vec<_>, Vec<_>) = self.plan.slots.of_same_path(first).partition(is_trained);
-                if taken.is_empty() || idle {
-                    untrained.extend(self.slot_to_take(free).map(|slot| (slot, phase)));
-                }
+                let slot = self
+                    .slot_to_take(free)
+                    .filter(|slot| taken.is_empty() || idle || self.is_of_more_use(trained, *slot));
+                untrained.extend(slot.map(|slot| (slot, phase)));
             }
         }
         untrained

@@ -224,3 +224,20 @@ fn one_more_trainer_of_a_path_begins_with_the_state_of_another() {
     assert_eq!(node.paths(), [PathId(2)]);
     assert!(actions.iter().any(asks), "{actions:?}");
 }
+
+#[test]
+fn a_trainer_of_a_path_with_three_moves_to_one_with_one() {
+    for others in [&[2, 4, 1][..], &[2, 1]] {
+        let mut node = beside(2);
+        for now in (250..60_000).step_by(250) {
+            for (index, slot) in others.iter().enumerate() {
+                let peer = if index == 0 { OTHER } else { PeerKey([index as u8 + 50; 32]) };
+                let leases = training(&[*slot]);
+                let heartbeat = Heartbeat { leases, ..heartbeat(now + 1, Some(genesis()), None) };
+                node.handle(Millis(now), heard_heartbeat(peer, heartbeat));
+            }
+            node.handle(Millis(now), Event::Tick);
+        }
+        assert_eq!(node.paths(), [PathId(if others.len() == 3 { 3 } else { 0 })]);
+    }
+}
