@@ -75,6 +75,13 @@ pub const PASSED_OVER_VERSIONS: u64 = 2;
 /// lease, so that a peer that restarts at once still finds its path.
 pub const PATH_LEASE_MS: u64 = 15_000;
 
+/// A further trainer of a path asks others for the trainers of all paths so long after it has taken its worker slot: peers
+/// that joined at the same time are known by then.
+pub const RECONSIDER_FIRST_MS: u64 = 20_000;
+
+/// And then at this interval.
+pub const RECONSIDER_MS: u64 = 600_000;
+
 /// Where a phase takes longer than a minute, a path waits for its holder for this fraction of the faster recent phases.
 /// A new holder that starts the phase again costs more.
 pub const PATH_LEASE_PHASE_SHARE: u64 = 4;

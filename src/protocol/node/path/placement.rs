@@ -122,11 +122,46 @@ impl Node {
         if self.lifecycle.is_leaving() || !self.search.end() {
             return;
         }
+        if !self.paths.held().is_empty() {
+            return self.move_where_of_more_use();
+        }
         let (path, stage) = self.choose_path();
         self.take_path(path, stage);
         if stage == Stage::Joining {
-            let found = self.search.found().flat_map(|entry| entry.leases.iter().map(|lease| (entry.peer, *lease)));
-            self.begin_hand_off(path, found.collect());
+            self.begin_hand_off(path, self.leases_found());
+        }
+    }
+
+    /// The leases of the peers that a search has found.
+    fn leases_found(&self) -> Vec<(PeerKey, Lease)> {
+        let valid = |lease: &&Lease| lease.path.0 < self.plan.slots.count();
+        let leases = |entry: &DirectoryEntry| -> Vec<(PeerKey, Lease)> {
+            entry.leases.iter().filter(valid).map(|lease| (entry.peer, *lease)).collect()
+        };
+        self.search.found().flat_map(leases).collect()
+    }
+
+    /// From time to time, asks for the trainers of all paths, if this node's path has another trainer. Peers that join or
+    /// leave at the same time may leave paths with more trainers than others, and a node knows only those of its modules.
+    pub(in crate::protocol) fn reconsider(&mut self) {
+        let one = self.plan.slots.trainers() > 1 && self.active_paths() == 1;
+        if one && self.search.is_to_reconsider(self.now) && !self.lifecycle.is_leaving() {
+            self.search.reconsiders(self.now);
+            if !self.spared_slots().is_empty() {
+                self.begin_search();
+            }
+        }
+    }
+
+    /// Takes a worker slot of the path with the fewest trainers for its shard, if this node's own path has more.
+    fn move_where_of_more_use(&mut self) {
+        let found = self.leases_found();
+        let theirs = found.iter().filter(|(_, lease)| lease.stage.is_active()).map(|(_, lease)| lease.path);
+        let mut trained: Vec<PathId> = theirs.chain(self.active_slots()).collect();
+        trained.sort_unstable();
+        let slot = self.vacancy(&trained.iter().copied().collect());
+        if let Some(slot) = slot.filter(|slot| self.is_of_more_use(&trained, *slot)) {
+            self.adopt_path(slot, found);
         }
     }
 
@@ -204,7 +239,7 @@ impl Node {
     }
 
     pub(in crate::protocol) fn take_path(&mut self, path: PathId, stage: Stage) {
-        self.search.taken(path);
+        self.search.taken(self.now, path);
         self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
         self.act(Action::Report(Report::PathTaken(path)));
         let near = self.phase_about();

@@ -47,7 +47,7 @@ impl Node {
             let timeout_ms = |turns: usize| ELECTION_STAGGER_MS * turns as u64 + lease_ms;
             let waited_ms = self.now.since(since);
             if waited_ms >= timeout_ms(busy) && waited_ms >= timeout_ms(busy + self.before_me(&trained, path, phase)) {
-                self.adopt_path(path);
+                self.adopt_path(path, Vec::new());
             }
         }
     }
@@ -63,7 +63,7 @@ impl Node {
     }
 
     /// Whether a path would have no more trainers for its shard with this node than the node's present path without it.
-    fn is_of_more_use(&self, trained: &[PathId], slot: PathId) -> bool {
+    pub(in crate::protocol) fn is_of_more_use(&self, trained: &[PathId], slot: PathId) -> bool {
         let trainers = |slot: PathId| {
             let slots = self.plan.slots.of_same_path(slot);
             slots.filter(|slot| trained.binary_search(slot).is_ok()).count()
@@ -161,12 +161,12 @@ impl Node {
     }
 
     /// The worker slots that this node trains although their paths have other trainers.
-    fn spared_slots(&self) -> Vec<PathId> {
+    pub(in crate::protocol) fn spared_slots(&self) -> Vec<PathId> {
         let trained = self.trained_slots();
         self.active_slots().filter(|slot| self.has_another_trainer(&trained, *slot)).collect()
     }
 
-    fn active_slots(&self) -> impl Iterator<Item = PathId> {
+    pub(in crate::protocol) fn active_slots(&self) -> impl Iterator<Item = PathId> {
         self.paths.held().iter().filter(|(_, held)| held.stage().is_active()).map(|(slot, _)| *slot)
     }
 
@@ -186,7 +186,7 @@ impl Node {
         before.collect::<BTreeSet<PeerKey>>().len()
     }
 
-    fn adopt_path(&mut self, path: PathId) {
+    pub(in crate::protocol) fn adopt_path(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
         let spared = self.spared_slots();
         // A standby stops being one. It keeps the trainer state of this path for its own use.
         let trainer = self.paths.remove_trainer(path);
@@ -204,7 +204,7 @@ impl Node {
             self.keep_trainer(path, trainer);
         }
         self.take_path(path, Stage::Joining);
-        self.begin_hand_off(path, Vec::new());
+        self.begin_hand_off(path, found);
         for slot in spared {
             self.yield_path(slot, false);
         }

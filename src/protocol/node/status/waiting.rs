@@ -19,7 +19,8 @@ impl Node {
         if self.trainer.training().is_some() {
             return None;
         }
-        self.search.waits().or_else(|| self.paths.held().keys().find_map(|path| self.waits_for(*path)))
+        let search = self.search.waits().filter(|_| self.paths.held().is_empty());
+        search.or_else(|| self.paths.held().keys().find_map(|path| self.waits_for(*path)))
     }
 
     /// Why a path is not training.

@@ -241,3 +241,30 @@ fn a_trainer_of_a_path_with_three_moves_to_one_with_one() {
         assert_eq!(node.paths(), [PathId(if others.len() == 3 { 3 } else { 0 })]);
     }
 }
+
+#[test]
+fn a_trainer_of_a_path_with_three_finds_a_path_whose_trainers_it_does_not_know() {
+    let entry = |number, slot| DirectoryEntry {
+        peer: PeerKey([number; 32]),
+        addresses: vec!["somewhere".to_owned()],
+        leases: training(&[slot]),
+    };
+    // Whether the directory names a third trainer of path 0.
+    for third in [true, false] {
+        let mut node = beside(2);
+        for now in (250..10_000).step_by(250) {
+            hear(&mut node, now, 2);
+            let of_path_1 = Heartbeat { leases: training(&[1]), ..heartbeat(now, Some(genesis()), None) };
+            node.handle(Millis(now), heard_heartbeat(PeerKey([52; 32]), of_path_1));
+            for action in node.handle(Millis(now), Event::Tick) {
+                if let Action::Ask { id, request: Request::Directory { .. }, .. } = action {
+                    let entries = if third { vec![entry(51, 4)] } else { vec![] };
+                    let response = Some(Response::Directory(entries));
+                    node.handle(Millis(now), Event::Answered { id, response });
+                }
+            }
+        }
+        node.handle(Millis(10_000), Event::Answered { id: RequestId(9), response: None });
+        assert_eq!(node.paths(), [PathId(if third { 3 } else { 0 })]);
+    }
+}
