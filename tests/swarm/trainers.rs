@@ -23,23 +23,22 @@ fn all_train(statuses: &[Value]) -> bool {
 fn eight_peers_of_four_paths_all_train_and_a_path_that_loses_its_trainers_gets_another() {
     let run = RUN.replace("inner_steps = 400", "inner_steps = 100").replace("phases = 12", "phases = 1000");
     let mut swarm = Swarm::start(&run, 8);
-    let two_each = BTreeMap::from([(0, 2), (1, 2), (2, 2), (3, 2)]);
-    let statuses = swarm.until("two trainers of each path", |statuses| {
-        trainers(statuses) == two_each && newest(statuses) >= 3 && all_train(statuses)
+    // Paths with larger shards may have more of them.
+    let statuses = swarm.until("eight trainers of four paths", |statuses| {
+        let trainers = trainers(statuses);
+        trainers.len() == 4 && trainers.values().sum::<usize>() == 8 && newest(statuses) >= 3 && all_train(statuses)
     });
 
-    let of_path = |path: u64| -> Vec<String> {
-        let holders = holders(&statuses).into_iter().filter(|(held, _)| *held == path);
-        holders.map(|(_, peer)| peer).collect()
-    };
-    let gone = of_path(3);
+    let fewest = trainers(&statuses).into_iter().min_by_key(|(_, trainers)| *trainers).unwrap().0;
+    let of_path = holders(&statuses).into_iter().filter(|(held, _)| *held == fewest);
+    let gone: Vec<String> = of_path.map(|(_, peer)| peer).collect();
     for number in 0..8 {
         if swarm.key(number).is_some_and(|key| gone.contains(&key)) {
             swarm.kill(number);
         }
     }
     let before = newest(&statuses);
-    swarm.until("path 3 is trained again, and nobody trains two", |statuses| {
+    swarm.until("the path is trained again, and nobody trains two", |statuses| {
         let trainers = trainers(statuses);
         let each = statuses.iter().all(|status| status["paths"].as_array().is_some_and(|paths| paths.len() == 1));
         trainers.len() == 4 && each && newest(statuses) >= before + 3
