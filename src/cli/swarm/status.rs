@@ -259,7 +259,7 @@ mod tests {
              "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
              "owned_here": true, "members": 3, "no_replica": false, "replica": false, "uncounted": 0, "weight_lost": 0}
         ],
-        "paths": [{"path": 2, "drawn": 17, "phase": 3, "stage": "waiting", "waits_for":
+        "paths": [{"path": 2, "trainer": 3, "drawn": 17, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
         "waits_for": {"kind": "nobody", "asked": 2}, "scores": [{"path": 3, "phase": 2, "millibits_per_byte": 1234, "by": "KEY"}],
         "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}], "audited": 5,
@@ -284,7 +284,7 @@ mod tests {
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
         row(&["runs/demo/a", "run", "demo", "(01234567)"]);
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
-        row(&["2", "(17)", "3/20", "waiting", "module", "0.1:", "it", "has", "no", "owner"]);
+        row(&["2", "(17),", "trainer", "3", "3/20", "waiting", "module", "0.1:", "it", "has", "no", "owner"]);
         row(&["waits", "for", "the", "leases", "of", "others:", "none", "of", "2", "peers"]);
         row(&["0.1", "3/20", "7", "…bbbbbbbb", "2", "2", "1.2/4", "12345678", "replica", "1.5", "phases", "lost"]);
         row(&["1.0", "-", "-", "nobody", "0", "1", "0.0/0", "-", "no", "replica"]);
