@@ -3,7 +3,7 @@
 use super::checking::{MOST_IN_A_ROUND, require};
 use super::outer::OuterMode;
 use super::run::{RunConfig, RunConfigError};
-use crate::grid::Sharing;
+use crate::grid::{MAX_PATHS, Sharing};
 
 /// The default, where a round can count as many.
 const DEFAULT_TRAINERS: u32 = 4;
@@ -13,9 +13,11 @@ impl RunConfig {
     pub fn trainers(&self) -> u32 {
         let fits = match self.most_through_a_module() {
             _ if self.has_one_trainer() => 1,
-            Some(paths) => MOST_IN_A_ROUND / paths.max(1),
+            // With room for contributions that come late.
+            Some(paths) => MOST_IN_A_ROUND * 3 / 4 / paths.max(1),
             None => DEFAULT_TRAINERS,
         };
+        let fits = fits.min(MAX_PATHS / self.paths_at_a_time().unwrap_or(1).max(1));
         self.trainers_per_path.unwrap_or(DEFAULT_TRAINERS.min(fits).max(1))
     }
 

@@ -44,3 +44,15 @@ fn eight_peers_of_four_paths_all_train_and_a_path_that_loses_its_trainers_gets_a
         trainers.len() == 4 && each && newest(statuses) >= before + 3
     });
 }
+
+#[test]
+fn every_trainer_of_a_path_has_the_result_at_the_end() {
+    let run = RUN.replace("inner_steps = 400", "inner_steps = 50").replace("phases = 12", "phases = 6");
+    let mut swarm = Swarm::start(&run, 6);
+    let folders = swarm.folders();
+    let statuses = swarm.until("a result of each peer", |statuses| {
+        statuses.iter().all(|status| status["done"] == true)
+            && folders.iter().all(|folder| folder.join("result.json").exists())
+    });
+    assert!(holders(&statuses).len() > 4, "some path has several trainers: {:?}", holders(&statuses));
+}

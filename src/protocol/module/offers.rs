@@ -104,6 +104,11 @@ impl Offers {
         self.heard.insert(offer.key(), (offer, author));
     }
 
+    /// Puts an offer in the place of another one with the same key.
+    pub(in crate::protocol) fn replace(&mut self, offer: Offer, author: PeerKey) {
+        self.heard.insert(offer.key(), (offer, author));
+    }
+
     /// Drops the offers of these bytes: they are no valid contribution or cannot be had.
     pub(in crate::protocol) fn drop_blob(&mut self, blob: BlobHash) {
         self.heard.retain(|_, (offer, _)| offer.blob.hash != blob);

@@ -1,5 +1,6 @@
 //! Checks whether an honest owner could have made an update, as far as a member can tell without the bytes.
 
+use crate::config::OuterMode;
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS, MAX_RIVALS, VERSIONS_KEPT};
 use crate::protocol::module::chain::Chain;
@@ -38,7 +39,7 @@ pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &
     let mut weight = head.weight;
     for (counted, most) in contributions.iter().zip(shared) {
         // Where the chain here is too short, it is not known what the path's other trainers have had counted.
-        let knows = chain.knows_all_since(counted.parent);
+        let knows = chain.knows_all_since(counted.parent) || plan.mode == OuterMode::Asynchronous;
         let uncapped = if knows { most } else { counted.uncapped.clamp(1, most) };
         check_weight(plan, counted, (uncapped, reference))?;
         weight = weight.saturating_add(u64::from(counted.weight));

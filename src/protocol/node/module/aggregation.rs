@@ -98,8 +98,13 @@ impl Node {
         if !countable(head, offer.parent) || counted() {
             return;
         }
-        if state.offers.contains(&key) {
-            return self.blobs.another_holder(offer.blob, author);
+        if let Some((known, first)) = state.offers.get(&key).map(|(known, first)| (known.steps, *first)) {
+            self.blobs.another_holder(offer.blob, author);
+            // Whoever holds the path knows how many steps it has made.
+            if holds && known != offer.steps && !self.may_offer(first, offer.path) {
+                self.replace_offer(module, offer, author);
+            }
+            return;
         }
         let rivals = state.offers.times(offer.path, offer.parent) + chain.times_counted(offer.path, offer.parent);
         let of_author = state.offers.times_by(author, offer.path, offer.parent);
@@ -305,10 +310,18 @@ impl Node {
         state.offers.is_offered_by(path, parent, |author| self.may_offer(author, path))
     }
 
-    /// Whether a peer's offers for a path are its own: it holds the path, or is this node.
+    fn replace_offer(&mut self, module: ModuleId, offer: Offer, author: PeerKey) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        state.offers.replace(offer, author);
+    }
+
+    /// Whether a peer's offers for a path are its own: it holds the path, or is this node. Of several worker slots of one
+    /// path, a peer holds the first.
     pub(in crate::protocol) fn may_offer(&self, author: PeerKey, path: PathId) -> bool {
-        let holds = |lease: &Lease| lease.path == path && lease.stage != Stage::Standby;
-        author == self.me || self.membership.roster().member(author).is_some_and(|it| it.leases.iter().any(holds))
+        let first = self.plan.slots.first_trainer(path);
+        let same = |lease: &&Lease| lease.stage != Stage::Standby && self.plan.slots.first_trainer(lease.path) == first;
+        let holds = |leases: &[Lease]| leases.iter().filter(same).map(|lease| lease.path).min() == Some(path);
+        author == self.me || self.membership.roster().member(author).is_some_and(|member| holds(&member.leases))
     }
 
     /// Drops a contribution. It can be offered again.

@@ -24,13 +24,11 @@ impl Node {
             return false;
         }
         let own = |counted: &Counted| {
-            let is_it =
-                |own: Contribution| (own.path, own.steps, own.blob) == (counted.path, counted.steps, counted.blob);
+            let is_it = |own: Contribution| (own.path, own.blob) == (counted.path, counted.blob);
             self.contributions.all().any(is_it)
         };
-        // As many inner steps as offered, because they set its weight.
-        let heard =
-            |counted: &Counted| state.offers.get(&counted.key()).is_some_and(|(offer, _)| offer.steps == counted.steps);
+        // A peer may have said different numbers of inner steps to its owner and to others.
+        let heard = |counted: &Counted| state.offers.contains(&counted.key());
         let counted = &update.contributions;
         let could_hear = |it: &&Counted| since_long || it.parent == head.version;
         let unheard = counted.iter().filter(could_hear).filter(|it| !heard(it) && !own(it));

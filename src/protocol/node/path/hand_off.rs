@@ -13,6 +13,7 @@ use crate::protocol::blobs::Purpose;
 use crate::protocol::event::RequestId;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::HAND_OFF_RESPONSE_MS;
+use crate::protocol::node::module::election::path_rank;
 use crate::protocol::node::path::placement::active_leases;
 use crate::protocol::path::hand_off::{Step, blobs};
 use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
@@ -20,6 +21,9 @@ use crate::protocol::wire::message::{GENESIS, Lease, PathHandOff, Request, Respo
 
 /// Bytes of a trainer's blob besides its values.
 const FRAMING_BYTES: u64 = 1 << 20;
+
+/// The place of another trainer of the path among those that are asked.
+const BESIDE: u8 = 3;
 
 impl Node {
     /// A path was taken. Sends a request for the state of its trainer to a peer that has it, among the living peers and
@@ -59,14 +63,17 @@ impl Node {
             _ if peer == self.me || self.reputation.scores().is_doubted(self.now, peer) => None,
             stage if lease.path != path => {
                 let has = slots.contains(&lease.path) && Self::trains(stage) && lease.trainer.is_some();
-                (has && self.paths.trainer(path).is_none()).then_some((3, peer))
+                (has && self.paths.trainer(path).is_none()).then_some((BESIDE, peer))
             }
             Stage::Leaving => Some((0, peer)),
             Stage::Waiting | Stage::Training | Stage::Skipping => Some((1, peer)),
             Stage::Standby if lease.trainer.is_some() && self.paths.trainer(path).is_none() => Some((2, peer)),
             Stage::Standby | Stage::Joining | Stage::Done => None,
         };
-        heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 1))
+        // Of several trainers beside this slot, each newcomer asks another one.
+        let order =
+            |(rank, peer): &(u8, PeerKey)| (*rank, if *rank == BESIDE { path_rank(path, *peer) } else { peer.0 });
+        heard.chain(found).filter_map(rank).min_by_key(order).map(|(rank, peer)| (peer, rank == 1))
     }
 
     /// Handles the response to a hand-off request. Returns whether it was one.

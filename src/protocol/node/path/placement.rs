@@ -144,7 +144,8 @@ impl Node {
     /// From time to time, asks for the trainers of all paths, if this node's path has another trainer. Peers that join or
     /// leave at the same time may leave paths with more trainers than others, and a node knows only those of its modules.
     pub(in crate::protocol) fn reconsider(&mut self) {
-        let one = self.plan.slots.trainers() > 1 && self.active_paths() == 1;
+        let trains = self.active_paths() == 1 && self.modules_not_done().next().is_some();
+        let one = self.plan.slots.trainers() > 1 && trains;
         if one && self.search.is_to_reconsider(self.now) && !self.lifecycle.is_leaving() {
             self.search.reconsiders(self.now);
             if !self.spared_slots().is_empty() {
@@ -155,6 +156,9 @@ impl Node {
 
     /// Takes a worker slot of the path with the fewest trainers for its shard, if this node's own path has more.
     fn move_where_of_more_use(&mut self) {
+        if self.spared_slots().is_empty() {
+            return;
+        }
         let found = self.leases_found();
         let theirs = found.iter().filter(|(_, lease)| lease.stage.is_active()).map(|(_, lease)| lease.path);
         let mut trained: Vec<PathId> = theirs.chain(self.active_slots()).collect();
@@ -162,6 +166,8 @@ impl Node {
         let slot = self.vacancy(&trained.iter().copied().collect());
         if let Some(slot) = slot.filter(|slot| self.is_of_more_use(&trained, *slot)) {
             self.adopt_path(slot, found);
+            // Directories that lie must not keep it moving.
+            self.search.reconsiders(self.now);
         }
     }
 

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::names::{PathId, PeerKey, Phase};
+use crate::names::{ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
 use crate::protocol::limits::{
     ELECTION_STAGGER_MS, MAX_LEASES, PATH_LEASE_MOST_MS, PATH_LEASE_MS, PATH_LEASE_PHASE_SHARE,
@@ -40,7 +40,7 @@ impl Node {
                 continue;
             }
             let since = self.search.note_unheld(self.now, path);
-            let given = self.is_given(path);
+            let given = self.is_given(&trained, path);
             // A peer that trains other paths may not know every standby, so it lets them go first.
             let busy = usize::from(self.active_paths() > 0);
             let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
@@ -69,8 +69,9 @@ impl Node {
             slots.filter(|slot| trained.binary_search(slot).is_ok()).count()
         };
         let mut mine = self.active_slots();
+        let other = |own| self.plan.slots.first_trainer(own) != self.plan.slots.first_trainer(slot);
         match (mine.next(), mine.next()) {
-            (Some(own), None) if self.plan.slots.first_trainer(own) != self.plan.slots.first_trainer(slot) => {
+            (Some(own), None) if other(own) && self.is_spared(trained, own) => {
                 let without = self.plan.trainers_for_shard(own, trainers(own).saturating_sub(1));
                 without > 0 && self.plan.trainers_for_shard(slot, trainers(slot) + 1) <= without
             }
@@ -84,18 +85,24 @@ impl Node {
             let slots = self.plan.slots.of_same_path(lease.path);
             slots.map(|slot| trained.iter().filter(|other| **other == slot).count()).sum::<usize>()
         };
+        // Only of paths through a module that is here is it known who trains them. A lease may name any number.
+        let here: Vec<(ModuleId, Phase)> = self.modules_not_done().collect();
+        let known = |lease: &Lease| {
+            here.iter().any(|(module, phase)| self.plan.slots.goes_through(lease.path, *phase, *module))
+        };
         let last = |leases: &[Lease]| {
             let active = leases.iter().filter(|lease| lease.stage.is_active());
             let several = active.clone().nth(1).is_some();
-            let spare = active.filter(|lease| Self::trains(lease.stage) && trainers(lease) == 1);
+            let spare = active.filter(|lease| known(lease) && Self::trains(lease.stage) && trainers(lease) == 1);
             spare.max_by_key(|lease| lease.path).filter(|_| several).map(|lease| (lease.path, lease.phase))
         };
         self.membership.roster().everybody(self.now).filter_map(|(_, member)| last(&member.leases)).collect()
     }
 
     /// Whether a path can be taken without waiting, because its holder leaves, is doubted, or trains in vain.
-    fn is_given(&self, path: PathId) -> bool {
-        let slots = self.plan.slots.of_same_path(path);
+    fn is_given(&self, trained: &[PathId], path: PathId) -> bool {
+        let others = !self.has_another_trainer(trained, path);
+        let slots = self.plan.slots.of_same_path(path).filter(|slot| others || *slot == path);
         let mut holders = slots.flat_map(|slot| self.membership.roster().holders(self.now, slot));
         holders.any(|(peer, _, lease)| {
             lease.stage == Stage::Leaving
@@ -142,7 +149,10 @@ impl Node {
     fn trained_slots(&self) -> Vec<PathId> {
         let mine = self.active_slots();
         let theirs = self.membership.roster().everybody(self.now).flat_map(|(peer, member)| {
-            let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_not_contributing(lease.path, peer);
+            let trains = move |lease: &&Lease| {
+                let valid = lease.path.0 < self.plan.slots.count();
+                valid && lease.stage.is_active() && !self.is_not_contributing(lease.path, peer)
+            };
             member.leases.iter().filter(trains).map(|lease| lease.path)
         });
         let mut trained: Vec<PathId> = mine.chain(theirs).collect();
@@ -155,15 +165,22 @@ impl Node {
         self.plan.slots.of_same_path(slot).any(|other| other != slot && trained.binary_search(&other).is_ok())
     }
 
-    /// How many of these leases are of paths that nobody else trains.
-    fn depended_on(&self, trained: &[PathId], leases: &[PathId]) -> usize {
-        leases.iter().filter(|slot| !self.has_another_trainer(trained, **slot)).count()
+    /// Whether a path would keep a trainer without the one of this slot. The first of its trainers is always kept, so that
+    /// they do not all leave it at the same time. They are members of the same modules, and agree on which that is.
+    fn is_spared(&self, trained: &[PathId], slot: PathId) -> bool {
+        let mut before = self.plan.slots.of_same_path(slot).filter(|other| *other < slot);
+        before.any(|other| trained.binary_search(&other).is_ok())
     }
 
-    /// The worker slots that this node trains although their paths have other trainers.
+    /// How many of these leases are of paths that need them.
+    fn depended_on(&self, trained: &[PathId], leases: &[PathId]) -> usize {
+        leases.iter().filter(|slot| !self.is_spared(trained, **slot)).count()
+    }
+
+    /// The worker slots that this node trains although their paths have a trainer before it.
     pub(in crate::protocol) fn spared_slots(&self) -> Vec<PathId> {
         let trained = self.trained_slots();
-        self.active_slots().filter(|slot| self.has_another_trainer(&trained, *slot)).collect()
+        self.active_slots().filter(|slot| self.is_spared(&trained, *slot)).collect()
     }
 
     pub(in crate::protocol) fn active_slots(&self) -> impl Iterator<Item = PathId> {

@@ -1,6 +1,8 @@
 //! Tests of paths with several trainers.
 
-use crate::protocol::limits::{ELECTION_STAGGER_MS, FULL_WEIGHT, MEMBER_LEASE_MS, PATH_LEASE_MS};
+use crate::protocol::limits::{
+    ELECTION_STAGGER_MS, FULL_WEIGHT, HEARTBEAT_MS, LEAVE_MS, MEMBER_LEASE_MS, PATH_LEASE_MS,
+};
 use crate::protocol::node::tests::*;
 use crate::protocol::wire::message::{DirectoryEntry, PathHandOff};
 use crate::protocol::{ReplyToken, Request, RequestId, Response};
@@ -114,11 +116,11 @@ fn a_late_trainer_shares_what_its_path_weighs_for_that_version() {
     assert_eq!(plan.shared_weights(MODULE, &chain, &[(PathId(3), Version(0), 64)]), [30], "nobody was before it");
 }
 
-/// A node with a chain that trains slot 0 and hears another peer that trains this slot.
-fn beside(slot: u32) -> Node {
+/// A node with a chain that trains the first slot and hears another peer that trains the second.
+fn beside(own: u32, slot: u32) -> Node {
     let records = vec![
         Record::Genesis { module: MODULE, state: state(0) },
-        Record::Lease { path: PathId(0), held: true, standby: false },
+        Record::Lease { path: PathId(own), held: true, standby: false },
     ];
     let mut node = Node::restore(ME, three_each(), records);
     node.handle(Millis(0), Event::Join(vec![]));
@@ -133,10 +135,10 @@ fn hear(node: &mut Node, now: u64, slot: u32) {
 
 #[test]
 fn where_a_path_has_no_trainer_a_peer_whose_path_has_another_moves_to_it() {
-    let mut node = beside(2);
+    let mut node = beside(2, 0);
     let mut moved_ms = None;
     for now in (250..60_000).step_by(250) {
-        hear(&mut node, now, 2);
+        hear(&mut node, now, 0);
         node.handle(Millis(now), Event::Tick);
         if node.paths() == [PathId(1)] {
             moved_ms.get_or_insert(now);
@@ -148,8 +150,19 @@ fn where_a_path_has_no_trainer_a_peer_whose_path_has_another_moves_to_it() {
 }
 
 #[test]
+fn the_first_trainer_of_a_path_stays_where_the_second_moves() {
+    let mut node = beside(0, 2);
+    for now in (250..30_000).step_by(250) {
+        // The second one takes path 1 as soon as its lease is over.
+        hear(&mut node, now, if now < MEMBER_LEASE_MS + PATH_LEASE_MS { 2 } else { 1 });
+        node.handle(Millis(now), Event::Tick);
+    }
+    assert_eq!(node.paths(), [PathId(0)]);
+}
+
+#[test]
 fn a_peer_that_trains_takes_no_further_slot_of_a_path_that_has_a_trainer() {
-    let mut node = beside(1);
+    let mut node = beside(0, 1);
     for now in (250..60_000).step_by(250) {
         hear(&mut node, now, 1);
         node.handle(Millis(now), Event::Tick);
@@ -158,15 +171,63 @@ fn a_peer_that_trains_takes_no_further_slot_of_a_path_that_has_a_trainer() {
 }
 
 #[test]
-fn a_peer_whose_path_has_another_trainer_waits_for_nobody_to_leave() {
-    let mut node = beside(2);
+fn a_peer_whose_path_has_another_trainer_contributes_what_it_has_trained_and_leaves() {
+    let mut node = beside(2, 0);
     node.handle(Millis(250), Event::Tick);
     let actions = node.handle(Millis(300), Event::Leave);
-    let paused = actions.contains(&Action::Pause);
-    assert!(paused || actions.contains(&Action::Gone), "{actions:?}");
-    let trained = node.handle(Millis(310), Event::Paused { path: PathId(0), phase: Phase(0), middle: None });
-    let swept = node.handle(Millis(600), Event::Tick);
-    assert!([actions, trained, swept].concat().contains(&Action::Gone));
+    assert!(actions.contains(&Action::EndPhase) && !actions.contains(&Action::Gone), "{actions:?}");
+    let finished = Finished { steps: 9, ..trained(2, genesis()) };
+    let actions = node.handle(Millis(310), Event::Trained(finished));
+    let offers =
+        |action: &Action| matches!(action, Action::Publish { message: Message::Offer(Offer { steps: 9, .. }), .. });
+    assert!(actions.iter().any(offers), "{actions:?}");
+    let mut gone_ms = None;
+    for now in (500..20_000).step_by(250) {
+        hear(&mut node, now, 0);
+        if node.handle(Millis(now), Event::Tick).contains(&Action::Gone) {
+            gone_ms.get_or_insert(now);
+        }
+    }
+    // Nobody counts what it offers here, so it goes when it has waited for that.
+    let gone_ms = gone_ms.expect("it goes");
+    assert!(gone_ms >= LEAVE_MS && node.paths().is_empty(), "{gone_ms}");
+}
+
+#[test]
+fn two_trainers_that_leave_at_the_same_time_do_not_rely_on_each_other() {
+    let leaves = |stage: Stage| {
+        let mut node = beside(2, 0);
+        node.handle(Millis(250), Event::Tick);
+        node.handle(Millis(300), Event::Leave);
+        node.handle(Millis(310), Event::Paused { path: PathId(2), phase: Phase(0), middle: None });
+        let mut gone_ms = None;
+        for now in (500..20_000).step_by(250) {
+            let leases = vec![lease(0, 0, stage)];
+            let theirs = Heartbeat { leases, ..heartbeat(now + 1, Some(genesis()), None) };
+            node.handle(Millis(now), heard_heartbeat(OTHER, theirs));
+            let stays = Heartbeat { leases: training(&[1]), ..heartbeat(now + 1, Some(genesis()), None) };
+            node.handle(Millis(now), heard_heartbeat(THIRD, stays));
+            if node.handle(Millis(now), Event::Tick).contains(&Action::Gone) {
+                gone_ms.get_or_insert(now);
+            }
+        }
+        gone_ms.expect("it goes")
+    };
+    assert!((HEARTBEAT_MS..LEAVE_MS).contains(&leaves(Stage::Training)), "the other one goes on");
+    assert!(leaves(Stage::Leaving) >= LEAVE_MS, "the path waits for a peer that takes it");
+}
+
+#[test]
+fn a_lease_of_a_slot_that_does_not_exist_is_taken_by_nobody() {
+    let mut node = beside(2, 0);
+    for now in (250..40_000).step_by(250) {
+        hear(&mut node, now, 0);
+        let leases = training(&[1, 4_000_000_001]);
+        let theirs = Heartbeat { leases, ..heartbeat(now + 1, Some(genesis()), None) };
+        node.handle(Millis(now), heard_heartbeat(THIRD, theirs));
+        node.handle(Millis(now), Event::Tick);
+    }
+    assert_eq!(node.paths(), [PathId(1)], "it relieves the peer of the slot that there is");
 }
 
 #[test]
@@ -175,14 +236,15 @@ fn a_peer_whose_path_has_another_trainer_relieves_one_that_trains_several_in_tur
     let slots = crate::sampling::WorkerSlots::with_trainers(slots, 2).unwrap();
     let plan = RunPlan { slots, weights: vec![FULL_WEIGHT; 3], ..plan() };
     for spared in [true, false] {
+        let own = if spared { 3 } else { 0 };
         let records = vec![
             Record::Genesis { module: MODULE, state: state(0) },
-            Record::Lease { path: PathId(0), held: true, standby: false },
+            Record::Lease { path: PathId(own), held: true, standby: false },
         ];
         let mut node = Node::restore(ME, plan.clone(), records);
         node.handle(Millis(0), Event::Join(vec![]));
         for now in (250..40_000).step_by(250) {
-            let others: &[(PeerKey, &[u32])] = &[(OTHER, &[1, 2]), (THIRD, &[3])];
+            let others: &[(PeerKey, &[u32])] = &[(OTHER, &[1, 2]), (THIRD, &[0])];
             for (peer, leases) in &others[..if spared { 2 } else { 1 }] {
                 let leases = training(leases);
                 let heartbeat = Heartbeat { leases, ..heartbeat(now, Some(genesis()), None) };
@@ -198,7 +260,7 @@ fn a_peer_whose_path_has_another_trainer_relieves_one_that_trains_several_in_tur
 fn one_more_trainer_of_a_path_begins_with_the_state_of_another() {
     let trainer = BlobRef::of(b"trainer of slot 0");
     // Whoever trains the path already answers for its own trainer, and trains on.
-    let mut node = beside(1);
+    let mut node = beside(0, 1);
     node.keep_trainer(PathId(0), trainer);
     node.handle(Millis(5), Event::Tick);
     let asked = |path| Event::Asked { from: THIRD, token: ReplyToken(5), request: Request::Path(PathId(path)) };
@@ -227,8 +289,8 @@ fn one_more_trainer_of_a_path_begins_with_the_state_of_another() {
 
 #[test]
 fn a_trainer_of_a_path_with_three_moves_to_one_with_one() {
-    for others in [&[2, 4, 1][..], &[2, 1]] {
-        let mut node = beside(2);
+    for others in [&[0, 4, 1][..], &[0, 1]] {
+        let mut node = beside(2, 0);
         for now in (250..60_000).step_by(250) {
             for (index, slot) in others.iter().enumerate() {
                 let peer = if index == 0 { OTHER } else { PeerKey([index as u8 + 50; 32]) };
@@ -238,7 +300,7 @@ fn a_trainer_of_a_path_with_three_moves_to_one_with_one() {
             }
             node.handle(Millis(now), Event::Tick);
         }
-        assert_eq!(node.paths(), [PathId(if others.len() == 3 { 3 } else { 0 })]);
+        assert_eq!(node.paths(), [PathId(if others.len() == 3 { 3 } else { 2 })]);
     }
 }
 
@@ -251,9 +313,9 @@ fn a_trainer_of_a_path_with_three_finds_a_path_whose_trainers_it_does_not_know()
     };
     // Whether the directory names a third trainer of path 0.
     for third in [true, false] {
-        let mut node = beside(2);
+        let mut node = beside(2, 0);
         for now in (250..10_000).step_by(250) {
-            hear(&mut node, now, 2);
+            hear(&mut node, now, 0);
             let of_path_1 = Heartbeat { leases: training(&[1]), ..heartbeat(now, Some(genesis()), None) };
             node.handle(Millis(now), heard_heartbeat(PeerKey([52; 32]), of_path_1));
             for action in node.handle(Millis(now), Event::Tick) {
@@ -265,6 +327,6 @@ fn a_trainer_of_a_path_with_three_finds_a_path_whose_trainers_it_does_not_know()
             }
         }
         node.handle(Millis(10_000), Event::Answered { id: RequestId(9), response: None });
-        assert_eq!(node.paths(), [PathId(if third { 3 } else { 0 })]);
+        assert_eq!(node.paths(), [PathId(if third { 3 } else { 2 })]);
     }
 }
