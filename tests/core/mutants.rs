@@ -62,8 +62,8 @@ const BUGS: [Bug; 18] = [
     Bug {
         name: "a late contribution has its full weight",
         file: "protocol/plan/weights.rs",
-        right: "map(|it| (it.path, it.parent, it.steps))",
-        wrong: "map(|it| (it.path, chain.head().version, it.steps))",
+        right: "(it.path, it.parent, it.steps)",
+        wrong: "(it.path, chain.head().version, it.steps)",
         drill: "rough",
         breaks: &["one state"],
     },
