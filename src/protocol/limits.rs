@@ -112,8 +112,14 @@ pub const OFFER_REPEAT_MS: u64 = 2_000;
 /// it sends a request.
 pub const GAP_TIMEOUT_MS: u64 = 500;
 
-/// Where the members are on more than two chains and none has a majority, each follows the heaviest after this time.
+/// Where the members are on more than two chains and none has a majority, a heavier one needs fewer after this time.
 pub const NO_MAJORITY_MS: u64 = 20_000;
+
+/// A module that stands still for so many times as long follows any member that is ahead.
+pub const LAST_RESORT_FACTOR: u64 = 4;
+
+/// How long a silent member's head counts for the chain that it is on, and against others.
+pub const ATTESTED_MS: u64 = LEASE_MOST_MS;
 
 /// A module whose phases were not measured stands still after this time without an update. It is longer than most phases.
 pub const UNMEASURED_STILL_MS: u64 = 2 * 60_000;

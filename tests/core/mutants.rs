@@ -17,7 +17,7 @@ struct Bug {
     breaks: &'static [&'static str],
 }
 
-const BUGS: [Bug; 18] = [
+const BUGS: [Bug; 17] = [
     Bug {
         name: "an update of an earlier term is accepted",
         file: "protocol/node/module/apply.rs",
@@ -122,14 +122,6 @@ const BUGS: [Bug; 18] = [
         wrong: "()",
         drill: "churn",
         breaks: &["disk"],
-    },
-    Bug {
-        name: "the chain of one member replaces that of the others",
-        file: "protocol/node/module/attestation.rs",
-        right: "self.is_attested(module, chain)",
-        wrong: "true",
-        drill: "false-chains",
-        breaks: &["disk", "progress", "agreement", "one state", "counted once"],
     },
     Bug {
         name: "a state is adopted although it cannot be read",

@@ -3,13 +3,14 @@
 //! A weight and a signature prove little: every member can sign a chain of its own. So a chain counts as much as the
 //! members that are on it.
 
-use crate::names::Version;
+use crate::names::{PeerKey, Version};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::wire::message::Head;
 
-/// A living member of the module.
+/// A member of the module that was heard lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::protocol) struct Attester {
+    pub(in crate::protocol) peer: PeerKey,
     pub(in crate::protocol) head: Head,
     /// It is the module's owner.
     pub(in crate::protocol) owner: bool,
@@ -32,7 +33,8 @@ impl Attestation {
     /// Counts the heads of the other members. `mine` is this node's head, if it has a valid one.
     ///
     /// A member attests the chain up to its head, and opposes it if its head is not on it. Where the chain extends this
-    /// node's own, only what follows is asked for. Where it does not, this node opposes it as well.
+    /// node's own, only what follows is asked for, and a member also attests what it has signed. Where it does not, this
+    /// node opposes it as well.
     pub(in crate::protocol) fn of(
         chain: &Chain,
         mine: Option<Head>,
@@ -42,13 +44,17 @@ impl Attestation {
         let since = mine.filter(|_| extends).map(|mine| mine.version);
         let opposing = usize::from(mine.is_some() && !extends);
         let mut counted = Self { extends, on_it: Vec::new(), opposing, owner: None };
-        for Attester { head, owner } in members {
-            if chain.update_of(head.version) != Some(head.update) || since >= Some(head.version) {
+        for Attester { peer, head, owner } in members {
+            let is_on_it = chain.update_of(head.version) == Some(head.update);
+            let signed = chain.recent().filter(|_| extends).rfind(|signed| signed.update.owner == peer);
+            let signed = signed.map(|signed| signed.update.version);
+            let attests = is_on_it.then_some(head.version).max(signed).filter(|version| since < Some(*version));
+            let Some(version) = attests else {
                 counted.opposing += 1;
                 continue;
-            }
-            counted.on_it.push(head.version);
-            counted.owner = counted.owner.or(owner.then_some(head.version));
+            };
+            counted.on_it.push(version);
+            counted.owner = counted.owner.or(owner.then_some(version));
         }
         counted.on_it.sort_unstable_by(|one, other| other.cmp(one));
         counted
@@ -64,6 +70,11 @@ impl Attestation {
         self.latest(|attesting, opposing| attesting > opposing)
     }
 
+    /// How many members attest the chain up to a version.
+    pub(in crate::protocol) fn at_least(&self, version: Version) -> usize {
+        self.on_it.iter().filter(|attested| **attested >= version).count()
+    }
+
     /// The version up to which the owner attests the chain.
     pub(in crate::protocol) fn by_owner(&self) -> Option<Version> {
         self.owner
@@ -76,7 +87,7 @@ impl Attestation {
     }
 }
 
-/// Whether most of the living members are on other chains than this node.
+/// Whether most of the members are on other chains than this node.
 pub(in crate::protocol) fn is_outvoted(chain: &Chain, members: impl IntoIterator<Item = Attester>) -> bool {
     let (mut with, mut against) = (1, 0);
     for Attester { head, .. } in members {
@@ -86,6 +97,11 @@ pub(in crate::protocol) fn is_outvoted(chain: &Chain, members: impl IntoIterator
         }
     }
     against > with
+}
+
+/// How many members are on a chain, as far as the kept updates tell.
+pub(in crate::protocol) fn on_chain(chain: &Chain, members: impl IntoIterator<Item = Attester>) -> usize {
+    members.into_iter().filter(|it| chain.update_of(it.head.version) == Some(it.head.update)).count()
 }
 
 /// Whether a head lies on another chain, as far as the kept updates tell.
@@ -113,7 +129,7 @@ mod tests {
     }
 
     fn at(chain: &Chain) -> Attester {
-        Attester { head: chain.head(), owner: false }
+        Attester { peer: PeerKey([9; 32]), head: chain.head(), owner: false }
     }
 
     fn attested(candidate: &Chain, mine: Option<&Chain>, members: &[Attester]) -> Option<u64> {
@@ -139,6 +155,14 @@ mod tests {
         assert_eq!(attested(&longest, None, &members), Some(5), "also for a newcomer");
         let other = chain(3, 1);
         assert_eq!(attested(&longest, Some(&other), &members), Some(5), "also from another chain");
+    }
+
+    #[test]
+    fn who_signs_an_update_attests_it_whatever_head_it_announces() {
+        let (mine, longer, elsewhere) = (chain(3, 0), chain(4, 0), chain(9, 1));
+        let signer = Attester { peer: longer.signer().unwrap().1, ..at(&elsewhere) };
+        assert_eq!(attested(&longer, Some(&mine), &[signer, at(&mine)]), Some(4));
+        assert_eq!(attested(&longer, Some(&mine), &[at(&elsewhere), at(&mine)]), None);
     }
 
     #[test]

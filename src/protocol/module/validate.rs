@@ -8,6 +8,10 @@ use crate::protocol::reputation::norm_cap;
 use crate::protocol::reputation::norm_cap::NO_NORM;
 use crate::protocol::wire::message::{Counted, GENESIS, Head, SignedUpdate, Update};
 
+/// The least number of updates in a chain that does not begin at genesis. Members keep twice as many, and a rollback may
+/// take some.
+const LEAST_KEPT: u64 = VERSIONS_KEPT / 2;
+
 /// Checks an update that should come directly after the chain's head, and says what is wrong with it.
 pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
     let head = chain.head();
@@ -21,18 +25,7 @@ pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &
     if plan.is_done(update.module, head) {
         return Err(format!("the module is done with version {}", head.version));
     }
-    if contributions.is_empty() || contributions.len() > MAX_CONTRIBUTIONS {
-        return Err(format!("it counts {} contributions", contributions.len()));
-    }
-    if !contributions.windows(2).all(|pair| pair[0].key() < pair[1].key()) {
-        return Err("its contributions are not in order, each once".to_owned());
-    }
-    if contributions.iter().any(|counted| counted.norm >= NO_NORM) {
-        return Err("the norm of a contribution is invalid".to_owned());
-    }
-    for counted in contributions {
-        check_counted(plan, chain, update, counted)?;
-    }
+    check_contributions(plan, chain, update)?;
     let reference = norm_cap::reference(chain.running_norm(), contributions.iter().map(|counted| counted.norm));
     let made: Vec<_> = contributions.iter().map(|counted| (counted.path, counted.parent, counted.steps)).collect();
     let shared = plan.shared_weights(update.module, chain, &made);
@@ -58,6 +51,21 @@ pub(in crate::protocol) fn check_update(plan: &RunPlan, chain: &Chain, update: &
         return Err(format!("its average has {} bytes", update.average.bytes));
     }
     Ok(())
+}
+
+/// Checks which contributions an update counts, given the updates before it as far as they are known.
+fn check_contributions(plan: &RunPlan, chain: &Chain, update: &Update) -> Result<(), String> {
+    let contributions = &update.contributions;
+    if contributions.is_empty() || contributions.len() > MAX_CONTRIBUTIONS {
+        return Err(format!("it counts {} contributions", contributions.len()));
+    }
+    if !contributions.windows(2).all(|pair| pair[0].key() < pair[1].key()) {
+        return Err("its contributions are not in order, each once".to_owned());
+    }
+    if contributions.iter().any(|counted| counted.norm >= NO_NORM) {
+        return Err("the norm of a contribution is invalid".to_owned());
+    }
+    contributions.iter().try_for_each(|counted| check_counted(plan, chain, update, counted))
 }
 
 fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Counted) -> Result<(), String> {
@@ -97,8 +105,8 @@ fn check_weight(plan: &RunPlan, counted: &Counted, (uncapped, reference): (u32, 
 }
 
 /// Checks whether a chain from another peer can belong to this run. The bounds come first, so that no sum below
-/// overflows, then each update against the one before it. The oldest update is trusted, unless it is the first of the
-/// module.
+/// overflows, then each update against the one before it. The weights in the oldest update are trusted, unless it is the
+/// first of the module.
 ///
 /// # Errors
 /// The reason why the chain is impossible.
@@ -117,6 +125,11 @@ pub fn check_chain(plan: &RunPlan, genesis: Head, chain: &Chain) -> Result<(), S
     let mut seen = Chain::genesis(genesis.state);
     let mut updates = chain.recent();
     if chain.base().0 > 0 {
+        let kept = chain.recent().count() as u64;
+        if kept < LEAST_KEPT {
+            return Err(format!("it has only {kept} of the updates before version {}", chain.head().version));
+        }
+        check_contributions(plan, &seen, &oldest.update)?;
         let first: Vec<SignedUpdate> = updates.next().cloned().into_iter().collect();
         seen = Chain::of(first).ok_or("its chain is inconsistent")?;
     } else if oldest.update.parent != GENESIS {

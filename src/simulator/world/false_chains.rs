@@ -1,10 +1,10 @@
 //! Byzantine peers that announce a head of their own making, and answer requests for it with a chain to match.
 
 use crate::compress::frame;
-use crate::names::{BlobRef, ModuleId, Phase, Term, Version};
+use crate::names::{BlobRef, ModuleId, Phase, Term};
 use crate::outer::{Share, step};
 use crate::protocol::Response;
-use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS};
+use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::module::chain::{Chain, head_of};
 use crate::protocol::wire::message::{Counted, Heartbeat, SignedUpdate, Update};
 use crate::simulator::scenario::byzantine::Byzantine;
@@ -23,13 +23,13 @@ impl World {
         let mut chains = self.peers[index].node.chains();
         let chain = chains.find(|(of, _)| *of == module).map(|(_, chain)| chain.clone());
         drop(chains);
-        let update = chain.and_then(|chain| match attack {
-            Byzantine::FalseSnapshot => self.false_snapshot(index, module, &chain),
-            _ => self.false_extension(index, module, &chain),
+        let forged = chain.and_then(|chain| match attack {
+            Byzantine::FalseSnapshot => self.false_snapshot(index, module, chain),
+            _ => Some(vec![self.false_extension(index, module, &chain)?]),
         });
-        let Some(update) = update else { return heartbeat.clone() };
-        let head = head_of(&update);
-        self.forged.insert((index, module), SignedUpdate { signature: sign(&update), update });
+        let head = forged.as_ref().and_then(|forged| head_of(&forged.last()?.update));
+        let Some(forged) = forged.filter(|_| head.is_some()) else { return heartbeat.clone() };
+        self.forged.insert((index, module), forged);
         Heartbeat { head, ..heartbeat.clone() }
     }
 
@@ -37,25 +37,28 @@ impl World {
     pub(super) fn false_answer(&self, index: usize, module: Option<ModuleId>, response: Response) -> Response {
         let forged = module.and_then(|module| self.forged.get(&(index, module))).cloned();
         match (self.behaviour(index), forged) {
-            (Some(Byzantine::FalseSnapshot), Some(signed)) => Response::Snapshot(vec![signed]),
-            (Some(Byzantine::FalseExtension), Some(signed)) => Response::Replay(vec![signed]),
+            (Some(Byzantine::FalseSnapshot), Some(updates)) => Response::Snapshot(updates),
+            (Some(Byzantine::FalseExtension), Some(updates)) => Response::Replay(updates),
             _ => response,
         }
     }
 
-    /// The last update of the module, of the greatest weight that can be. The state can be read in every other module.
-    fn false_snapshot(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<Update> {
-        let version = Version(self.plan.phases);
-        let weight = version.0 * MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT);
-        let mut last = Update { weight, version, ..self.false_extension(index, module, chain)? };
-        if module.expert.is_multiple_of(2) {
-            last.state = self.peers[index].disk.put(vec![0xff; usize::try_from(last.state.bytes).ok()?]);
+    /// A whole chain to the last version of the module, of which the updates after the head are made up. Its state can be
+    /// read in every other module.
+    fn false_snapshot(&mut self, index: usize, module: ModuleId, mut chain: Chain) -> Option<Vec<SignedUpdate>> {
+        let forged = VERSIONS_KEPT.min(self.plan.phases.saturating_sub(chain.head().version.0));
+        for ahead in (0..forged).rev() {
+            let SignedUpdate { mut update, .. } = self.false_extension(index, module, &chain)?;
+            if ahead == 0 && module.expert.is_multiple_of(2) {
+                update.state = self.peers[index].disk.put(vec![0xff; usize::try_from(update.state.bytes).ok()?]);
+            }
+            chain.push(SignedUpdate { signature: sign(&update), update });
         }
-        Some(last)
+        (forged > 0).then(|| chain.updates())
     }
 
     /// A valid update after the head that counts contributions which nobody made.
-    fn false_extension(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<Update> {
+    fn false_extension(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<SignedUpdate> {
         let (head, values, outer) = (chain.head(), self.scenario.swarm.values, self.outer.clone());
         let average = frame::encode(outer.average_codec(), &vec![1.0; values]).ok()?;
         let blob = BlobRef::of(&average);
@@ -77,7 +80,7 @@ impl World {
         let share = Share::new(portion.weight, portion.full_weight);
         let state = step::apply(disk.get(head.state.hash)?, module, values, &average, share, &outer).ok()?;
         let (average, state) = (disk.put(average), disk.put(state));
-        Some(Update {
+        let update = Update {
             module,
             term: chain.signer().map_or(Term(1), |(term, _)| term),
             owner: self.peers[index].key,
@@ -88,6 +91,7 @@ impl World {
             contributions,
             average,
             state,
-        })
+        };
+        Some(SignedUpdate { signature: sign(&update), update })
     }
 }

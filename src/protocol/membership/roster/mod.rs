@@ -249,6 +249,16 @@ impl Roster {
         self.living(now, module).filter_map(move |(peer, member)| Some((peer, member.seen(module)?.head?)))
     }
 
+    /// The members of a module that have its state and were heard there lately, also those that are silent since, with
+    /// their heads.
+    pub fn heads_lately(&self, now: Millis, module: ModuleId, lately_ms: u64) -> impl Iterator<Item = (PeerKey, Head)> {
+        self.members.iter().filter_map(move |(peer, member)| {
+            let seen = member.seen(module)?;
+            let lately = now.since(seen.at.max(self.awake)) < lately_ms;
+            Some((peer, seen.head.filter(|_| lately)?))
+        })
+    }
+
     /// Whether a peer is alive on any module.
     pub fn alive(&self, now: Millis, member: &Member) -> bool {
         member.arrivals.lives(now, self.awake) && member.is_anywhere()

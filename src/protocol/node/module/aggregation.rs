@@ -110,6 +110,8 @@ impl Node {
         let of_author = state.offers.times_by(author, offer.path, offer.parent);
         if rivals < most_rivals(holds) && of_author < MAX_OFFERS_OF_ONE {
             state.offers.add(head, offer, author);
+        } else {
+            state.offers.note_beyond(head, key);
         }
     }
 

@@ -47,7 +47,7 @@ impl Node {
             self.refuse(module, owner, reason.clone());
             return self.signed_wrong(module, signed, reason);
         }
-        if self.counts_unheard(module, signed) && !self.may_follow(module, std::slice::from_ref(signed)) {
+        if self.counts_unheard(module, signed) && self.may_follow(module, std::slice::from_ref(signed)) == 0 {
             return self.doubt(module, signed);
         }
         if term > state.leadership.term() && owner != self.me {

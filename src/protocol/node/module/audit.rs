@@ -101,7 +101,7 @@ impl Node {
         let Some(key) = counted.map(crate::protocol::wire::message::Counted::key) else { return };
         let Some(state) = self.modules.get(&module) else { return };
         // Who has just become a member has heard few of the offers.
-        let would_know = state.doubt.listened_ms(self.now) >= LISTENED_MS && !state.offers.contains(&key);
+        let would_know = state.doubt.listened_ms(self.now) >= LISTENED_MS && !state.offers.was_heard(&key);
         if would_know && self.membership.roster().lives(self.now, module, owner) {
             self.penalize(owner, Fault::Withheld, Some(key));
         }

@@ -151,17 +151,19 @@ impl Node {
         }
     }
 
-    fn replay(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
+    fn replay(&mut self, module: ModuleId, donor: PeerKey, mut updates: Vec<SignedUpdate>) -> bool {
         if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
         }
-        if !self.may_follow(module, &updates) {
+        let attested = self.may_follow(module, &updates);
+        if attested == 0 {
             if let Some(next) = updates.first().filter(|next| self.counts_unheard(module, next)) {
                 self.doubt(module, next);
             }
             self.report_unattested(module, donor);
             return true;
         }
+        updates.truncate(attested);
         let Some(state) = self.modules.get_mut(&module) else { return false };
         state.applying.replay(updates);
         self.replay_next(module);

@@ -3,7 +3,7 @@
 
 use crate::names::ModuleId;
 use crate::protocol::Node;
-use crate::protocol::limits::{DOUBT_MS, LISTENED_MS};
+use crate::protocol::limits::{DOUBT_MS, LISTENED_MS, OFFER_REPEAT_MS};
 use crate::protocol::module::doubt::is_doubtful;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::wire::message::{Counted, SignedUpdate};
@@ -18,8 +18,13 @@ impl Node {
         let alone = self.attesters(module).nth(1).is_none();
         let listened_ms = state.doubt.listened_ms(self.now);
         // What was offered to this head came after it. What was offered before is repeated by then.
-        let since_head = state.history.phase_began().is_some_and(|began| listened_ms >= self.now.since(began));
-        let since_long = listened_ms >= LISTENED_MS;
+        let missed_ms = if state.history.phase_began().is_some() { 0 } else { 2 * OFFER_REPEAT_MS };
+        let since_head = head.version.0 > 0 && listened_ms >= missed_ms + self.now.since(state.history.advanced());
+        // What was counted before this node heard the module is not offered again, so it must have been level with the others.
+        let (ahead, level): (Vec<_>, Vec<_>) = self.attesters(module).partition(|it| it.head.version > head.version);
+        let behind_since = state.catch_up.behind_since().filter(|_| ahead.len() > level.len());
+        let behind_ms = behind_since.map_or(0, |since| self.now.since(since));
+        let since_long = listened_ms >= LISTENED_MS + behind_ms;
         if update.parent != head.update || alone || !(since_head || since_long) {
             return false;
         }
@@ -28,7 +33,7 @@ impl Node {
             self.contributions.all().any(is_it)
         };
         // A peer may have said different numbers of inner steps to its owner and to others.
-        let heard = |counted: &Counted| state.offers.contains(&counted.key());
+        let heard = |counted: &Counted| state.offers.was_heard(&counted.key());
         let counted = &update.contributions;
         let could_hear = |it: &&Counted| since_long || it.parent == head.version;
         let unheard = counted.iter().filter(could_hear).filter(|it| !heard(it) && !own(it));
@@ -55,7 +60,7 @@ impl Node {
         let Some((signed, since)) = state.doubt.held() else { return };
         let follows = state.head().is_some_and(|head| head.update == signed.update.parent);
         let overdue = now.since(since) >= DOUBT_MS;
-        if follows && !overdue && !self.may_follow(module, std::slice::from_ref(signed)) {
+        if follows && !overdue && self.may_follow(module, std::slice::from_ref(signed)) == 0 {
             return;
         }
         let by_owner = state.leadership.has_signed(&signed.update);
