@@ -314,7 +314,7 @@ fn the_invariants_hold_with_every_way_of_averaging() {
 
 #[test]
 fn a_crashed_owner_is_replaced_within_two_heartbeats_and_one_that_leaves_at_the_first_message() {
-    let ordinary = drilled(scenario("ordinary"), 60);
+    let ordinary = drilled(scenario("ordinary"), SEEDS);
     let takeover_ms = median(&ordinary.counts.takeovers_ms).unwrap();
     assert!(takeover_ms < 2 * HEARTBEAT_MS * 9 / 10, "{takeover_ms} ms");
     let hand_off_ms = median(&ordinary.counts.hand_offs_ms).unwrap();
