@@ -112,17 +112,22 @@ pub const OFFER_REPEAT_MS: u64 = 2_000;
 /// it sends a request.
 pub const GAP_TIMEOUT_MS: u64 = 500;
 
-/// Where the members are on more than two chains and none has a majority, a heavier one needs fewer after this time.
+/// Where the members are on more than two chains and none has a majority, or nobody follows a member, a heavier chain needs
+/// fewer after this time.
 pub const NO_MAJORITY_MS: u64 = 20_000;
 
-/// A module that stands still for so many times as long follows any member that is ahead.
-pub const LAST_RESORT_FACTOR: u64 = 4;
+/// A member whose chain has not moved for this long, while others were ahead on another, makes do with a third of the members.
+pub const STUCK_MS: u64 = 60_000;
+
+/// Donors of a module whose chains are remembered.
+pub const MAX_SHOWN: usize = 64;
+
+/// An owner that most members contradict for this long names one of them as the next owner. By then it would have taken over
+/// a heavier chain.
+pub const OUTVOTED_OWNER_MS: u64 = NO_MAJORITY_MS + MEMBER_LEASE_MS;
 
 /// How long a silent member's head counts for the chain that it is on, and against others.
 pub const ATTESTED_MS: u64 = LEASE_MOST_MS;
-
-/// A module whose phases were not measured stands still after this time without an update. It is longer than most phases.
-pub const UNMEASURED_STILL_MS: u64 = 2 * 60_000;
 
 /// An update is doubted if more than one in so many of its contributions was offered to nobody.
 pub const MOST_UNHEARD: usize = 4;

@@ -20,9 +20,9 @@ fn share_of_inner_steps(mode: OuterMode, momentum: f32, seeds: u64) -> f64 {
 
 #[test]
 fn a_fault_every_29_seconds_costs_few_inner_steps_in_the_synchronous_mode() {
-    // A partition at the end of a phase costs a part of a phase. Few seeds show little of that: 6 had 98.4%, 24 have 96.1%.
+    // A partition at the end of a phase costs a part of a phase. Few seeds show little of that.
     let share = share_of_inner_steps(OuterMode::Synchronous, 0.9, 24);
-    assert!(share >= 0.96, "{share}");
+    assert!(share >= 0.977, "{share}");
 }
 
 #[test]

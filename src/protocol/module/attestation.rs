@@ -4,16 +4,37 @@
 //! members that are on it.
 
 use crate::names::{PeerKey, Version};
+use crate::protocol::module::catch_up::ChainIndex;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::wire::message::Head;
 
 /// A member of the module that was heard lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::protocol) struct Attester {
+pub(in crate::protocol) struct Attester<'a> {
     pub(in crate::protocol) peer: PeerKey,
     pub(in crate::protocol) head: Head,
     /// It is the module's owner.
     pub(in crate::protocol) owner: bool,
+    /// What it has shown of its chain, oldest first. Its head may have moved since.
+    pub(in crate::protocol) shown: &'a [ChainIndex],
+}
+
+impl Attester<'_> {
+    /// The latest version up to which it is known to be on this chain.
+    fn is_on(&self, chain: &Chain) -> Option<Version> {
+        let is_there = |(version, update): &ChainIndex| chain.update_of(*version) == Some(*update);
+        let head = (self.head.version, self.head.update);
+        [head].iter().chain(self.shown.iter().rev()).find(|index| is_there(index)).map(|(version, _)| *version)
+    }
+
+    /// Whether it is on another chain, as far as this chain's kept updates tell, and what it has shown of its own.
+    fn contradicts(&self, chain: &Chain) -> bool {
+        let head = chain.head();
+        let reaches_back = self.shown.first().is_none_or(|(oldest, _)| *oldest <= head.version);
+        let has_another = |(version, update): &ChainIndex| *version == head.version && *update != head.update;
+        let is_there = chain.update_of(self.head.version) == Some(self.head.update);
+        contradicts(chain, self.head) || (!is_there && (!reaches_back || self.shown.iter().any(has_another)))
+    }
 }
 
 /// How far the members are on a chain.
@@ -35,26 +56,25 @@ impl Attestation {
     /// A member attests the chain up to its head, and opposes it if its head is not on it. Where the chain extends this
     /// node's own, only what follows is asked for, and a member also attests what it has signed. Where it does not, this
     /// node opposes it as well.
-    pub(in crate::protocol) fn of(
+    pub(in crate::protocol) fn of<'a>(
         chain: &Chain,
         mine: Option<Head>,
-        members: impl IntoIterator<Item = Attester>,
+        members: impl IntoIterator<Item = Attester<'a>>,
     ) -> Self {
         let extends = mine.is_some_and(|mine| chain.update_of(mine.version) == Some(mine.update));
         let since = mine.filter(|_| extends).map(|mine| mine.version);
         let opposing = usize::from(mine.is_some() && !extends);
         let mut counted = Self { extends, on_it: Vec::new(), opposing, owner: None };
-        for Attester { peer, head, owner } in members {
-            let is_on_it = chain.update_of(head.version) == Some(head.update);
-            let signed = chain.recent().filter(|_| extends).rfind(|signed| signed.update.owner == peer);
+        for member in members {
+            let signed = chain.recent().filter(|_| extends).rfind(|signed| signed.update.owner == member.peer);
             let signed = signed.map(|signed| signed.update.version);
-            let attests = is_on_it.then_some(head.version).max(signed).filter(|version| since < Some(*version));
+            let attests = member.is_on(chain).max(signed).filter(|version| since < Some(*version));
             let Some(version) = attests else {
                 counted.opposing += 1;
                 continue;
             };
             counted.on_it.push(version);
-            counted.owner = counted.owner.or(owner.then_some(version));
+            counted.owner = counted.owner.or(member.owner.then_some(version));
         }
         counted.on_it.sort_unstable_by(|one, other| other.cmp(one));
         counted
@@ -68,6 +88,16 @@ impl Attestation {
     /// The latest version that more members attest than do not.
     pub(in crate::protocol) fn majority(&self) -> Option<Version> {
         self.latest(|attesting, opposing| attesting > opposing)
+    }
+
+    /// The latest version that all other members attest, or at least two and more than a third with this node: of so many
+    /// one is honest, and it has heard what this node has not.
+    pub(in crate::protocol) fn third(&self) -> Option<Version> {
+        let this_node = usize::from(self.extends);
+        self.latest(|attesting, opposing| {
+            let all = attesting + opposing + this_node;
+            opposing == 0 || (attesting >= 2 && 3 * attesting > all)
+        })
     }
 
     /// How many members attest the chain up to a version.
@@ -88,20 +118,20 @@ impl Attestation {
 }
 
 /// Whether most of the members are on other chains than this node.
-pub(in crate::protocol) fn is_outvoted(chain: &Chain, members: impl IntoIterator<Item = Attester>) -> bool {
+pub(in crate::protocol) fn is_outvoted<'a>(chain: &Chain, members: impl IntoIterator<Item = Attester<'a>>) -> bool {
     let (mut with, mut against) = (1, 0);
-    for Attester { head, .. } in members {
-        match contradicts(chain, head) {
+    for member in members {
+        match member.contradicts(chain) {
             true => against += 1,
-            false => with += usize::from(head.version <= chain.head().version),
+            false => with += usize::from(member.head.version <= chain.head().version),
         }
     }
     against > with
 }
 
-/// How many members are on a chain, as far as the kept updates tell.
-pub(in crate::protocol) fn on_chain(chain: &Chain, members: impl IntoIterator<Item = Attester>) -> usize {
-    members.into_iter().filter(|it| chain.update_of(it.head.version) == Some(it.head.update)).count()
+/// How many members are known to be at a chain's head, or beyond.
+pub(in crate::protocol) fn at_head_of<'a>(chain: &Chain, members: impl IntoIterator<Item = Attester<'a>>) -> usize {
+    members.into_iter().filter(|it| it.is_on(chain) == Some(chain.head().version)).count()
 }
 
 /// Whether a head lies on another chain, as far as the kept updates tell.
@@ -128,8 +158,8 @@ mod tests {
         chain
     }
 
-    fn at(chain: &Chain) -> Attester {
-        Attester { peer: PeerKey([9; 32]), head: chain.head(), owner: false }
+    fn at(chain: &Chain) -> Attester<'static> {
+        Attester { peer: PeerKey([9; 32]), head: chain.head(), owner: false, shown: &[] }
     }
 
     fn attested(candidate: &Chain, mine: Option<&Chain>, members: &[Attester]) -> Option<u64> {
@@ -163,6 +193,33 @@ mod tests {
         let signer = Attester { peer: longer.signer().unwrap().1, ..at(&elsewhere) };
         assert_eq!(attested(&longer, Some(&mine), &[signer, at(&mine)]), Some(4));
         assert_eq!(attested(&longer, Some(&mine), &[at(&elsewhere), at(&mine)]), None);
+    }
+
+    #[test]
+    fn an_extension_takes_two_members_and_more_than_a_third_or_all() {
+        let (mine, longer) = (chain(3, 0), chain(5, 0));
+        let third = |ahead: usize, level: usize| {
+            let members = vec![at(&longer); ahead].into_iter().chain(vec![at(&mine); level]);
+            Attestation::of(&longer, Some(mine.head()), members).third().is_some()
+        };
+        assert!(!third(1, 1) && third(2, 0) && third(1, 0), "of two others both, the only other one");
+        assert!(!third(1, 9) && third(2, 2) && !third(2, 3) && third(3, 4) && !third(3, 5));
+    }
+
+    #[test]
+    fn what_a_donor_has_shown_of_its_chain_tells_where_it_is() {
+        let (mine, longer, other) = (chain(3, 0), chain(6, 0), chain(6, 1));
+        let index = |chain: &Chain| -> Vec<ChainIndex> {
+            chain.entries().map(|(update, signed)| (signed.update.version, update)).collect()
+        };
+        let (same, another) = (index(&longer), index(&other));
+        let ahead =
+            |chain: &Chain, shown| is_outvoted(&mine, [at(chain), at(chain)].map(|it| Attester { shown, ..it }));
+        assert!(!ahead(&other, &[]), "they could extend this node's chain");
+        assert!(ahead(&other, &another) && !ahead(&longer, &same));
+        let shows = Attester { shown: &same, ..at(&longer) };
+        let attested = Attestation::of(&mine, None, [shows, at(&mine)]);
+        assert_eq!(attested.majority(), Some(Version(3)), "who is ahead on a chain attests what it has seen of it");
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! The progress of catch-up for one module: the pending request, and the chain whose state is being fetched.
 
+use std::collections::BTreeMap;
+
 use super::chain::Chain;
 use crate::clock::Millis;
-use crate::names::{BlobHash, PeerKey};
+use crate::names::{BlobHash, PeerKey, Version};
 use crate::protocol::event::RequestId;
-use crate::protocol::limits::GAP_TIMEOUT_MS;
+use crate::protocol::limits::{GAP_TIMEOUT_MS, MAX_SHOWN};
 use crate::protocol::wire::message::UpdateHash;
 
 /// The catch-up with members that are ahead.
@@ -24,7 +26,12 @@ pub(in crate::protocol) struct CatchUp {
     pauses_until: Millis,
     /// Since when most members have been on another chain.
     outvoted_since: Option<Millis>,
+    /// What donors have shown of their chains.
+    shown: BTreeMap<PeerKey, Vec<ChainIndex>>,
 }
+
+/// A version and the update that made it.
+pub(in crate::protocol) type ChainIndex = (Version, UpdateHash);
 
 impl CatchUp {
     /// No member is ahead.
@@ -82,6 +89,19 @@ impl CatchUp {
         self.outvoted_since = outvoted.then(|| self.outvoted_since.unwrap_or(now));
     }
 
+    /// A donor has shown its newest updates.
+    pub(in crate::protocol) fn note_shown(&mut self, donor: PeerKey, newest: Vec<ChainIndex>) {
+        self.shown.insert(donor, newest);
+        if self.shown.len() > MAX_SHOWN {
+            self.shown.pop_first();
+        }
+    }
+
+    /// What a member has last shown of its chain.
+    pub(in crate::protocol) fn shown_by(&self, member: PeerKey) -> &[ChainIndex] {
+        self.shown.get(&member).map_or(&[], Vec::as_slice)
+    }
+
     /// For how long most members have been on another chain, ms.
     pub(in crate::protocol) fn outvoted_ms(&self, now: Millis) -> Option<u64> {
         self.outvoted_since.map(|since| now.since(since))
@@ -109,6 +129,7 @@ impl CatchUp {
     /// Another chain is now followed.
     pub(in crate::protocol) fn switched(&mut self) {
         (self.failures, self.whole, self.outvoted_since) = (0, false, None);
+        self.shown.clear();
     }
 
     pub(in crate::protocol) fn install(&mut self, chain: Chain) {

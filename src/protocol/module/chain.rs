@@ -161,6 +161,11 @@ impl Chain {
         self.counted_after(parent).any(|counted| counted.key() == contribution)
     }
 
+    /// Whether an update after this version counts the contribution.
+    pub fn has_counted_after(&self, version: Version, contribution: ContributionKey) -> bool {
+        self.counted_after(version).any(|counted| counted.key() == contribution)
+    }
+
     /// How many contributions of a path to one version the kept updates count.
     pub fn times_counted(&self, path: PathId, parent: Version) -> usize {
         self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()

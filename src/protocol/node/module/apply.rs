@@ -47,8 +47,11 @@ impl Node {
             self.refuse(module, owner, reason.clone());
             return self.signed_wrong(module, signed, reason);
         }
-        if self.counts_unheard(module, signed) && self.may_follow(module, std::slice::from_ref(signed)) == 0 {
-            return self.doubt(module, signed);
+        let hash = head_of(update).map(|head| head.update);
+        if self.counts_unheard(module, signed, hash.as_slice())
+            && self.may_follow(module, std::slice::from_ref(signed)) == 0
+        {
+            return self.doubt(module, signed, hash.as_slice());
         }
         if term > state.leadership.term() && owner != self.me {
             self.adopt_owner(module, term, owner);

@@ -3,23 +3,23 @@
 use crate::names::{ModuleId, PeerKey, Version};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
-use crate::protocol::limits::{
-    ATTESTED_MS, DEADLINE_FACTOR, LAST_RESORT_FACTOR, MEMBERS_HEARD_MS, NO_MAJORITY_MS, UNMEASURED_STILL_MS,
-};
-use crate::protocol::module::attestation::{Attestation, Attester, is_outvoted, on_chain};
+use crate::protocol::limits::{ATTESTED_MS, MEMBERS_HEARD_MS, NO_MAJORITY_MS, STUCK_MS};
+use crate::protocol::module::attestation::{Attestation, Attester, at_head_of, is_outvoted};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::validate::check_update;
-use crate::protocol::wire::message::SignedUpdate;
+use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
 
 impl Node {
     /// The other members of a module that were heard lately and are not quarantined. A member that is silent for a moment
     /// is still against what it has not seen, so that no silence makes a majority of one.
-    pub(in crate::protocol) fn attesters(&self, module: ModuleId) -> impl Iterator<Item = Attester> {
-        let owner = self.modules.get(&module).and_then(|state| state.leadership.owner());
+    pub(in crate::protocol) fn attesters(&self, module: ModuleId) -> impl Iterator<Item = Attester<'_>> {
+        let state = self.modules.get(&module);
+        let owner = state.and_then(|state| state.leadership.owner());
+        let shown = move |peer| state.map_or(&[][..], |state| state.catch_up.shown_by(peer));
         let heads = self.membership.roster().heads_lately(self.now, module, ATTESTED_MS);
         heads
             .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
-            .map(move |(peer, head)| Attester { peer, head, owner: owner == Some(peer) })
+            .map(move |(peer, head)| Attester { peer, head, owner: owner == Some(peer), shown: shown(peer) })
     }
 
     /// Notes whether most members are on other chains than this node.
@@ -44,16 +44,11 @@ impl Node {
         if state.history.chain().is_none() && state.doubt.listened_ms(self.now) < MEMBERS_HEARD_MS {
             return false;
         }
-        let outvoted_ms = state.catch_up.outvoted_ms(self.now);
         match heavier {
-            true => {
-                let waited = outvoted_ms.is_some_and(|ms| ms >= NO_MAJORITY_MS) || self.stands_still(module, 1);
-                self.attested(module, chain) >= Some(chain.head().version)
-                    || (waited && self.may_fall_back(module, chain))
-            }
+            true => self.attested(module, chain) >= Some(chain.head().version) || self.gives_up_for(module, chain),
             false => {
                 let attestation = Attestation::of(chain, mine, self.attesters(module));
-                outvoted_ms.is_some() && attestation.majority() == Some(chain.head().version)
+                state.catch_up.outvoted_ms(self.now).is_some() && attestation.majority() == Some(chain.head().version)
             }
         }
     }
@@ -67,14 +62,19 @@ impl Node {
         if mine.is_some() && !attestation.extends {
             return attestation.half();
         }
-        // An extension of its own chain this node is neither for nor against. With a tie, one member that lies and one that
-        // says nothing new would be enough.
-        let by_members = attestation.majority();
+        let Some(mine) = mine else {
+            // Of as many members on either side, the owner's may be right, and nobody is of use without a state.
+            let waited = state.doubt.listened_ms(self.now) >= NO_MAJORITY_MS;
+            return attestation
+                .majority()
+                .max(attestation.half().filter(|half| waited && attestation.by_owner() >= Some(*half)));
+        };
+        let by_members = attestation.third();
         if state.leadership.has_stepped_down() || !self.believes_next(module, chain) {
             return by_members;
         }
         let by_owner = attestation.by_owner();
-        let next = mine.map(|mine| mine.version.next());
+        let next = Some(mine.version.next());
         let owned = chain
             .recent()
             .find(|signed| Some(signed.update.version) == next)
@@ -92,9 +92,6 @@ impl Node {
             }
             longer.push(signed.clone());
         }
-        if self.stands_still(module, 1) && self.may_fall_back(module, &longer) {
-            return updates.len();
-        }
         let attested = self.attested(module, &longer);
         updates.iter().filter(|signed| Some(signed.update.version) <= attested).count()
     }
@@ -102,25 +99,34 @@ impl Node {
     /// Whether the updates of a chain that follow this node's own head are possible, and the next one is not doubted.
     fn believes_next(&self, module: ModuleId, chain: &Chain) -> bool {
         let Some(mine) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return true };
-        let mut next = chain.recent().filter(|signed| mine.fits(&signed.update));
-        self.continues_well(module, chain) && !next.any(|next| self.counts_unheard(module, next))
+        let next = chain.recent().find(|signed| mine.fits(&signed.update));
+        let since: Vec<UpdateHash> =
+            chain.entries().skip_while(|(_, signed)| Some(*signed) != next).map(|it| it.0).collect();
+        self.continues_well(module, chain) && next.is_none_or(|next| !self.counts_unheard(module, next, &since))
     }
 
-    /// Whether a heavier chain may do that the members do not attest, once this node has waited. To extend its own, the
-    /// owner will do or two members, and any if this node knows how long phases are; to replace its own, as many as are on that,
-    /// with itself. In the end any member will do: a module that stands still before it is done is of no use to anybody.
-    fn may_fall_back(&self, module: ModuleId, chain: &Chain) -> bool {
+    /// Whether this node gives its chain up for a heavier one that the members do not attest either. It was outvoted for a
+    /// while, or nobody has followed it to its head, and more members are at that head than at its own. Or its chain has
+    /// not moved for long, and so many are on the other that one of them is honest.
+    fn gives_up_for(&self, module: ModuleId, chain: &Chain) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
+        let Some(mine) = state.history.chain() else { return false };
+        let outvoted = state.catch_up.outvoted_ms(self.now).is_some_and(|ms| ms >= NO_MAJORITY_MS);
         let attestation = Attestation::of(chain, state.history.valid_head(), self.attesters(module));
-        let head = chain.head().version;
-        let at_head = attestation.at_least(head);
-        let enough = match state.history.chain().filter(|_| !attestation.extends) {
-            Some(mine) => at_head > on_chain(mine, self.attesters(module)),
-            // It takes a node that knows how long a phase is to tell a standstill from a long phase.
-            None => at_head >= 2 || attestation.by_owner() >= Some(head) || self.whole_phase_ms(module).is_some(),
-        };
-        let done = state.history.valid_head().is_some_and(|head| self.plan.is_done(module, head));
-        (enough || (!done && self.stands_still(module, LAST_RESORT_FACTOR))) && self.continues_well(module, chain)
+        let at_head = attestation.at_least(chain.head().version);
+        let more = (outvoted || self.is_alone(module)) && at_head > at_head_of(mine, self.attesters(module));
+        let behind = state.catch_up.behind_since().map_or(0, |since| self.now.since(since));
+        let stuck = behind.min(self.now.since(state.history.advanced())) >= STUCK_MS;
+        let third = stuck && attestation.third() == Some(chain.head().version);
+        !attestation.extends && (more || third) && self.continues_well(module, chain)
+    }
+
+    /// Whether no other member has followed this node to its head for a while.
+    fn is_alone(&self, module: ModuleId) -> bool {
+        let Some(state) = self.modules.get(&module) else { return false };
+        let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
+        let chain = state.history.chain().filter(|_| waited_ms >= NO_MAJORITY_MS);
+        chain.is_some_and(|mine| at_head_of(mine, self.attesters(module)) == 0)
     }
 
     /// Whether the updates of a chain that follow this node's own head, if there are any, are possible after what this
@@ -136,25 +142,6 @@ impl Node {
             }
             possible
         })
-    }
-
-    /// Whether the module has had no update for much longer than a phase takes, or so many times that long. Then the owner
-    /// is not at work: it may lack what the one that is ahead has.
-    fn stands_still(&self, module: ModuleId, times: u64) -> bool {
-        let Some(state) = self.modules.get(&module) else { return false };
-        let usual_ms = self.whole_phase_ms(module).map_or(UNMEASURED_STILL_MS, |phase_ms| 2 * phase_ms);
-        let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
-        waited_ms > times * (usual_ms + NO_MAJORITY_MS)
-    }
-
-    /// The deadline of a phase of the module, or what it would be if all trained like this node; nothing if neither is known.
-    fn whole_phase_ms(&self, module: ModuleId) -> Option<u64> {
-        let state = self.modules.get(&module)?;
-        let own_ms = || {
-            let phase_ms = self.trainer.measured()?.phase_ms(self.plan.inner_steps);
-            Some((DEADLINE_FACTOR * phase_ms).max(UNMEASURED_STILL_MS / 2))
-        };
-        state.history.phases().deadline_ms().or_else(own_ms)
     }
 
     /// The other members do not attest what a donor sent. It is not an offence: the donor may be ahead of all others.

@@ -6,11 +6,17 @@ use crate::protocol::Node;
 use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::{ReplyToken, RequestId};
-use crate::protocol::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
+use crate::protocol::limits::{MAX_DIRECTORY, NO_MAJORITY_MS, VERSIONS_KEPT};
 use crate::protocol::module::attestation::contradicts;
-use crate::protocol::module::chain::{Chain, Since};
+use crate::protocol::module::catch_up::ChainIndex;
+use crate::protocol::module::chain::{Chain, Since, head_of};
 use crate::protocol::module::validate::check_chain;
 use crate::protocol::wire::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
+
+fn index_of(signed: &SignedUpdate) -> Option<ChainIndex> {
+    let head = head_of(&signed.update)?;
+    Some((head.version, head.update))
+}
 
 impl Node {
     pub(in crate::protocol) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
@@ -155,10 +161,14 @@ impl Node {
         if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
         }
+        if let Some(state) = self.modules.get_mut(&module) {
+            state.catch_up.note_shown(donor, updates.iter().filter_map(index_of).collect());
+        }
         let attested = self.may_follow(module, &updates);
         if attested == 0 {
-            if let Some(next) = updates.first().filter(|next| self.counts_unheard(module, next)) {
-                self.doubt(module, next);
+            let hashes: Vec<UpdateHash> = updates.iter().filter_map(index_of).map(|(_, update)| update).collect();
+            if let Some(next) = updates.first().filter(|next| self.counts_unheard(module, next, &hashes)) {
+                self.doubt(module, next, &hashes);
             }
             self.report_unattested(module, donor);
             return true;
@@ -188,18 +198,21 @@ impl Node {
     /// Adopts a chain whose last update attests a whole state, and fetches that state.
     fn install(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
-        let Some(state) = self.modules.get(&module) else { return false };
+        let Some(state) = self.modules.get_mut(&module) else { return false };
         if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
             return false;
         }
         let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(updates) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
+        let shown = chain.entries().map(|(update, signed)| (signed.update.version, update));
+        state.catch_up.note_shown(donor, shown.collect());
         if state.applying.has_refused(head.update) || self.has_invalidated(chain.recent()) {
             return false;
         }
         if !self.may_adopt(module, &chain) {
             self.report_unattested(module, donor);
+            self.step_down_if_alone(module, donor, &chain);
             return true;
         }
         if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
@@ -214,6 +227,17 @@ impl Node {
         let holders: Vec<PeerKey> = [donor].into_iter().chain(self.after_me(there)).collect();
         self.fetch_from(head.state, &holders, Purpose::State(module));
         true
+    }
+
+    /// An owner that is ahead on this node's own chain, and has not kept what others would need to follow it, has to step
+    /// down after a while. The others continue from where they are, and it offers to them what they lack.
+    fn step_down_if_alone(&mut self, module: ModuleId, donor: PeerKey, chain: &Chain) {
+        let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(donor)) else { return };
+        let extends = state.history.valid_head().is_some_and(|mine| chain.update_of(mine.version) == Some(mine.update));
+        let behind_ms = state.catch_up.behind_since().map_or(0, |since| self.now.since(since));
+        if extends && behind_ms >= NO_MAJORITY_MS && !state.leadership.has_stepped_down() {
+            self.force_step_down(module, "nobody can follow it: it has a state and not how that came about".to_owned());
+        }
     }
 
     pub(in crate::protocol) fn state_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
@@ -257,11 +281,8 @@ impl Node {
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));
             self.tell_lost(module, from);
         }
-        match self.owns(module) {
-            // In its term this node may have signed what comes next, for a chain that it could return to.
-            true if lighter => self.take_ownership(module),
-            true => self.open_collection(module, self.membership.response_times().settle_ms()),
-            false => {}
+        if self.owns(module) {
+            self.take_ownership(module);
         }
         // What the new chain has not counted is offered to it.
         self.contributions.offer_again();
@@ -282,6 +303,7 @@ impl Node {
             self.release(old.hash);
         }
         let Some(given_up) = given_up else { return };
+        self.close_signed_term(module, &given_up);
         self.repropose(module, &given_up);
         for signed in given_up.recent() {
             self.release(signed.update.average.hash);

@@ -1,17 +1,22 @@
 //! Updates that count contributions which nobody has offered: they wait until the offers are heard, or until other
 //! members attest the update.
 
-use crate::names::ModuleId;
+use crate::names::{ModuleId, PeerKey};
 use crate::protocol::Node;
 use crate::protocol::limits::{DOUBT_MS, LISTENED_MS, OFFER_REPEAT_MS};
 use crate::protocol::module::doubt::is_doubtful;
 use crate::protocol::path::contributions::Contribution;
-use crate::protocol::wire::message::{Counted, SignedUpdate};
+use crate::protocol::wire::message::{Counted, SignedUpdate, UpdateHash};
 
 impl Node {
-    /// Whether an update after the head counts contributions that nobody has offered, as far as this node can tell.
-    /// Gossip may lose an offer, so this is a doubt and no proof.
-    pub(in crate::protocol) fn counts_unheard(&self, module: ModuleId, signed: &SignedUpdate) -> bool {
+    /// Whether an update after the head counts contributions that nobody has offered, as far as this node can tell, with
+    /// the hashes of that update and those after it. Gossip may lose an offer, so this is a doubt and no proof.
+    pub(in crate::protocol) fn counts_unheard(
+        &self,
+        module: ModuleId,
+        signed: &SignedUpdate,
+        since: &[UpdateHash],
+    ) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let (update, Some(head)) = (&signed.update, state.head()) else { return false };
         // Where the owner is the only other member, nobody else could attest the update.
@@ -34,19 +39,26 @@ impl Node {
         };
         // A peer may have said different numbers of inner steps to its owner and to others.
         let heard = |counted: &Counted| state.offers.was_heard(&counted.key());
+        // Whoever trains a path knows what it has offered, also before this node listened.
+        let on_it: Vec<PeerKey> =
+            self.attesters(module).filter(|it| since.contains(&it.head.update)).map(|it| it.peer).collect();
+        let confirmed = |counted: &Counted| on_it.iter().any(|peer| self.may_offer(*peer, counted.path));
         let counted = &update.contributions;
         let could_hear = |it: &&Counted| since_long || it.parent == head.version;
-        let unheard = counted.iter().filter(could_hear).filter(|it| !heard(it) && !own(it));
+        let unheard = counted.iter().filter(could_hear).filter(|it| !heard(it) && !own(it) && !confirmed(it));
         is_doubtful(counted.len(), unheard.count())
     }
 
-    /// Holds an update of the present owner back. A later look applies it once its offers are here. Any member may sign
-    /// an update, so another's is dropped: catch-up brings it, if the members attest it.
-    pub(in crate::protocol) fn doubt(&mut self, module: ModuleId, signed: &SignedUpdate) {
+    /// Holds back an update that the present owner has signed, or that it is on, with the hashes of that update and those
+    /// after it. A later look applies it once its offers are here. Any member may sign an update, so another's is dropped:
+    /// catch-up brings it, if the members attest it.
+    pub(in crate::protocol) fn doubt(&mut self, module: ModuleId, signed: &SignedUpdate, since: &[UpdateHash]) {
         let now = self.now;
+        let owner_is_on_it = self.attesters(module).any(|it| it.owner && since.contains(&it.head.update));
         let Some(state) = self.modules.get_mut(&module) else { return };
-        if state.leadership.has_signed(&signed.update) {
-            state.doubt.hold(now, signed);
+        let Some(owner) = state.leadership.owner() else { return };
+        if owner_is_on_it || state.leadership.has_signed(&signed.update) {
+            state.doubt.hold(now, signed, owner);
         }
     }
 
@@ -57,13 +69,13 @@ impl Node {
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.doubt.listen(now);
         let Some(state) = self.modules.get(&module) else { return };
-        let Some((signed, since)) = state.doubt.held() else { return };
+        let Some((signed, since, owner)) = state.doubt.held() else { return };
         let follows = state.head().is_some_and(|head| head.update == signed.update.parent);
         let overdue = now.since(since) >= DOUBT_MS;
         if follows && !overdue && self.may_follow(module, std::slice::from_ref(signed)) == 0 {
             return;
         }
-        let by_owner = state.leadership.has_signed(&signed.update);
+        let by_owner = state.leadership.is_owner(owner);
         let Some(signed) = self.modules.get_mut(&module).and_then(|state| state.doubt.end()) else { return };
         match (follows, overdue) {
             (true, false) => self.heard_update(module, &signed),

@@ -6,6 +6,8 @@
 //! owner that leaves names its successor. An election needs no votes, because receivers refuse messages with a lower
 //! term.
 
+use std::cmp::Reverse;
+
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
@@ -13,8 +15,9 @@ use crate::protocol::action::{Action, Report};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
     DEADLINE_FACTOR, ELECTION_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS,
-    OVERDUE_MS, STEADY_MS, UNMEASURED_DUE_MS,
+    OUTVOTED_OWNER_MS, OVERDUE_MS, STEADY_MS, UNMEASURED_DUE_MS,
 };
+use crate::protocol::module::chain::Chain;
 use crate::protocol::module::collection::quorum;
 use crate::protocol::wire::message::Head;
 use crate::protocol::{Node, Replica};
@@ -209,14 +212,46 @@ impl Node {
         self.open_collection(module, self.membership.response_times().settle_ms());
     }
 
+    /// This node gives up a chain with updates that it has signed in the present term. Should others take it for the owner in
+    /// that term after a restart, it would sign others in their place. An owner takes the next term anyway.
+    pub(in crate::protocol) fn close_signed_term(&mut self, module: ModuleId, given_up: &Chain) {
+        let me = self.me;
+        let Some(state) = self.modules.get_mut(&module).filter(|state| !state.leadership.is_owner(me)) else { return };
+        let (term, next) = (state.leadership.term(), state.leadership.next_term());
+        let mut signed = given_up.recent().map(|signed| &signed.update);
+        if let Some(next) = next.filter(|_| signed.any(|update| (update.owner, update.term) == (me, term))) {
+            state.leadership.restore(next, None);
+            self.act(Action::Persist(Record::Term { module, term: next, owner: me }));
+        }
+    }
+
     /// Checks the modules for dead owners, and claims those for which it is this node's turn.
     pub(in crate::protocol) fn watch_owners(&mut self) {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
             self.watch_work(module);
+            self.yield_when_outvoted(module);
             if self.should_elect_self(module) {
                 self.take_ownership(module);
             }
+        }
+    }
+
+    /// Most members do not follow an owner whose chain they contradict. It names the heaviest of them in the next term.
+    fn yield_when_outvoted(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(self.me)) else { return };
+        let (Some(chain), Some(term)) = (state.history.chain(), state.leadership.next_term()) else { return };
+        if state.catch_up.outvoted_ms(self.now).is_none_or(|ms| ms < OUTVOTED_OWNER_MS) {
+            return;
+        }
+        let others = self
+            .membership
+            .roster()
+            .heads(self.now, module)
+            .filter(|(peer, head)| chain.update_of(head.version) != Some(head.update) && self.is_believed(*peer));
+        let heaviest = others.max_by_key(|(_, head)| (head.weight, Reverse(head.update)));
+        if let Some((successor, _)) = heaviest {
+            self.adopt_owner(module, term, successor);
         }
     }
 

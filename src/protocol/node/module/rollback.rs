@@ -3,7 +3,7 @@
 //! A member that has the state before the update continues from there. A member that no longer has it, because more
 //! updates have followed, treats any chain without the update as better than its own, and asks for it. If for a long
 //! time no peer has such a chain, the member keeps its own: one wrong update must not cost the module. The owner stays
-//! the same.
+//! the same, in another term.
 
 use crate::clock::Millis;
 use crate::names::ModuleId;
@@ -38,7 +38,7 @@ impl Node {
         self.act(Action::Report(Report::WentBack { module, from, to }));
         self.send_heartbeat(module);
         if self.owns(module) {
-            self.open_collection(module, self.membership.response_times().settle_ms());
+            self.take_ownership(module);
         }
         // The contributions of the wrong update are to be counted again.
         self.contributions.offer_again();

@@ -9,12 +9,12 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report, Resume};
 use crate::protocol::journal::record::{Finished, Record};
-use crate::protocol::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
+use crate::protocol::limits::{MAX_FROM_ONE_VERSION, NO_MAJORITY_MS, TEXT_MS};
 use crate::protocol::module::offers::countable;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::path::trainer::Training;
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
-use crate::protocol::wire::message::{Message, Offer, Stage};
+use crate::protocol::wire::message::{Head, Message, Offer, Stage};
 
 /// Whether a path can be trained.
 pub(in crate::protocol) enum Readiness {
@@ -298,6 +298,22 @@ impl Node {
         })
     }
 
+    /// The contributions that this node's chain has counted after the head of an owner that does not follow it. Perhaps no
+    /// other member does, and the owner waits for them.
+    fn unknown_to_owners(&self) -> impl Iterator<Item = Contribution> {
+        self.contributions.all().filter(|offer| {
+            let Some(state) = self.modules.get(&offer.module) else { return false };
+            let (Some(chain), Some(owner)) = (state.history.chain(), state.leadership.owner()) else { return false };
+            let mut heads = self.membership.roster().heads(self.now, offer.module);
+            let head = heads.find(|(peer, _)| *peer == owner).map(|(_, head)| head);
+            let waits = self.now.since(state.history.advanced()) >= NO_MAJORITY_MS;
+            let follows = |head: &Head| chain.update_of(head.version) == Some(head.update);
+            head.filter(follows).is_some_and(|head| {
+                waits && countable(head.version, offer.parent) && chain.has_counted_after(head.version, offer.key())
+            })
+        })
+    }
+
     pub(in crate::protocol) fn repeat_offers(&mut self) {
         if self.contributions.offer_is_due(self.now, self.membership.response_times().repeat_ms()) {
             self.offer_outstanding();
@@ -306,7 +322,7 @@ impl Node {
 
     fn offer_outstanding(&mut self) {
         self.contributions.offered(self.now);
-        let outstanding: Vec<_> = self.outstanding_offers().collect();
+        let outstanding: Vec<_> = self.outstanding_offers().chain(self.unknown_to_owners()).collect();
         let me = self.me;
         for Contribution { module, path, parent, parent_update, steps, blob } in outstanding {
             let sequence = self.out.next_sequence();
