@@ -136,12 +136,12 @@ const BUGS: [Bug; 18] = [
         breaks: &[LOSS],
     },
     Bug {
-        name: "a state is adopted although it cannot be read",
-        file: "protocol/node/module/catch_up.rs",
-        right: "!so",
+        name: "a member signs on in the term of a chain that it has given up",
+        file: "protocol/node/module/election.rs",
+        right: "signed.any(|update| (update.owner, update.term) == (me, term))",
         wrong: "false",
-        drill: "false-chains",
-        breaks: &["disk", "agreement"],
+        drill: "everything",
+        breaks: &["one writer"],
     },
     Bug {
         name: "a lighter chain that a majority is on is forgotten at a restart",
