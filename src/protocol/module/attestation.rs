@@ -3,10 +3,12 @@
 //! A weight and a signature prove little: every member can sign a chain of its own. So a chain counts as much as the
 //! members that are on it.
 
+use std::collections::BTreeMap;
+
 use crate::names::{PeerKey, Version};
 use crate::protocol::module::catch_up::ChainIndex;
 use crate::protocol::module::chain::Chain;
-use crate::protocol::wire::message::Head;
+use crate::protocol::wire::message::{Head, UpdateHash};
 
 /// A member of the module that was heard lately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +30,15 @@ impl Attester<'_> {
     }
 
     /// Whether it is on another chain, as far as this chain's kept updates tell, and what it has shown of its own.
-    fn contradicts(&self, chain: &Chain) -> bool {
+    pub(in crate::protocol) fn contradicts(&self, chain: &Chain) -> bool {
         let head = chain.head();
-        let reaches_back = self.shown.first().is_none_or(|(oldest, _)| *oldest <= head.version);
+        let (oldest, newest) = (self.shown.first(), self.shown.last());
+        let reaches_back = oldest.is_none_or(|(oldest, _)| *oldest <= head.version);
+        let is_far_behind = newest.is_some_and(|(newest, _)| *newest < chain.base());
         let has_another = |(version, update): &ChainIndex| *version == head.version && *update != head.update;
         let is_there = chain.update_of(self.head.version) == Some(self.head.update);
-        contradicts(chain, self.head) || (!is_there && (!reaches_back || self.shown.iter().any(has_another)))
+        contradicts(chain, self.head)
+            || (!is_there && (!reaches_back || is_far_behind || self.shown.iter().any(has_another)))
     }
 }
 
@@ -51,7 +56,8 @@ pub(in crate::protocol) struct Attestation {
 }
 
 impl Attestation {
-    /// Counts the heads of the other members. `mine` is this node's head, if it has a valid one.
+    /// Counts the heads of the other members, and those that have no state yet. `mine` is this node's head, if it has a
+    /// valid one.
     ///
     /// A member attests the chain up to its head, and opposes it if its head is not on it. Where the chain extends this
     /// node's own, only what follows is asked for, and a member also attests what it has signed. Where it does not, this
@@ -60,10 +66,14 @@ impl Attestation {
         chain: &Chain,
         mine: Option<Head>,
         members: impl IntoIterator<Item = Attester<'a>>,
+        stateless: usize,
     ) -> Self {
         let extends = mine.is_some_and(|mine| chain.update_of(mine.version) == Some(mine.update));
         let since = mine.filter(|_| extends).map(|mine| mine.version);
-        let opposing = usize::from(mine.is_some() && !extends);
+        let opposing = match extends {
+            true => stateless,
+            false => usize::from(mine.is_some()),
+        };
         let mut counted = Self { extends, on_it: Vec::new(), opposing, owner: None };
         for member in members {
             let signed = chain.recent().filter(|_| extends).rfind(|signed| signed.update.owner == member.peer);
@@ -118,8 +128,12 @@ impl Attestation {
 }
 
 /// Whether most of the members are on other chains than this node.
-pub(in crate::protocol) fn is_outvoted<'a>(chain: &Chain, members: impl IntoIterator<Item = Attester<'a>>) -> bool {
-    let (mut with, mut against) = (1, 0);
+pub(in crate::protocol) fn is_outvoted<'a>(
+    chain: &Chain,
+    members: impl IntoIterator<Item = Attester<'a>>,
+    stateless: usize,
+) -> bool {
+    let (mut with, mut against) = (1 + stateless, 0);
     for member in members {
         match member.contradicts(chain) {
             true => against += 1,
@@ -129,13 +143,37 @@ pub(in crate::protocol) fn is_outvoted<'a>(chain: &Chain, members: impl IntoIter
     against > with
 }
 
-/// How many members are known to be at a chain's head, or beyond.
-pub(in crate::protocol) fn at_head_of<'a>(chain: &Chain, members: impl IntoIterator<Item = Attester<'a>>) -> usize {
-    members.into_iter().filter(|it| it.is_on(chain) == Some(chain.head().version)).count()
+/// How the other members stand to a node's chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::protocol) struct Followers {
+    /// They have its head, or are ahead and on no other chain as far as is known.
+    pub(in crate::protocol) with: usize,
+    /// They are on it, and behind.
+    pub(in crate::protocol) behind: usize,
+    /// The most that have the same head on another chain.
+    pub(in crate::protocol) elsewhere: usize,
+}
+
+impl Followers {
+    /// Counts the other members.
+    pub(in crate::protocol) fn of<'a>(chain: &Chain, members: impl IntoIterator<Item = Attester<'a>>) -> Self {
+        let mut counted = Self::default();
+        let mut heads: BTreeMap<UpdateHash, usize> = BTreeMap::new();
+        for member in members {
+            let is_behind = member.head.version < chain.head().version;
+            match (member.contradicts(chain), is_behind) {
+                (true, _) => *heads.entry(member.head.update).or_default() += 1,
+                (false, true) => counted.behind += 1,
+                (false, false) => counted.with += 1,
+            }
+        }
+        counted.elsewhere = heads.into_values().max().unwrap_or(0);
+        counted
+    }
 }
 
 /// Whether a head lies on another chain, as far as the kept updates tell.
-pub(in crate::protocol) fn contradicts(chain: &Chain, head: Head) -> bool {
+fn contradicts(chain: &Chain, head: Head) -> bool {
     match chain.update_of(head.version) {
         Some(update) => update != head.update,
         None => head.version > chain.head().version && !head.outweighs(&chain.head()),
@@ -163,7 +201,7 @@ mod tests {
     }
 
     fn attested(candidate: &Chain, mine: Option<&Chain>, members: &[Attester]) -> Option<u64> {
-        let attestation = Attestation::of(candidate, mine.map(Chain::head), members.iter().copied());
+        let attestation = Attestation::of(candidate, mine.map(Chain::head), members.iter().copied(), 0);
         attestation.half().map(|version| version.0)
     }
 
@@ -200,7 +238,7 @@ mod tests {
         let (mine, longer) = (chain(3, 0), chain(5, 0));
         let third = |ahead: usize, level: usize| {
             let members = vec![at(&longer); ahead].into_iter().chain(vec![at(&mine); level]);
-            Attestation::of(&longer, Some(mine.head()), members).third().is_some()
+            Attestation::of(&longer, Some(mine.head()), members, 0).third().is_some()
         };
         assert!(!third(1, 1) && third(2, 0) && third(1, 0), "of two others both, the only other one");
         assert!(!third(1, 9) && third(2, 2) && !third(2, 3) && third(3, 4) && !third(3, 5));
@@ -214,11 +252,11 @@ mod tests {
         };
         let (same, another) = (index(&longer), index(&other));
         let ahead =
-            |chain: &Chain, shown| is_outvoted(&mine, [at(chain), at(chain)].map(|it| Attester { shown, ..it }));
+            |chain: &Chain, shown| is_outvoted(&mine, [at(chain), at(chain)].map(|it| Attester { shown, ..it }), 0);
         assert!(!ahead(&other, &[]), "they could extend this node's chain");
         assert!(ahead(&other, &another) && !ahead(&longer, &same));
         let shows = Attester { shown: &same, ..at(&longer) };
-        let attested = Attestation::of(&mine, None, [shows, at(&mine)]);
+        let attested = Attestation::of(&mine, None, [shows, at(&mine)], 0);
         assert_eq!(attested.majority(), Some(Version(3)), "who is ahead on a chain attests what it has seen of it");
     }
 
@@ -226,7 +264,7 @@ mod tests {
     fn the_owner_attests_the_chain_up_to_its_head() {
         let (mine, longer) = (chain(3, 0), chain(4, 0));
         let owner = Attester { owner: true, ..at(&longer) };
-        let attestation = Attestation::of(&longer, Some(mine.head()), [owner, at(&mine)]);
+        let attestation = Attestation::of(&longer, Some(mine.head()), [owner, at(&mine)], 0);
         assert_eq!((attestation.extends, attestation.by_owner()), (true, Some(Version(4))));
     }
 
@@ -241,10 +279,10 @@ mod tests {
     #[test]
     fn a_minority_is_outvoted_and_a_member_ahead_on_the_same_chain_is_no_opponent() {
         let (mine, other) = (chain(3, 0), chain(2, 1));
-        assert!(is_outvoted(&mine, [at(&other), at(&other)]));
-        assert!(!is_outvoted(&mine, [at(&other), at(&mine)]));
-        assert!(!is_outvoted(&mine, [at(&chain(4, 0)), at(&chain(5, 0))]));
-        let majority = Attestation::of(&other, Some(mine.head()), [at(&other), at(&other)]);
+        assert!(is_outvoted(&mine, [at(&other), at(&other)], 0));
+        assert!(!is_outvoted(&mine, [at(&other), at(&mine)], 0));
+        assert!(!is_outvoted(&mine, [at(&chain(4, 0)), at(&chain(5, 0))], 0));
+        let majority = Attestation::of(&other, Some(mine.head()), [at(&other), at(&other)], 0);
         assert_eq!(majority.majority(), Some(Version(2)));
     }
 }

@@ -24,7 +24,10 @@ impl World {
         let chain = chains.find(|(of, _)| *of == module).map(|(_, chain)| chain.clone());
         drop(chains);
         let forged = chain.and_then(|chain| match attack {
-            Byzantine::FalseSnapshot => self.false_snapshot(index, module, chain),
+            Byzantine::FalseSnapshot => {
+                let stem = self.stem(index, module, &chain);
+                self.false_snapshot(index, module, stem)
+            }
             _ => Some(vec![self.false_extension(index, module, &chain)?]),
         });
         let head = forged.as_ref().and_then(|forged| head_of(&forged.last()?.update));
@@ -41,6 +44,15 @@ impl World {
             (Some(Byzantine::FalseExtension), Some(updates)) => Response::Replay(updates),
             _ => response,
         }
+    }
+
+    /// What a made-up chain begins with: the peer's own, at odd versions without its last update. Such a chain extends nobody's.
+    fn stem(&self, index: usize, module: ModuleId, chain: &Chain) -> Chain {
+        let head = chain.head();
+        let genesis = self.plan.genesis[&module];
+        let before = chain.before(head.update, genesis).filter(|_| !head.version.0.is_multiple_of(2));
+        let readable = before.filter(|before| self.peers[index].disk.get(before.head().state.hash).is_some());
+        readable.unwrap_or_else(|| chain.clone())
     }
 
     /// A whole chain to the last version of the module, of which the updates after the head are made up. Its state can be

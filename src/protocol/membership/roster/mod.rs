@@ -259,6 +259,12 @@ impl Roster {
         })
     }
 
+    /// The living members of a module that do not have its state yet.
+    pub fn stateless(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = PeerKey> {
+        let stateless = move |(peer, member): (PeerKey, &Member)| member.seen(module)?.head.is_none().then_some(peer);
+        self.living(now, module).filter_map(stateless)
+    }
+
     /// Whether a peer is alive on any module.
     pub fn alive(&self, now: Millis, member: &Member) -> bool {
         member.arrivals.lives(now, self.awake) && member.is_anywhere()

@@ -4,10 +4,10 @@ use crate::names::{ModuleId, PeerKey, Version};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
 use crate::protocol::limits::{ATTESTED_MS, MEMBERS_HEARD_MS, NO_MAJORITY_MS, STUCK_MS};
-use crate::protocol::module::attestation::{Attestation, Attester, at_head_of, is_outvoted};
+use crate::protocol::module::attestation::{Attestation, Attester, Followers, is_outvoted};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::validate::check_update;
-use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{Head, SignedUpdate, UpdateHash};
 
 impl Node {
     /// The other members of a module that were heard lately and are not quarantined. A member that is silent for a moment
@@ -15,18 +15,43 @@ impl Node {
     pub(in crate::protocol) fn attesters(&self, module: ModuleId) -> impl Iterator<Item = Attester<'_>> {
         let state = self.modules.get(&module);
         let owner = state.and_then(|state| state.leadership.owner());
-        let shown = move |peer| state.map_or(&[][..], |state| state.catch_up.shown_by(peer));
+        // A member that was on another chain may have come to this node's, or gone back since.
+        let shown = move |peer, head: Head| {
+            let on_mine = state?.history.chain()?.update_of(head.version) == Some(head.update);
+            let shown = state?.catch_up.shown_by(peer);
+            Some(shown).filter(|shown| !on_mine && shown.last().is_some_and(|(version, _)| *version <= head.version))
+        };
         let heads = self.membership.roster().heads_lately(self.now, module, ATTESTED_MS);
-        heads
-            .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
-            .map(move |(peer, head)| Attester { peer, head, owner: owner == Some(peer), shown: shown(peer) })
+        heads.filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer)).map(move |(peer, head)| {
+            Attester { peer, head, owner: owner == Some(peer), shown: shown(peer, head).unwrap_or(&[]) }
+        })
+    }
+
+    /// How many members have no state yet, and cannot attest anything.
+    fn stateless(&self, module: ModuleId) -> usize {
+        let stateless = self.membership.roster().stateless(self.now, module);
+        stateless.filter(|peer| !self.reputation.scores().is_quarantined(self.now, *peer)).count()
+    }
+
+    /// What the members say about a chain.
+    fn attestation(&self, module: ModuleId, chain: &Chain) -> Attestation {
+        let mine = self.modules.get(&module).and_then(|state| state.history.valid_head());
+        Attestation::of(chain, mine, self.attesters(module), self.stateless(module))
     }
 
     /// Notes whether most members are on other chains than this node.
     pub(in crate::protocol) fn note_outvoted(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module) else { return };
+        let base = state.history.chain().map_or(Version(0), Chain::base);
+        let is_far_behind = |it: &Attester| it.head.version > Version(0) && it.head.version < base;
+        let far_behind = self.attesters(module).filter(is_far_behind);
+        let far_behind: Vec<_> = far_behind.map(|it| (it.peer, (it.head.version, it.head.update))).collect();
+        if let Some(state) = self.modules.get_mut(&module) {
+            far_behind.into_iter().for_each(|(peer, head)| state.catch_up.note_far_behind(peer, head));
+        }
+        let Some(state) = self.modules.get(&module) else { return };
         let chain = state.history.chain().filter(|_| state.history.invalidated_since().is_none());
-        let outvoted = chain.is_some_and(|chain| is_outvoted(chain, self.attesters(module)));
+        let outvoted = chain.is_some_and(|chain| is_outvoted(chain, self.attesters(module), self.stateless(module)));
         if let Some(state) = self.modules.get_mut(&module) {
             state.catch_up.note_outvoted(self.now, outvoted);
         }
@@ -47,7 +72,7 @@ impl Node {
         match heavier {
             true => self.attested(module, chain) >= Some(chain.head().version) || self.gives_up_for(module, chain),
             false => {
-                let attestation = Attestation::of(chain, mine, self.attesters(module));
+                let attestation = self.attestation(module, chain);
                 state.catch_up.outvoted_ms(self.now).is_some() && attestation.majority() == Some(chain.head().version)
             }
         }
@@ -58,7 +83,7 @@ impl Node {
     fn attested(&self, module: ModuleId, chain: &Chain) -> Option<Version> {
         let state = self.modules.get(&module)?;
         let mine = state.history.valid_head();
-        let attestation = Attestation::of(chain, mine, self.attesters(module));
+        let attestation = self.attestation(module, chain);
         if mine.is_some() && !attestation.extends {
             return attestation.half();
         }
@@ -110,23 +135,17 @@ impl Node {
     /// not moved for long, and so many are on the other that one of them is honest.
     fn gives_up_for(&self, module: ModuleId, chain: &Chain) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let Some(mine) = state.history.chain() else { return false };
+        let Some(mine) = state.history.chain().filter(|_| state.history.valid_head().is_some()) else { return false };
         let outvoted = state.catch_up.outvoted_ms(self.now).is_some_and(|ms| ms >= NO_MAJORITY_MS);
-        let attestation = Attestation::of(chain, state.history.valid_head(), self.attesters(module));
+        let attestation = self.attestation(module, chain);
         let at_head = attestation.at_least(chain.head().version);
-        let more = (outvoted || self.is_alone(module)) && at_head > at_head_of(mine, self.attesters(module));
-        let behind = state.catch_up.behind_since().map_or(0, |since| self.now.since(since));
-        let stuck = behind.min(self.now.since(state.history.advanced())) >= STUCK_MS;
+        let Followers { with, behind, elsewhere } = Followers::of(mine, self.attesters(module));
+        let moved = state.history.advanced().max(self.lifecycle.began());
+        let behind_ms = state.catch_up.behind_since().map_or(0, |since| self.now.since(since.max(moved)));
+        let stuck = behind_ms >= STUCK_MS;
+        let more = (outvoted || (stuck && with == 0)) && at_head > with && at_head >= behind.max(elsewhere);
         let third = stuck && attestation.third() == Some(chain.head().version);
         !attestation.extends && (more || third) && self.continues_well(module, chain)
-    }
-
-    /// Whether no other member has followed this node to its head for a while.
-    fn is_alone(&self, module: ModuleId) -> bool {
-        let Some(state) = self.modules.get(&module) else { return false };
-        let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
-        let chain = state.history.chain().filter(|_| waited_ms >= NO_MAJORITY_MS);
-        chain.is_some_and(|mine| at_head_of(mine, self.attesters(module)) == 0)
     }
 
     /// Whether the updates of a chain that follow this node's own head, if there are any, are possible after what this

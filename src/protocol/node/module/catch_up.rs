@@ -1,17 +1,18 @@
 //! Catch-up: a member replays the updates that it missed, or takes a whole state that the chain attests.
 
+use std::collections::BTreeSet;
+
 use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
-use crate::protocol::Node;
 use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::{ReplyToken, RequestId};
 use crate::protocol::limits::{MAX_DIRECTORY, NO_MAJORITY_MS, VERSIONS_KEPT};
-use crate::protocol::module::attestation::contradicts;
 use crate::protocol::module::catch_up::ChainIndex;
 use crate::protocol::module::chain::{Chain, Since, head_of};
 use crate::protocol::module::validate::check_chain;
 use crate::protocol::wire::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
+use crate::protocol::{Node, Replica};
 
 fn index_of(signed: &SignedUpdate) -> Option<ChainIndex> {
     let head = head_of(&signed.update)?;
@@ -110,12 +111,15 @@ impl Node {
         let applying = state.map(|state| &state.applying);
         let outvoted = state.filter(|state| state.catch_up.outvoted_ms(self.now).is_some());
         let minority = outvoted.and_then(|state| state.history.chain());
-        let outvotes = |head: Head| minority.is_some_and(|chain| contradicts(chain, head));
+        let outvoting: BTreeSet<PeerKey> = match minority {
+            Some(chain) => self.attesters(module).filter(|it| it.contradicts(chain)).map(|it| it.peer).collect(),
+            None => BTreeSet::new(),
+        };
         let mut ahead: Vec<(PeerKey, Head)> = self
             .membership
             .roster()
             .heads(self.now, module)
-            .filter(|(_, head)| mine.is_none_or(|mine| head.outweighs(&mine)) || outvotes(*head))
+            .filter(|(peer, head)| mine.is_none_or(|mine| head.outweighs(&mine)) || outvoting.contains(peer))
             .filter(|(_, head)| applying.is_none_or(|applying| !applying.has_refused(head.update)))
             .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
             .collect();
@@ -232,10 +236,11 @@ impl Node {
     /// An owner that is ahead on this node's own chain, and has not kept what others would need to follow it, has to step
     /// down after a while. The others continue from where they are, and it offers to them what they lack.
     fn step_down_if_alone(&mut self, module: ModuleId, donor: PeerKey, chain: &Chain) {
-        let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(donor)) else { return };
+        let now = self.now;
+        let owns = |state: &&mut Replica| state.leadership.is_owner(donor) && !state.leadership.has_stepped_down();
+        let Some(state) = self.modules.get_mut(&module).filter(owns) else { return };
         let extends = state.history.valid_head().is_some_and(|mine| chain.update_of(mine.version) == Some(mine.update));
-        let behind_ms = state.catch_up.behind_since().map_or(0, |since| self.now.since(since));
-        if extends && behind_ms >= NO_MAJORITY_MS && !state.leadership.has_stepped_down() {
+        if extends && !state.catch_up.needs_whole() && state.catch_up.leads_ms(now, donor) >= NO_MAJORITY_MS {
             self.force_step_down(module, "nobody can follow it: it has a state and not how that came about".to_owned());
         }
     }

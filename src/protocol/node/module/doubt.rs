@@ -1,9 +1,10 @@
 //! Updates that count contributions which nobody has offered: they wait until the offers are heard, or until other
 //! members attest the update.
 
-use crate::names::{ModuleId, PeerKey};
+use crate::names::ModuleId;
 use crate::protocol::Node;
 use crate::protocol::limits::{DOUBT_MS, LISTENED_MS, OFFER_REPEAT_MS};
+use crate::protocol::module::attestation::Attester;
 use crate::protocol::module::doubt::is_doubtful;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::wire::message::{Counted, SignedUpdate, UpdateHash};
@@ -39,10 +40,11 @@ impl Node {
         };
         // A peer may have said different numbers of inner steps to its owner and to others.
         let heard = |counted: &Counted| state.offers.was_heard(&counted.key());
-        // Whoever trains a path knows what it has offered, also before this node listened.
-        let on_it: Vec<PeerKey> =
-            self.attesters(module).filter(|it| since.contains(&it.head.update)).map(|it| it.peer).collect();
-        let confirmed = |counted: &Counted| on_it.iter().any(|peer| self.may_offer(*peer, counted.path));
+        // Whoever trains a path knows what it has offered, also before this node listened. Any member can say that it does.
+        let (on_it, others): (Vec<Attester>, Vec<_>) =
+            self.attesters(module).partition(|it| since.contains(&it.head.update));
+        let trains = |members: &[Attester], path| members.iter().any(|it| self.may_offer(it.peer, path));
+        let confirmed = |counted: &Counted| trains(&on_it, counted.path) && !trains(&others, counted.path);
         let counted = &update.contributions;
         let could_hear = |it: &&Counted| since_long || it.parent == head.version;
         let unheard = counted.iter().filter(could_hear).filter(|it| !heard(it) && !own(it) && !confirmed(it));
@@ -80,7 +82,12 @@ impl Node {
         match (follows, overdue) {
             (true, false) => self.heard_update(module, &signed),
             (true, true) if by_owner => {
-                self.force_step_down(module, "its update counts contributions that nobody has offered".to_owned());
+                let reason = "its update counts contributions that nobody has offered".to_owned();
+                match signed.update.owner == owner {
+                    true => self.force_step_down(module, reason),
+                    // It has followed another's, and may not have been able to tell.
+                    false => self.step_down(module, owner, reason),
+                }
             }
             _ => {}
         }

@@ -186,6 +186,12 @@ impl Node {
         self.act(Action::Report(Report::SteppedDown { module, owner, reason }));
     }
 
+    /// An owner has to step down for the rest of its term, and may be elected again.
+    pub(in crate::protocol) fn step_down(&mut self, module: ModuleId, owner: PeerKey, reason: String) {
+        self.owner_steps_down(module);
+        self.act(Action::Report(Report::SteppedDown { module, owner, reason }));
+    }
+
     pub(in crate::protocol) fn adopt_owner(&mut self, module: ModuleId, term: Term, owner: PeerKey) {
         self.act(Action::Persist(Record::Term { module, term, owner }));
         self.drop_collection(module);
@@ -216,7 +222,8 @@ impl Node {
     /// that term after a restart, it would sign others in their place. An owner takes the next term anyway.
     pub(in crate::protocol) fn close_signed_term(&mut self, module: ModuleId, given_up: &Chain) {
         let me = self.me;
-        let Some(state) = self.modules.get_mut(&module).filter(|state| !state.leadership.is_owner(me)) else { return };
+        let vacant = |state: &&mut Replica| state.leadership.owner().is_none();
+        let Some(state) = self.modules.get_mut(&module).filter(vacant) else { return };
         let (term, next) = (state.leadership.term(), state.leadership.next_term());
         let mut signed = given_up.recent().map(|signed| &signed.update);
         if let Some(next) = next.filter(|_| signed.any(|update| (update.owner, update.term) == (me, term))) {
@@ -237,20 +244,20 @@ impl Node {
         }
     }
 
-    /// Most members do not follow an owner whose chain they contradict. It names the heaviest of them in the next term.
+    /// Most members do not follow an owner whose chain they contradict. It names one of those that have
+    /// the most beside them in the next term.
     fn yield_when_outvoted(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(self.me)) else { return };
         let (Some(chain), Some(term)) = (state.history.chain(), state.leadership.next_term()) else { return };
         if state.catch_up.outvoted_ms(self.now).is_none_or(|ms| ms < OUTVOTED_OWNER_MS) {
             return;
         }
-        let others = self
-            .membership
-            .roster()
-            .heads(self.now, module)
-            .filter(|(peer, head)| chain.update_of(head.version) != Some(head.update) && self.is_believed(*peer));
-        let heaviest = others.max_by_key(|(_, head)| (head.weight, Reverse(head.update)));
-        if let Some((successor, _)) = heaviest {
+        let others: Vec<_> = self.attesters(module).filter(|it| it.contradicts(chain)).collect();
+        let beside = |head: Head| others.iter().filter(|it| it.head.update == head.update).count();
+        let lives = |peer| self.membership.roster().lives(self.now, module, peer) && self.is_believed(peer);
+        let able = others.iter().filter(|it| lives(it.peer));
+        let first = able.max_by_key(|it| (beside(it.head), it.head.weight, Reverse(it.head.update)));
+        if let Some(successor) = first.map(|it| it.peer) {
             self.adopt_owner(module, term, successor);
         }
     }

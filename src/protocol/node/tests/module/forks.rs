@@ -1,6 +1,6 @@
 //! Tests of how members on different chains, or at different heads, come together again.
 
-use crate::protocol::limits::{LISTENED_MS, NO_MAJORITY_MS, OUTVOTED_OWNER_MS, STUCK_MS};
+use crate::protocol::limits::{LISTENED_MS, NO_MAJORITY_MS, OUTVOTED_OWNER_MS, STUCK_MS, VERSIONS_KEPT};
 use crate::protocol::node::tests::*;
 use crate::protocol::{Request, RequestId, Response};
 
@@ -79,23 +79,43 @@ fn an_owner_that_most_members_contradict_names_the_heaviest_of_them() {
 
 #[test]
 fn a_member_that_nobody_has_followed_gives_its_chain_up_for_a_heavier_one() {
-    for (followed, gives_up) in [(false, true), (true, false)] {
-        let mine = updates(2, OTHER);
-        let mut node = member(&mine);
+    // Where another member is, of three; whether this one gives up its chain.
+    let mine = updates(3, OTHER);
+    let (behind, level, ahead) = (head(&mine[0]), head(&mine[1]), head(&mine[2]));
+    for (third, gives_up) in
+        [(vec![behind], true), (vec![level], false), (vec![ahead], false), (vec![behind; 2], false)]
+    {
+        let mut node = member(&mine[..2]);
         let other = elsewhere(4, OTHER);
-        let third = if followed { head(&mine[1]) } else { head(&mine[0]) };
-        let members = [(OTHER, head(&other[3])), (THIRD, third)];
-        let mut answers = Vec::new();
-        for from_ms in (0..=NO_MAJORITY_MS + 5_000).step_by(1_000) {
+        let mut members = vec![(OTHER, head(&other[3]))];
+        members.extend([THIRD, FOURTH].into_iter().zip(third.clone()));
+        let mut adopted = Vec::new();
+        for from_ms in (0..=STUCK_MS + 5_000).step_by(1_000) {
             let actions = meanwhile(&mut node, (from_ms, from_ms), (2, OTHER), &members);
-            for (id, _) in requests(&actions) {
+            for (id, to) in requests(&actions).into_iter().filter(|(_, to)| *to == OTHER) {
                 let response = Some(Response::Snapshot(other.clone()));
-                answers.extend(node.handle(Millis(from_ms + 800), Event::Answered { id, response }));
+                let answered = node.handle(Millis(from_ms + 800), Event::Answered { id, response });
+                let fetches = |it: &Action| matches!(it, Action::Fetch { blob, .. } if *blob == state(104));
+                adopted.extend(answered.iter().any(fetches).then_some((from_ms, to)));
             }
         }
-        let fetches = |it: &Action| matches!(it, Action::Fetch { blob, .. } if *blob == state(104));
-        assert_eq!(answers.iter().any(fetches), gives_up, "followed: {followed}, {answers:?}");
+        assert_eq!(!adopted.is_empty(), gives_up, "{third:?}: {adopted:?}");
+        assert!(adopted.iter().all(|(at_ms, _)| *at_ms >= STUCK_MS - 1_000), "{adopted:?}");
     }
+}
+
+#[test]
+fn a_member_far_behind_that_moves_is_on_another_chain() {
+    let mine = updates(VERSIONS_KEPT + 10, OTHER);
+    let mut node = member(&mine);
+    let far_behind = elsewhere(3, THIRD);
+    let asks = |node: &mut Node, from_ms, at: usize| {
+        let members = [THIRD, FOURTH].map(|peer| (peer, head(&far_behind[at])));
+        let actions = meanwhile(node, (from_ms, from_ms + 2_000), (1, OTHER), &members);
+        !requests(&actions).is_empty()
+    };
+    assert!(!asks(&mut node, 0, 1), "they may have been away");
+    assert!(asks(&mut node, 3_000, 2), "nobody on this node's chain has what they needed for that");
 }
 
 #[test]
