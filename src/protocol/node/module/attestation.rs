@@ -73,7 +73,8 @@ impl Node {
             true => self.attested(module, chain) >= Some(chain.head().version) || self.gives_up_for(module, chain),
             false => {
                 let attestation = self.attestation(module, chain);
-                state.catch_up.outvoted_ms(self.now).is_some() && attestation.majority() == Some(chain.head().version)
+                let outvoted = state.catch_up.outvoted_ms(self.now).is_some();
+                (outvoted && attestation.majority() == Some(chain.head().version)) || self.gives_up_for(module, chain)
             }
         }
     }
@@ -130,7 +131,7 @@ impl Node {
         self.continues_well(module, chain) && next.is_none_or(|next| !self.counts_unheard(module, next, &since))
     }
 
-    /// Whether this node gives its chain up for a heavier one that the members do not attest either. It was outvoted for a
+    /// Whether this node gives its chain up for one that the members do not attest either. It was outvoted for a
     /// while, or nobody has followed it to its head, and more members are at that head than at its own. Or its chain has
     /// not moved for long, and so many are on the other that one of them is honest.
     fn gives_up_for(&self, module: ModuleId, chain: &Chain) -> bool {
@@ -143,8 +144,11 @@ impl Node {
         let moved = state.history.advanced().max(self.lifecycle.began());
         let behind_ms = state.catch_up.behind_since().map_or(0, |since| self.now.since(since.max(moved)));
         let stuck = behind_ms >= STUCK_MS;
-        let more = (outvoted || (stuck && with == 0)) && at_head > with && at_head >= behind.max(elsewhere);
-        let third = stuck && attestation.third() == Some(chain.head().version);
+        let heavier = state.history.gives_way_to(&chain.head());
+        let least = if heavier { with + 1 } else { with + 2 };
+        let waited = outvoted || (heavier && stuck && with == 0);
+        let more = waited && at_head >= least.max(behind).max(elsewhere);
+        let third = heavier && stuck && attestation.third() == Some(chain.head().version);
         !attestation.extends && (more || third) && self.continues_well(module, chain)
     }
 
