@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::names::{PeerKey, Version};
-use crate::protocol::module::catch_up::ChainIndex;
-use crate::protocol::module::chain::Chain;
+use crate::protocol::module::chain::{Chain, ChainIndex};
 use crate::protocol::wire::message::{Head, UpdateHash};
 
 /// A member of the module that was heard lately.
@@ -23,7 +22,7 @@ pub(in crate::protocol) struct Attester<'a> {
 
 impl Attester<'_> {
     /// The latest version up to which it is known to be on this chain.
-    fn is_on(&self, chain: &Chain) -> Option<Version> {
+    pub(in crate::protocol) fn is_on(&self, chain: &Chain) -> Option<Version> {
         let is_there = |(version, update): &ChainIndex| chain.update_of(*version) == Some(*update);
         let head = (self.head.version, self.head.update);
         [head].iter().chain(self.shown.iter().rev()).find(|index| is_there(index)).map(|(version, _)| *version)
@@ -247,10 +246,7 @@ mod tests {
     #[test]
     fn what_a_donor_has_shown_of_its_chain_tells_where_it_is() {
         let (mine, longer, other) = (chain(3, 0), chain(6, 0), chain(6, 1));
-        let index = |chain: &Chain| -> Vec<ChainIndex> {
-            chain.entries().map(|(update, signed)| (signed.update.version, update)).collect()
-        };
-        let (same, another) = (index(&longer), index(&other));
+        let [same, another] = [&longer, &other].map(|chain| chain.indices().collect::<Vec<_>>());
         let ahead =
             |chain: &Chain, shown| is_outvoted(&mine, [at(chain), at(chain)].map(|it| Attester { shown, ..it }), 0);
         assert!(!ahead(&other, &[]), "they could extend this node's chain");

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::chain::Chain;
+use super::chain::{Chain, ChainIndex};
 use crate::clock::Millis;
-use crate::names::{BlobHash, PeerKey, Version};
+use crate::names::{BlobHash, PeerKey};
 use crate::protocol::event::RequestId;
 use crate::protocol::limits::{GAP_TIMEOUT_MS, MAX_SHOWN};
 use crate::protocol::wire::message::UpdateHash;
@@ -33,9 +33,6 @@ pub(in crate::protocol) struct CatchUp {
     /// What donors have shown of their chains.
     shown: BTreeMap<PeerKey, Vec<ChainIndex>>,
 }
-
-/// A version and the update that made it.
-pub(in crate::protocol) type ChainIndex = (Version, UpdateHash);
 
 impl CatchUp {
     /// No member is ahead.

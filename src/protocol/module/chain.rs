@@ -15,10 +15,13 @@ pub struct Chain {
     /// Oldest first, without gaps. The last one is the head, unless the chain is at genesis.
     recent: VecDeque<(UpdateHash, SignedUpdate)>,
     /// The version that precedes the oldest kept update, and the update that made it.
-    base: (Version, UpdateHash),
+    base: ChainIndex,
     /// The averages after this version are here too. Everything before came as a whole state.
     replays_from: Version,
 }
+
+/// A version and the update that made it.
+pub type ChainIndex = (Version, UpdateHash);
 
 /// The updates after a chain index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,6 +136,16 @@ impl Chain {
     /// The kept updates with their hashes, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = (UpdateHash, &SignedUpdate)> {
         self.recent.iter().map(|(hash, signed)| (*hash, signed))
+    }
+
+    /// The versions whose updates are kept, oldest first.
+    pub fn indices(&self) -> impl Iterator<Item = ChainIndex> {
+        self.entries().map(|(hash, signed)| (signed.update.version, hash))
+    }
+
+    /// The kept update that follows a head.
+    pub fn next_after(&self, head: Head) -> Option<&SignedUpdate> {
+        self.recent().find(|signed| signed.update.parent == head.update)
     }
 
     /// The updates after a chain index, if they can be replayed.

@@ -181,9 +181,10 @@ impl Node {
             self.release(signed.update.average.hash);
         }
         let Some(signed) = again.into_iter().next() else {
-            return if signed_another {
-                self.take_ownership(module)
-            };
+            if signed_another {
+                self.take_ownership(module);
+            }
+            return;
         };
         let Some(state) = self.modules.get_mut(&module) else { return };
         if let Some(collection) = state.aggregation.collection_mut() {

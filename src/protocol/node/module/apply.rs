@@ -47,11 +47,11 @@ impl Node {
             self.refuse(module, owner, reason.clone());
             return self.signed_wrong(module, signed, reason);
         }
-        let hash = head_of(update).map(|head| head.update);
-        if self.counts_unheard(module, signed, hash.as_slice())
-            && self.may_follow(module, std::slice::from_ref(signed)) == 0
+        if let Some(longer) = self.extended(module, std::slice::from_ref(signed))
+            && self.counts_unheard(module, &longer)
+            && self.attested(module, &longer).is_none()
         {
-            return self.doubt(module, signed, hash.as_slice());
+            return self.doubt(module, signed, &longer);
         }
         if term > state.leadership.term() && owner != self.me {
             self.adopt_owner(module, term, owner);

@@ -7,7 +7,7 @@ use crate::protocol::limits::{ATTESTED_MS, MEMBERS_HEARD_MS, NO_MAJORITY_MS, STU
 use crate::protocol::module::attestation::{Attestation, Attester, Followers, is_outvoted};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::validate::check_update;
-use crate::protocol::wire::message::{Head, SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{Head, SignedUpdate};
 
 impl Node {
     /// The other members of a module that were heard lately and are not quarantined. A member that is silent for a moment
@@ -46,13 +46,10 @@ impl Node {
         let is_far_behind = |it: &Attester| it.head.version > Version(0) && it.head.version < base;
         let far_behind = self.attesters(module).filter(is_far_behind);
         let far_behind: Vec<_> = far_behind.map(|it| (it.peer, (it.head.version, it.head.update))).collect();
-        if let Some(state) = self.modules.get_mut(&module) {
-            far_behind.into_iter().for_each(|(peer, head)| state.catch_up.note_far_behind(peer, head));
-        }
-        let Some(state) = self.modules.get(&module) else { return };
         let chain = state.history.chain().filter(|_| state.history.invalidated_since().is_none());
         let outvoted = chain.is_some_and(|chain| is_outvoted(chain, self.attesters(module), self.stateless(module)));
         if let Some(state) = self.modules.get_mut(&module) {
+            far_behind.into_iter().for_each(|(peer, head)| state.catch_up.note_far_behind(peer, head));
             state.catch_up.note_outvoted(self.now, outvoted);
         }
     }
@@ -69,19 +66,17 @@ impl Node {
         if state.history.chain().is_none() && state.doubt.listened_ms(self.now) < MEMBERS_HEARD_MS {
             return false;
         }
-        match heavier {
-            true => self.attested(module, chain) >= Some(chain.head().version) || self.gives_up_for(module, chain),
-            false => {
-                let attestation = self.attestation(module, chain);
-                let outvoted = state.catch_up.outvoted_ms(self.now).is_some();
-                (outvoted && attestation.majority() == Some(chain.head().version)) || self.gives_up_for(module, chain)
-            }
-        }
+        let outvoted = state.catch_up.outvoted_ms(self.now).is_some();
+        let attested = match heavier {
+            true => self.attested(module, chain) >= Some(chain.head().version),
+            false => outvoted && self.attestation(module, chain).majority() == Some(chain.head().version),
+        };
+        attested || self.gives_up_for(module, chain)
     }
 
     /// The latest version of a chain that the members attest, or the owner does where this node does not doubt what follows.
     /// An owner lets another member go first, so it alone is one update ahead at most.
-    fn attested(&self, module: ModuleId, chain: &Chain) -> Option<Version> {
+    pub(in crate::protocol) fn attested(&self, module: ModuleId, chain: &Chain) -> Option<Version> {
         let state = self.modules.get(&module)?;
         let mine = state.history.valid_head();
         let attestation = self.attestation(module, chain);
@@ -100,35 +95,25 @@ impl Node {
             return by_members;
         }
         let by_owner = attestation.by_owner();
-        let next = Some(mine.version.next());
         let owned = chain
-            .recent()
-            .find(|signed| Some(signed.update.version) == next)
+            .next_after(mine)
             .filter(|next| by_owner >= Some(next.update.version) || state.leadership.has_signed(&next.update));
         by_members.max(owned.map(|next| next.update.version))
     }
 
-    /// How many of these updates, that should follow its head, this node may apply.
-    pub(in crate::protocol) fn may_follow(&self, module: ModuleId, updates: &[SignedUpdate]) -> usize {
-        let Some(chain) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return 0 };
-        let mut longer = chain.clone();
+    /// This node's chain with these updates after it, if they follow each other.
+    pub(in crate::protocol) fn extended(&self, module: ModuleId, updates: &[SignedUpdate]) -> Option<Chain> {
+        let mut longer = self.modules.get(&module)?.history.chain()?.clone();
         for signed in updates {
-            if !longer.fits(&signed.update) {
-                return 0;
-            }
+            longer.fits(&signed.update).then_some(())?;
             longer.push(signed.clone());
         }
-        let attested = self.attested(module, &longer);
-        updates.iter().filter(|signed| Some(signed.update.version) <= attested).count()
+        Some(longer)
     }
 
     /// Whether the updates of a chain that follow this node's own head are possible, and the next one is not doubted.
     fn believes_next(&self, module: ModuleId, chain: &Chain) -> bool {
-        let Some(mine) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return true };
-        let next = chain.recent().find(|signed| mine.fits(&signed.update));
-        let since: Vec<UpdateHash> =
-            chain.entries().skip_while(|(_, signed)| Some(*signed) != next).map(|it| it.0).collect();
-        self.continues_well(module, chain) && next.is_none_or(|next| !self.counts_unheard(module, next, &since))
+        self.continues_well(module, chain) && !self.counts_unheard(module, chain)
     }
 
     /// Whether this node gives its chain up for one that the members do not attest either. It was outvoted for a

@@ -8,16 +8,10 @@ use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::{ReplyToken, RequestId};
 use crate::protocol::limits::{MAX_DIRECTORY, NO_MAJORITY_MS, VERSIONS_KEPT};
-use crate::protocol::module::catch_up::ChainIndex;
-use crate::protocol::module::chain::{Chain, Since, head_of};
+use crate::protocol::module::chain::{Chain, Since};
 use crate::protocol::module::validate::check_chain;
 use crate::protocol::wire::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
 use crate::protocol::{Node, Replica};
-
-fn index_of(signed: &SignedUpdate) -> Option<ChainIndex> {
-    let head = head_of(&signed.update)?;
-    Some((head.version, head.update))
-}
 
 impl Node {
     pub(in crate::protocol) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
@@ -165,19 +159,22 @@ impl Node {
         if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
         }
+        let Some(longer) = self.extended(module, &updates) else {
+            self.report_unattested(module, donor);
+            return true;
+        };
         if let Some(state) = self.modules.get_mut(&module) {
-            state.catch_up.note_shown(donor, updates.iter().filter_map(index_of).collect());
+            state.catch_up.note_shown(donor, longer.indices().collect());
         }
-        let attested = self.may_follow(module, &updates);
-        if attested == 0 {
-            let hashes: Vec<UpdateHash> = updates.iter().filter_map(index_of).map(|(_, update)| update).collect();
-            if let Some(next) = updates.first().filter(|next| self.counts_unheard(module, next, &hashes)) {
-                self.doubt(module, next, &hashes);
+        let attested = self.attested(module, &longer);
+        if attested.is_none() {
+            if let Some(next) = updates.first().filter(|_| self.counts_unheard(module, &longer)) {
+                self.doubt(module, next, &longer);
             }
             self.report_unattested(module, donor);
             return true;
         }
-        updates.truncate(attested);
+        updates.retain(|signed| Some(signed.update.version) <= attested);
         let Some(state) = self.modules.get_mut(&module) else { return false };
         state.applying.replay(updates);
         self.replay_next(module);
@@ -209,8 +206,7 @@ impl Node {
         let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(updates) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
-        let shown = chain.entries().map(|(update, signed)| (signed.update.version, update));
-        state.catch_up.note_shown(donor, shown.collect());
+        state.catch_up.note_shown(donor, chain.indices().collect());
         if state.applying.has_refused(head.update) || self.has_invalidated(chain.recent()) {
             return false;
         }
@@ -276,7 +272,7 @@ impl Node {
         }
         self.act(Action::Persist(chain.record(module)));
         let signer = chain.signer();
-        self.switch_chain(module, chain);
+        let has_signed = self.switch_chain(module, chain);
         self.head_moved(module, true);
         if let Some((term, owner)) = signer {
             self.hear_later_term(module, term, owner);
@@ -286,20 +282,22 @@ impl Node {
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));
             self.tell_lost(module, from);
         }
-        if self.owns(module) {
-            self.take_ownership(module);
-        }
+        self.collect_anew(module, has_signed);
         // What the new chain has not counted is offered to it.
         self.contributions.offer_again();
         self.release_contributions();
     }
 
     /// Replaces the chain. The state of the new head is in the store. Kept states that the new chain has had stay,
-    /// because its newest updates may be wrong.
-    pub(in crate::protocol) fn switch_chain(&mut self, module: ModuleId, chain: Chain) {
+    /// because its newest updates may be wrong. Returns whether this node has signed what it gives up, in its present term.
+    pub(in crate::protocol) fn switch_chain(&mut self, module: ModuleId, chain: Chain) -> bool {
         self.drop_collection(module);
         self.abandon_next(module);
-        let Some(state) = self.modules.get_mut(&module) else { return };
+        let me = self.me;
+        let Some(state) = self.modules.get_mut(&module) else { return false };
+        let term = state.leadership.term();
+        // Terms never fall along a chain, so what it has signed in its present term is newest.
+        let has_signed = state.history.chain().and_then(Chain::signer) == Some((term, me));
         let (old_states, given_up) = state.history.switch(chain, self.plan.genesis.get(&module).copied());
         state.catch_up.switched();
         state.offers.clear_counted_from();
@@ -307,13 +305,13 @@ impl Node {
         for old in old_states {
             self.release(old.hash);
         }
-        let Some(given_up) = given_up else { return };
-        self.close_signed_term(module, &given_up);
+        let Some(given_up) = given_up else { return false };
         self.repropose(module, &given_up);
         for signed in given_up.recent() {
             self.release(signed.update.average.hash);
             signed.update.contributions.iter().for_each(|counted| self.release(counted.blob.hash));
         }
+        has_signed
     }
 
     /// Whether a better head has been known for so short a time that it may still be adopted.

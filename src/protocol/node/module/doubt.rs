@@ -5,21 +5,18 @@ use crate::names::ModuleId;
 use crate::protocol::Node;
 use crate::protocol::limits::{DOUBT_MS, LISTENED_MS, OFFER_REPEAT_MS};
 use crate::protocol::module::attestation::Attester;
+use crate::protocol::module::chain::Chain;
 use crate::protocol::module::doubt::is_doubtful;
 use crate::protocol::path::contributions::Contribution;
-use crate::protocol::wire::message::{Counted, SignedUpdate, UpdateHash};
+use crate::protocol::wire::message::{Counted, SignedUpdate};
 
 impl Node {
-    /// Whether an update after the head counts contributions that nobody has offered, as far as this node can tell, with
-    /// the hashes of that update and those after it. Gossip may lose an offer, so this is a doubt and no proof.
-    pub(in crate::protocol) fn counts_unheard(
-        &self,
-        module: ModuleId,
-        signed: &SignedUpdate,
-        since: &[UpdateHash],
-    ) -> bool {
+    /// Whether the update of a chain that follows the head counts contributions that nobody has offered, as far as this
+    /// node can tell. Gossip may lose an offer, so this is a doubt and no proof.
+    pub(in crate::protocol) fn counts_unheard(&self, module: ModuleId, chain: &Chain) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let (update, Some(head)) = (&signed.update, state.head()) else { return false };
+        let Some(head) = state.head() else { return false };
+        let Some(SignedUpdate { update, .. }) = chain.next_after(head) else { return false };
         // Where the owner is the only other member, nobody else could attest the update.
         let alone = self.attesters(module).nth(1).is_none();
         let listened_ms = state.doubt.listened_ms(self.now);
@@ -31,7 +28,7 @@ impl Node {
         let behind_since = state.catch_up.behind_since().filter(|_| ahead.len() > level.len());
         let behind_ms = behind_since.map_or(0, |since| self.now.since(since));
         let since_long = listened_ms >= LISTENED_MS + behind_ms;
-        if update.parent != head.update || alone || !(since_head || since_long) {
+        if alone || !(since_head || since_long) {
             return false;
         }
         let own = |counted: &Counted| {
@@ -42,7 +39,7 @@ impl Node {
         let heard = |counted: &Counted| state.offers.was_heard(&counted.key());
         // Whoever trains a path knows what it has offered, also before this node listened. Any member can say that it does.
         let (on_it, others): (Vec<Attester>, Vec<_>) =
-            self.attesters(module).partition(|it| since.contains(&it.head.update));
+            self.attesters(module).partition(|it| it.is_on(chain) >= Some(update.version));
         let trains = |members: &[Attester], path| members.iter().any(|it| self.may_offer(it.peer, path));
         let confirmed = |counted: &Counted| trains(&on_it, counted.path) && !trains(&others, counted.path);
         let counted = &update.contributions;
@@ -51,12 +48,13 @@ impl Node {
         is_doubtful(counted.len(), unheard.count())
     }
 
-    /// Holds back an update that the present owner has signed, or that it is on, with the hashes of that update and those
-    /// after it. A later look applies it once its offers are here. Any member may sign an update, so another's is dropped:
-    /// catch-up brings it, if the members attest it.
-    pub(in crate::protocol) fn doubt(&mut self, module: ModuleId, signed: &SignedUpdate, since: &[UpdateHash]) {
+    /// Holds back an update that the present owner has signed, or that it is on, as the chain tells. A later look applies it
+    /// once its offers are here. Any member may sign an update, so another's is dropped: catch-up brings it, if the members
+    /// attest it.
+    pub(in crate::protocol) fn doubt(&mut self, module: ModuleId, signed: &SignedUpdate, chain: &Chain) {
         let now = self.now;
-        let owner_is_on_it = self.attesters(module).any(|it| it.owner && since.contains(&it.head.update));
+        let version = Some(signed.update.version);
+        let owner_is_on_it = self.attesters(module).any(|it| it.owner && it.is_on(chain) >= version);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(owner) = state.leadership.owner() else { return };
         if owner_is_on_it || state.leadership.has_signed(&signed.update) {
@@ -74,7 +72,8 @@ impl Node {
         let Some((signed, since, owner)) = state.doubt.held() else { return };
         let follows = state.head().is_some_and(|head| head.update == signed.update.parent);
         let overdue = now.since(since) >= DOUBT_MS;
-        if follows && !overdue && self.may_follow(module, std::slice::from_ref(signed)) == 0 {
+        let longer = self.extended(module, std::slice::from_ref(signed));
+        if !overdue && longer.is_some_and(|longer| self.attested(module, &longer).is_none()) {
             return;
         }
         let by_owner = state.leadership.is_owner(owner);

@@ -17,7 +17,6 @@ use crate::protocol::limits::{
     DEADLINE_FACTOR, ELECTION_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS,
     OUTVOTED_OWNER_MS, OVERDUE_MS, STEADY_MS, UNMEASURED_DUE_MS,
 };
-use crate::protocol::module::chain::Chain;
 use crate::protocol::module::collection::quorum;
 use crate::protocol::wire::message::Head;
 use crate::protocol::{Node, Replica};
@@ -179,11 +178,10 @@ impl Node {
     /// An owner that does not do its work has to step down for the rest of its term. For a while it is not accepted as
     /// an owner again.
     pub(in crate::protocol) fn force_step_down(&mut self, module: ModuleId, reason: String) {
-        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(state) = self.modules.get(&module) else { return };
         let Some(owner) = state.leadership.owner().filter(|owner| *owner != self.me) else { return };
-        state.leadership.step_down();
         self.reputation.owner_failed(self.now, module, owner);
-        self.act(Action::Report(Report::SteppedDown { module, owner, reason }));
+        self.step_down(module, owner, reason);
     }
 
     /// An owner has to step down for the rest of its term, and may be elected again.
@@ -218,17 +216,19 @@ impl Node {
         self.open_collection(module, self.membership.response_times().settle_ms());
     }
 
-    /// This node gives up a chain with updates that it has signed in the present term. Should others take it for the owner in
-    /// that term after a restart, it would sign others in their place. An owner takes the next term anyway.
-    pub(in crate::protocol) fn close_signed_term(&mut self, module: ModuleId, given_up: &Chain) {
-        let me = self.me;
-        let vacant = |state: &&mut Replica| state.leadership.owner().is_none();
-        let Some(state) = self.modules.get_mut(&module).filter(vacant) else { return };
-        let (term, next) = (state.leadership.term(), state.leadership.next_term());
-        let mut signed = given_up.recent().map(|signed| &signed.update);
-        if let Some(next) = next.filter(|_| signed.any(|update| (update.owner, update.term) == (me, term))) {
-            state.leadership.restore(next, None);
-            self.act(Action::Persist(Record::Term { module, term: next, owner: me }));
+    /// This node has changed to another chain. If it has signed what it has given up, in its present term, it signs nothing
+    /// more in that term: not as the owner, nor where others take it for the owner of that term after a restart.
+    pub(in crate::protocol) fn collect_anew(&mut self, module: ModuleId, has_signed: bool) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        match (state.leadership.owner(), state.leadership.next_term()) {
+            (Some(owner), _) if owner != self.me => {}
+            (Some(_), _) if has_signed => self.take_ownership(module),
+            (Some(_), _) => self.open_collection(module, self.membership.response_times().settle_ms()),
+            (None, Some(next)) if has_signed => {
+                state.leadership.restore(next, None);
+                self.act(Action::Persist(Record::Term { module, term: next, owner: self.me }));
+            }
+            (None, _) => {}
         }
     }
 
@@ -244,8 +244,8 @@ impl Node {
         }
     }
 
-    /// Most members do not follow an owner whose chain they contradict. It names one of those that have
-    /// the most beside them in the next term.
+    /// Most members do not follow an owner whose chain they contradict. In the next term it names one of those that have the
+    /// most beside them.
     fn yield_when_outvoted(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(self.me)) else { return };
         let (Some(chain), Some(term)) = (state.history.chain(), state.leadership.next_term()) else { return };

@@ -3,7 +3,7 @@
 //! A member that has the state before the update continues from there. A member that no longer has it, because more
 //! updates have followed, treats any chain without the update as better than its own, and asks for it. If for a long
 //! time no peer has such a chain, the member keeps its own: one wrong update must not cost the module. The owner stays
-//! the same, in another term.
+//! the same.
 
 use crate::clock::Millis;
 use crate::names::ModuleId;
@@ -33,13 +33,11 @@ impl Node {
             return state.history.invalidate(now);
         };
         let to = before.head().version;
-        self.switch_chain(module, before);
+        let has_signed = self.switch_chain(module, before);
         self.head_moved(module, true);
         self.act(Action::Report(Report::WentBack { module, from, to }));
         self.send_heartbeat(module);
-        if self.owns(module) {
-            self.take_ownership(module);
-        }
+        self.collect_anew(module, has_signed);
         // The contributions of the wrong update are to be counted again.
         self.contributions.offer_again();
     }
