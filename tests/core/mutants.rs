@@ -20,7 +20,7 @@ struct Bug {
 /// What a bug breaks that no invariant shows.
 const LOSS: &str = "loss";
 
-const BUGS: [Bug; 18] = [
+const BUGS: [Bug; 19] = [
     Bug {
         name: "an update of an earlier term is accepted",
         file: "protocol/node/module/apply.rs",
@@ -137,11 +137,19 @@ const BUGS: [Bug; 18] = [
     },
     Bug {
         name: "a member signs on in the term of a chain that it has given up",
-        file: "protocol/node/module/election.rs",
-        right: "signed.any(|update| (update.owner, update.term) == (me, term))",
+        file: "protocol/node/module/catch_up.rs",
+        right: "state.history.chain().and_then(Chain::signer) == Some((term, me))",
         wrong: "false",
         drill: "everything",
         breaks: &["one writer"],
+    },
+    Bug {
+        name: "a state is adopted although it cannot be read",
+        file: "protocol/node/module/catch_up.rs",
+        right: "!so",
+        wrong: "false",
+        drill: "pairs",
+        breaks: &["disk", "agreement", "progress"],
     },
     Bug {
         name: "a lighter chain that a majority is on is forgotten at a restart",
