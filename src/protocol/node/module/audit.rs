@@ -102,7 +102,8 @@ impl Node {
         let Some(state) = self.modules.get(&module) else { return };
         // Who has just become a member has heard few of the offers.
         let would_know = state.doubt.listened_ms(self.now) >= LISTENED_MS && !state.offers.was_heard(&key);
-        if would_know && self.membership.roster().lives(self.now, module, owner) {
+        let is_there = self.membership.roster().lives(self.now, module, owner) && !self.is_silent(owner);
+        if would_know && is_there {
             self.penalize(owner, Fault::Withheld, Some(key));
         }
     }
