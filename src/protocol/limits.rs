@@ -112,11 +112,11 @@ pub const OFFER_REPEAT_MS: u64 = 2_000;
 /// it sends a request.
 pub const GAP_TIMEOUT_MS: u64 = 500;
 
-/// Where the members are on more than two chains and none has a majority, or nobody follows a member, a heavier chain needs
-/// fewer after this time.
+/// Where the members are on more than two chains and none has a majority, one needs fewer after this time.
 pub const NO_MAJORITY_MS: u64 = 20_000;
 
-/// A member whose chain has not moved for this long, while others were ahead on another, makes do with a third of the members.
+/// A member whose chain has not moved for this long, while others were ahead on another, makes do with a third of the members,
+/// or with more than follow it.
 pub const STUCK_MS: u64 = 60_000;
 
 /// Donors of a module whose chains are remembered.

@@ -2,6 +2,7 @@
 //! `cargo test --release --no-default-features --test core` builds in a minute.
 
 mod asynchronous;
+mod byzantine;
 mod drills;
 mod fault_schedule;
 mod mutants;

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use pathswarm::simulator::Scenario;
 use pathswarm::simulator::drill::{Summary, drill};
 
+/// The number of seeds of each scenario but the fault schedule, which is long. `pathswarm drill` runs thousands.
+pub const SEEDS: u64 = 200;
+
 /// A scenario by the name of its file.
 pub fn scenario(name: &str) -> Scenario {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills").join(name).with_extension("toml");

@@ -241,6 +241,11 @@ mod tests {
         };
         assert!(!third(1, 1) && third(2, 0) && third(1, 0), "of two others both, the only other one");
         assert!(!third(1, 9) && third(2, 2) && !third(2, 3) && third(3, 4) && !third(3, 5));
+        let stateless = |count| Attestation::of(&longer, Some(mine.head()), vec![at(&longer); 2], count).third();
+        assert!(stateless(2).is_some() && stateless(3).is_none(), "who has no state yet may be honest");
+        let newcomer =
+            Attestation::of(&longer, None, [at(&longer), at(&longer), at(&chain(4, 1)), at(&chain(2, 1))], 0);
+        assert_eq!((newcomer.majority(), newcomer.third()), (None, Some(Version(5))), "between many heads");
     }
 
     #[test]

@@ -86,9 +86,8 @@ impl Node {
         let Some(mine) = mine else {
             // Of as many members on either side, the owner's may be right, and nobody is of use without a state.
             let waited = state.doubt.listened_ms(self.now) >= NO_MAJORITY_MS;
-            return attestation
-                .majority()
-                .max(attestation.half().filter(|half| waited && attestation.by_owner() >= Some(*half)));
+            let with_owner = attestation.half().filter(|half| attestation.by_owner() >= Some(*half));
+            return attestation.majority().max(with_owner.max(attestation.third()).filter(|_| waited));
         };
         let by_members = attestation.third();
         if state.leadership.has_stepped_down() || !self.believes_next(module, chain) {

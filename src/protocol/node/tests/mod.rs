@@ -22,7 +22,9 @@ use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{
     Counted, Head, Heartbeat, Lease, Message, Offer, SignedUpdate, Stage, Start, Update,
 };
-use crate::protocol::{Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, RunPlan};
+use crate::protocol::{
+    Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, Request, RequestId, RunPlan,
+};
 
 const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
 const ME: PeerKey = PeerKey([1; 32]);
@@ -172,6 +174,15 @@ fn heard(author: PeerKey, message: Message) -> Event {
 
 fn heard_heartbeat(author: PeerKey, heartbeat: Heartbeat) -> Event {
     heard(author, Message::Heartbeat(heartbeat))
+}
+
+/// The requests for what others have, with the peers that they go to.
+fn requests(actions: &[(u64, Action)]) -> Vec<(RequestId, PeerKey)> {
+    let asked = actions.iter().filter_map(|(_, action)| match action {
+        Action::Ask { id, to, request: Request::CatchUp { .. } } => Some((*id, *to)),
+        _ => None,
+    });
+    asked.collect()
 }
 
 fn learn(peer: PeerKey) -> Action {

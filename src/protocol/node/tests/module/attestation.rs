@@ -2,7 +2,7 @@
 
 use crate::protocol::limits::{ATTESTED_MS, DOUBT_MS, GAP_TIMEOUT_MS, LISTENED_MS};
 use crate::protocol::node::tests::*;
-use crate::protocol::{Request, RequestId, Response};
+use crate::protocol::{RequestId, Response};
 
 /// Heartbeats of these members at these heads, the first of them as owner of term 1, and the requests that follow.
 fn hears(node: &mut Node, at_ms: u64, sequence: u64, members: &[(PeerKey, Head)]) -> Vec<(RequestId, PeerKey)> {
@@ -10,12 +10,7 @@ fn hears(node: &mut Node, at_ms: u64, sequence: u64, members: &[(PeerKey, Head)]
         let owner = Some((1, members[0].0));
         node.handle(Millis(at_ms), heard_heartbeat(*peer, heartbeat(sequence, Some(*head), owner)));
     }
-    let actions = pass(node, at_ms, at_ms + GAP_TIMEOUT_MS + 250);
-    let asked = actions.into_iter().filter_map(|(_, action)| match action {
-        Action::Ask { id, to, request: Request::CatchUp { .. } } => Some((id, to)),
-        _ => None,
-    });
-    asked.collect()
+    requests(&pass(node, at_ms, at_ms + GAP_TIMEOUT_MS + 250))
 }
 
 fn persists(actions: &[Action]) -> bool {
@@ -213,16 +208,12 @@ fn an_owner_that_follows_the_majority_to_a_lighter_chain_signs_nothing_more_in_i
     let mut lighter = updates(1, OTHER);
     lighter[0].update.contributions.truncate(1);
     (lighter[0].update.weight, lighter[0].update.state) = (100, state(11));
-    let mut asked = Vec::new();
     for peer in [OTHER, THIRD] {
         let confirms = heartbeat(1, Some(head(&lighter[0])), Some((1, ME)));
         node.handle(Millis(10), heard_heartbeat(peer, confirms));
     }
-    asked.extend(pass(&mut node, 10, 1_000).into_iter().filter_map(|(_, action)| match action {
-        Action::Ask { id, request: Request::CatchUp { .. }, .. } => Some(id),
-        _ => None,
-    }));
-    node.handle(Millis(1_100), Event::Answered { id: asked[0], response: Some(Response::Snapshot(lighter)) });
+    let (id, _) = requests(&pass(&mut node, 10, 1_000))[0];
+    node.handle(Millis(1_100), Event::Answered { id, response: Some(Response::Snapshot(lighter)) });
     let actions = installed(&mut node, Millis(1_110), state(11));
     assert!(actions.contains(&term(2, ME)), "{actions:?}");
 }

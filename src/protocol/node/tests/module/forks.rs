@@ -1,8 +1,8 @@
 //! Tests of how members on different chains, or at different heads, come together again.
 
+use crate::protocol::Response;
 use crate::protocol::limits::{LISTENED_MS, NO_MAJORITY_MS, OUTVOTED_OWNER_MS, STUCK_MS, VERSIONS_KEPT};
 use crate::protocol::node::tests::*;
-use crate::protocol::{Request, RequestId, Response};
 
 const FIFTH: PeerKey = PeerKey([5; 32]);
 
@@ -23,14 +23,6 @@ fn meanwhile(
         actions.extend(pass(node, at_ms, at_ms + 750));
     }
     actions
-}
-
-fn requests(actions: &[(u64, Action)]) -> Vec<(RequestId, PeerKey)> {
-    let asked = actions.iter().filter_map(|(_, action)| match action {
-        Action::Ask { id, to, request: Request::CatchUp { .. } } => Some((*id, *to)),
-        _ => None,
-    });
-    asked.collect()
 }
 
 /// A chain of so many updates of another owner that no chain of [`updates`] has.
