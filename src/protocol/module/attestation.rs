@@ -145,8 +145,10 @@ pub(in crate::protocol) fn is_outvoted<'a>(
 /// How the other members stand to a node's chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::protocol) struct Followers {
-    /// They have its head, or are ahead and on no other chain as far as is known.
+    /// They have its head, or are ahead and have shown that they are on it.
     pub(in crate::protocol) with: usize,
+    /// They are ahead, and nobody knows on which chain.
+    pub(in crate::protocol) unknown: usize,
     /// They are on it, and behind.
     pub(in crate::protocol) behind: usize,
     /// The most that have the same head on another chain.
@@ -163,7 +165,8 @@ impl Followers {
             match (member.contradicts(chain), is_behind) {
                 (true, _) => *heads.entry(member.head.update).or_default() += 1,
                 (false, true) => counted.behind += 1,
-                (false, false) => counted.with += 1,
+                (false, false) if member.is_on(chain) == Some(chain.head().version) => counted.with += 1,
+                (false, false) => counted.unknown += 1,
             }
         }
         counted.elsewhere = heads.into_values().max().unwrap_or(0);
@@ -267,6 +270,15 @@ mod tests {
         let owner = Attester { owner: true, ..at(&longer) };
         let attestation = Attestation::of(&longer, Some(mine.head()), [owner, at(&mine)], 0);
         assert_eq!((attestation.extends, attestation.by_owner()), (true, Some(Version(4))));
+    }
+
+    #[test]
+    fn who_is_ahead_is_with_a_chain_only_if_it_has_shown_that_it_is_on_it() {
+        let (mine, longer, other) = (chain(3, 0), chain(5, 0), chain(6, 1));
+        let [same, another] = [&longer, &other].map(|chain| chain.indices().collect::<Vec<_>>());
+        let shows = |shown| Attester { shown, ..at(&longer) };
+        let members = [at(&mine), shows(&same), shows(&[]), shows(&another), at(&chain(2, 0))];
+        assert_eq!(Followers::of(&mine, members), Followers { with: 2, unknown: 1, behind: 1, elsewhere: 1 });
     }
 
     #[test]

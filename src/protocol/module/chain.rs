@@ -143,6 +143,11 @@ impl Chain {
         self.entries().map(|(hash, signed)| (signed.update.version, hash))
     }
 
+    /// The same, and the one before them.
+    pub fn base_and_indices(&self) -> impl Iterator<Item = ChainIndex> {
+        [self.base].into_iter().chain(self.indices())
+    }
+
     /// The kept update that follows a head.
     pub fn next_after(&self, head: Head) -> Option<&SignedUpdate> {
         self.recent().find(|signed| signed.update.parent == head.update)

@@ -45,6 +45,8 @@ pub enum Byzantine {
     FalseSnapshot,
     /// Its heartbeats name a head after the present one, made from contributions that do not exist.
     FalseExtension,
+    /// The same, and it refuses to show the chain.
+    FalseHead,
 }
 
 impl Byzantine {
@@ -70,6 +72,7 @@ impl Byzantine {
             Self::FalseHelper => "byzantine: false helper",
             Self::FalseSnapshot => "byzantine: false snapshot",
             Self::FalseExtension => "byzantine: false extension",
+            Self::FalseHead => "byzantine: false head",
         }
     }
 }

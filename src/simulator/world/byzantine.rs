@@ -123,7 +123,7 @@ impl World {
                 let wanted = modules.map(|module| Wanted { module, helper }).take(MAX_WANTED).collect();
                 vec![to_all(me, Message::Heartbeat(Heartbeat { wanted, ..heartbeat.clone() }))]
             }
-            Byzantine::FalseSnapshot | Byzantine::FalseExtension => {
+            Byzantine::FalseSnapshot | Byzantine::FalseExtension | Byzantine::FalseHead => {
                 vec![to_all(me, Message::Heartbeat(self.with_false_head(index, attack, module, heartbeat)))]
             }
             _ => honest,

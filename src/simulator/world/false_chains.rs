@@ -42,6 +42,7 @@ impl World {
         match (self.behaviour(index), forged) {
             (Some(Byzantine::FalseSnapshot), Some(updates)) => Response::Snapshot(updates),
             (Some(Byzantine::FalseExtension), Some(updates)) => Response::Replay(updates),
+            (Some(Byzantine::FalseHead), Some(_)) => Response::Refused("not now".to_owned()),
             _ => response,
         }
     }

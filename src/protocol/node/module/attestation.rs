@@ -124,14 +124,16 @@ impl Node {
         let outvoted = state.catch_up.outvoted_ms(self.now).is_some_and(|ms| ms >= NO_MAJORITY_MS);
         let attestation = self.attestation(module, chain);
         let at_head = attestation.at_least(chain.head().version);
-        let Followers { with, behind, elsewhere } = Followers::of(mine, self.attesters(module));
+        let Followers { with, unknown, behind, elsewhere } = Followers::of(mine, self.attesters(module));
         let moved = state.history.advanced().max(self.lifecycle.began());
         let behind_ms = state.catch_up.behind_since().map_or(0, |since| self.now.since(since.max(moved)));
         let stuck = behind_ms >= STUCK_MS;
         let heavier = state.history.gives_way_to(&chain.head());
+        // Whoever were ahead on this node's chain would have shown it by then.
+        let alone = heavier && stuck && with == 0;
+        let with = if alone { 0 } else { with + unknown };
         let least = if heavier { with + 1 } else { with + 2 };
-        let waited = outvoted || (heavier && stuck && with == 0);
-        let more = waited && at_head >= least.max(behind).max(elsewhere);
+        let more = (outvoted || alone) && at_head >= least.max(behind).max(elsewhere);
         let third = heavier && stuck && attestation.third() == Some(chain.head().version);
         !attestation.extends && (more || third) && self.continues_well(module, chain)
     }

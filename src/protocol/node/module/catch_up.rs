@@ -159,13 +159,16 @@ impl Node {
         if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
         }
-        let Some(longer) = self.extended(module, &updates) else {
+        let longer = self.extended(module, &updates);
+        if let Some(state) = self.modules.get_mut(&module) {
+            let elsewhere = || Chain::of(updates.clone()).map(|it| it.base_and_indices().collect());
+            let shown = longer.as_ref().map(|it| it.indices().collect()).or_else(elsewhere);
+            state.catch_up.note_shown(donor, shown.unwrap_or_default());
+        }
+        let Some(longer) = longer else {
             self.report_unattested(module, donor);
             return true;
         };
-        if let Some(state) = self.modules.get_mut(&module) {
-            state.catch_up.note_shown(donor, longer.indices().collect());
-        }
         let attested = self.attested(module, &longer);
         if attested.is_none() {
             if let Some(next) = updates.first().filter(|_| self.counts_unheard(module, &longer)) {

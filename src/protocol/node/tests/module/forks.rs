@@ -71,12 +71,16 @@ fn an_owner_that_most_members_contradict_names_the_heaviest_of_them() {
 
 #[test]
 fn a_member_that_nobody_has_followed_gives_its_chain_up_for_a_heavier_one() {
-    // Where another member is, of three; whether this one gives up its chain.
+    // Where another member is, of three, and whether it shows its chain; whether this one gives up its chain.
     let mine = updates(3, OTHER);
     let (behind, level, ahead) = (head(&mine[0]), head(&mine[1]), head(&mine[2]));
-    for (third, gives_up) in
-        [(vec![behind], true), (vec![level], false), (vec![ahead], false), (vec![behind; 2], false)]
-    {
+    for ((third, shows), gives_up) in [
+        ((vec![behind], false), true),
+        ((vec![level], false), false),
+        ((vec![ahead], true), false),
+        ((vec![ahead], false), true),
+        ((vec![behind; 2], false), false),
+    ] {
         let mut node = member(&mine[..2]);
         let other = elsewhere(4, OTHER);
         let mut members = vec![(OTHER, head(&other[3]))];
@@ -84,16 +88,41 @@ fn a_member_that_nobody_has_followed_gives_its_chain_up_for_a_heavier_one() {
         let mut adopted = Vec::new();
         for from_ms in (0..=STUCK_MS + 5_000).step_by(1_000) {
             let actions = meanwhile(&mut node, (from_ms, from_ms), (2, OTHER), &members);
-            for (id, to) in requests(&actions).into_iter().filter(|(_, to)| *to == OTHER) {
-                let response = Some(Response::Snapshot(other.clone()));
+            for (id, to) in requests(&actions) {
+                let response = match to {
+                    OTHER => Some(Response::Snapshot(other.clone())),
+                    _ => shows.then(|| Response::Replay(vec![mine[2].clone()])),
+                };
                 let answered = node.handle(Millis(from_ms + 800), Event::Answered { id, response });
                 let fetches = |it: &Action| matches!(it, Action::Fetch { blob, .. } if *blob == state(104));
                 adopted.extend(answered.iter().any(fetches).then_some((from_ms, to)));
             }
         }
-        assert_eq!(!adopted.is_empty(), gives_up, "{third:?}: {adopted:?}");
+        assert_eq!(!adopted.is_empty(), gives_up, "{third:?}, {shows}: {adopted:?}");
         assert!(adopted.iter().all(|(at_ms, _)| *at_ms >= STUCK_MS - 1_000), "{adopted:?}");
     }
+}
+
+#[test]
+fn a_member_that_answers_with_what_follows_another_head_is_counted_there() {
+    let mine = updates(2, OTHER);
+    let mut node = member(&mine);
+    let other = elsewhere(5, FOURTH);
+    let members = [(OTHER, head(&other[3])), (THIRD, head(&other[4]))];
+    let mut fetched = Vec::new();
+    for from_ms in (0..10_000).step_by(1_000) {
+        let actions = meanwhile(&mut node, (from_ms, from_ms), (2, OTHER), &members);
+        for (id, to) in requests(&actions) {
+            let response = match to {
+                OTHER => Response::Snapshot(other[..4].to_vec()),
+                _ => Response::Replay(vec![other[4].clone()]),
+            };
+            let answered = node.handle(Millis(from_ms + 800), Event::Answered { id, response: Some(response) });
+            fetched.extend(answered.into_iter().filter(|it| matches!(it, Action::Fetch { .. })));
+        }
+    }
+    let fetches = |it: &Action| matches!(it, Action::Fetch { blob, .. } if *blob == state(104));
+    assert!(fetched.iter().any(fetches), "two of three are on it: {fetched:?}");
 }
 
 #[test]
