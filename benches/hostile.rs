@@ -190,7 +190,7 @@ async fn speak(honest: NetworkHandle, done: Arc<Done>) {
         }
         let blob = BlobRef::of(b"an outer gradient");
         let (path, parent, parent_update) = (PathId(1), Version(1), blob.hash);
-        let offer = Message::Offer(Offer { path, parent, parent_update, router: 0, blob, sequence });
+        let offer = Message::Offer(Offer { path, parent, parent_update, router: 0, steps: 1, blob, sequence });
         let _ = honest.publish(MODULE, encoding::encode(&offer).unwrap()).await;
     }
 }

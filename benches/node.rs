@@ -110,7 +110,7 @@ impl Neighbourhood {
             Action::Train { path, phase, start, .. } => {
                 let offers = start.iter().map(|(from, _)| (*from, blob(format!("{path} {} {phase}", from.module))));
                 let (offers, trainer) = (offers.collect(), blob(format!("trainer {phase}")));
-                Event::Trained(Finished { path, phase, offers, trainer, base_states: vec![] })
+                Event::Trained(Finished { path, phase, steps: 1, offers, trainer, base_states: vec![] })
             }
             Action::Publish { module, message: Message::Update(signed) } => {
                 self.heads.extend(head_of(&signed.update).map(|head| (module, head)));
@@ -173,6 +173,7 @@ impl Neighbourhood {
                     parent: head.version,
                     parent_update: head.update,
                     router: 0,
+                    steps: 1,
                     blob: blob(format!("{path} {module} {}", head.version)),
                     sequence: head.version.0,
                 };

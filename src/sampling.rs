@@ -4,6 +4,9 @@
 //! has peers (32×32×32, with 64 of them): such a run has fewer slots than paths, and which path a
 //! slot stands for is drawn from the run's seed, anew every few phases. Everybody draws the same.
 //!
+//! A swarm may also have more peers than paths. A path then has several slots, one for each of its *trainers*: with `n` paths
+//! at a time, slots `i`, `i + n`, `i + 2n` … stand for the same path. The first `n` slots are those of the first trainers.
+//!
 //! The draw is balanced: slots follow each other through a level's experts in whole rounds, so that as many slots go
 //! through each module as through any other, give or take one. Each level but the first shifts every round by a draw
 //! of its own. A slot keeps its module of the first level, so that when paths are drawn anew it moves no more than it
@@ -30,6 +33,8 @@ pub struct WorkerSlots {
     sample: Option<Sample>,
     /// Of each level, in the first draw: many runs have no other, and it is asked for all the time.
     first: Vec<Shift>,
+    /// Slots of each path.
+    trainers: u32,
 }
 
 /// How a level's rounds are shifted, one after the other.
@@ -55,6 +60,16 @@ pub enum SampleError {
     /// More than a grid may have paths.
     #[error("{0} paths at a time are too many; sample at most {MAX_PATHS}")]
     TooMany(u32),
+    /// More slots than a grid may have paths, or none.
+    #[error(
+        "{trainers} trainers for each of {paths} paths are too many or too few; use 1 or more, and at most {MAX_PATHS} in all"
+    )]
+    Trainers {
+        /// Of each path.
+        trainers: u32,
+        /// At a time.
+        paths: u32,
+    },
     /// A module that nobody else would go on with.
     #[error("level {level} has a module for each path; such a level cannot be sampled")]
     PathLevel {
@@ -66,7 +81,7 @@ pub enum SampleError {
 impl From<Grid> for WorkerSlots {
     /// Each slot is a path.
     fn from(grid: Grid) -> Self {
-        Self { grid, sample: None, first: Vec::new() }
+        Self { grid, sample: None, first: Vec::new(), trainers: 1 }
     }
 }
 
@@ -87,7 +102,19 @@ impl WorkerSlots {
             }
         }
         let first = (0..grid.levels()).map(|level| sample.drawn(0, level, grid.experts(level))).collect();
-        Ok(Self { grid, sample: Some(sample), first })
+        Ok(Self { grid, sample: Some(sample), first, trainers: 1 })
+    }
+
+    /// The same paths with up to so many trainers each.
+    ///
+    /// # Errors
+    /// If there are more than [`MAX_PATHS`] slots, or none.
+    pub fn with_trainers(self, trainers: u32) -> Result<Self, SampleError> {
+        let slots = u64::from(self.paths_at_a_time()) * u64::from(trainers);
+        match u32::try_from(slots) {
+            Ok(1..=MAX_PATHS) => Ok(Self { trainers, ..self }),
+            _ => Err(SampleError::Trainers { trainers, paths: self.paths_at_a_time() }),
+        }
     }
 
     /// The whole grid.
@@ -102,19 +129,56 @@ impl WorkerSlots {
 
     /// How many slots.
     pub fn count(&self) -> u32 {
+        self.paths_at_a_time() * self.trainers
+    }
+
+    /// How many paths are trained at a time.
+    pub fn paths_at_a_time(&self) -> u32 {
         self.sample.map_or(self.grid.path_count(), |sample| sample.slots)
     }
 
-    /// All slots, in order.
-    pub fn all(&self) -> impl Iterator<Item = PathId> + use<> {
-        (0..self.count()).map(PathId)
+    /// How many trainers a path may have.
+    pub fn trainers(&self) -> u32 {
+        self.trainers
+    }
+
+    /// The slots of first trainers, in order: one for each path that is trained at a time.
+    pub fn first_trainers(&self) -> impl Iterator<Item = PathId> + use<> {
+        (0..self.paths_at_a_time()).map(PathId)
+    }
+
+    /// The first trainer's slot of the path that a slot stands for.
+    pub fn first_trainer(&self, slot: PathId) -> PathId {
+        PathId(slot.0 % self.paths_at_a_time())
+    }
+
+    /// The number of a slot among those of its path, from 0.
+    pub fn trainer_number(&self, slot: PathId) -> u32 {
+        slot.0 / self.paths_at_a_time()
+    }
+
+    /// A slot in words for users: the path, and which of its trainers, but for the first.
+    pub fn describe(&self, slot: PathId) -> String {
+        match self.trainer_number(slot) {
+            0 => format!("path {slot}"),
+            number => format!("path {} (trainer {})", self.first_trainer(slot), number + 1),
+        }
+    }
+
+    /// All slots that stand for the same path as this one, including it.
+    pub fn of_same_path(&self, slot: PathId) -> impl Iterator<Item = PathId> + use<> {
+        let (first, paths) = (self.first_trainer(slot), self.paths_at_a_time());
+        (0..self.trainers).map(move |number| PathId(first.0 + number * paths))
     }
 
     /// The path that a slot stands for in a phase.
     pub fn path(&self, slot: PathId, phase: Phase) -> PathId {
+        let first = self.first_trainer(slot);
         match &self.sample {
-            Some(sample) => self.grid.path_through(|level, experts| self.expert(sample, slot, phase, (level, experts))),
-            None => slot,
+            Some(sample) => {
+                self.grid.path_through(|level, experts| self.expert(sample, first, phase, (level, experts)))
+            }
+            None => first,
         }
     }
 
@@ -124,12 +188,13 @@ impl WorkerSlots {
     }
 
     fn module(&self, slot: PathId, phase: Phase, level: usize) -> ModuleId {
+        let first = self.first_trainer(slot);
         match &self.sample {
             Some(sample) => {
-                let expert = self.expert(sample, slot, phase, (level, self.grid.experts(level)));
+                let expert = self.expert(sample, first, phase, (level, self.grid.experts(level)));
                 ModuleId { level: level as u16, expert }
             }
-            None => self.grid.module_of(slot, level),
+            None => self.grid.module_of(first, level),
         }
     }
 
@@ -141,6 +206,16 @@ impl WorkerSlots {
 
     /// The slots whose path in a phase goes through a module, in order.
     pub fn through(&self, module: ModuleId, phase: Phase) -> Vec<PathId> {
+        let first = self.first_trainers_through(module, phase);
+        let of_trainer = |number: u32| {
+            let before = number * self.paths_at_a_time();
+            first.iter().map(move |slot| PathId(slot.0 + before))
+        };
+        (0..self.trainers).flat_map(of_trainer).collect()
+    }
+
+    /// The first trainers' slots whose path in a phase goes through a module, in order.
+    pub fn first_trainers_through(&self, module: ModuleId, phase: Phase) -> Vec<PathId> {
         let level = usize::from(module.level);
         match &self.sample {
             Some(sample) => {
@@ -241,7 +316,7 @@ mod tests {
     #[test]
     fn no_path_is_trained_twice_in_a_phase_and_in_the_end_many_are() {
         let slots = drawn(&[32, 32, 32], 64, 2);
-        let paths = |phase| slots.all().map(|slot| slots.path(slot, Phase(phase))).collect::<BTreeSet<_>>();
+        let paths = |phase| slots.first_trainers().map(|slot| slots.path(slot, Phase(phase))).collect::<BTreeSet<_>>();
         assert_eq!(paths(0).len(), 64);
         assert_eq!(paths(0), paths(1), "held for two phases");
         let all: BTreeSet<PathId> = (0..200).flat_map(paths).collect();
@@ -252,7 +327,7 @@ mod tests {
     #[test]
     fn a_slots_path_is_the_one_through_its_modules_and_the_first_level_stays() {
         let slots = drawn(&[5, 3, 4], 20, 1);
-        for (slot, phase) in slots.all().flat_map(|slot| (0..9).map(move |phase| (slot, Phase(phase)))) {
+        for (slot, phase) in slots.first_trainers().flat_map(|slot| (0..9).map(move |phase| (slot, Phase(phase)))) {
             let modules = slots.modules(slot, phase);
             let path = slots.path(slot, phase);
             let of_path: Vec<ModuleId> = (0..3).map(|level| slots.grid().module_of(path, level)).collect();
@@ -269,6 +344,27 @@ mod tests {
         assert!(slots.goes_through(PathId(2), Phase(0), "2.2".parse().unwrap()));
         assert!(!slots.goes_through(PathId(3), Phase(0), "0.0".parse().unwrap()));
         assert_eq!(slots.through("1.1".parse().unwrap(), Phase(4)), [PathId(1)]);
+    }
+
+    #[test]
+    fn several_trainers_of_a_path_have_slots_of_their_own_and_the_same_modules() {
+        let grid = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap();
+        let slots = WorkerSlots::from(grid).with_trainers(3).unwrap();
+        assert_eq!((slots.count(), slots.paths_at_a_time()), (12, 4));
+        assert!(slots.of_same_path(PathId(6)).eq([2, 6, 10].map(PathId)));
+        assert_eq!((slots.first_trainer(PathId(10)), slots.trainer_number(PathId(10))), (PathId(2), 2));
+        assert_eq!(slots.path(PathId(10), Phase(3)), PathId(2));
+        assert_eq!([2, 10].map(|slot| slots.describe(PathId(slot))), ["path 2", "path 2 (trainer 3)"]);
+        assert_eq!(slots.modules(PathId(10), Phase(0)), slots.modules(PathId(2), Phase(0)));
+        let module = slots.modules(PathId(2), Phase(0))[0];
+        assert_eq!(slots.through(module, Phase(0)).len(), 3 * slots.first_trainers_through(module, Phase(0)).len());
+        assert!(slots.through(module, Phase(0)).iter().all(|slot| slots.goes_through(*slot, Phase(0), module)));
+        assert!(!slots.goes_through(PathId(12), Phase(0), module));
+        let sampled = drawn(&[5, 3], 10, 1).with_trainers(2).unwrap();
+        assert_eq!(sampled.path(PathId(13), Phase(4)), sampled.path(PathId(3), Phase(4)));
+        assert!(
+            drawn(&[5, 3], 10, 1).with_trainers(0).is_err() && drawn(&[5, 3], 10, 1).with_trainers(u32::MAX).is_err()
+        );
     }
 
     #[test]

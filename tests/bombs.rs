@@ -113,6 +113,7 @@ fn messages_announce_what_they_like() {
         parent: pathswarm::names::Version(1),
         parent_update: BlobHash([1; 32]),
         router: 0,
+        steps: 1,
         blob: BlobRef::of(b""),
         sequence: 1,
     };

@@ -36,7 +36,15 @@ fn start() -> Start {
 /// The next update of a chain, which counts both paths of its module.
 fn next(chain: &Chain) -> SignedUpdate {
     let (head, weight) = (chain.head(), 1 << 14);
-    let counted = |path| Counted { path: PathId(path), parent: head.version, weight, norm: 0, blob: BLOB };
+    let counted = |path| Counted {
+        path: PathId(path),
+        parent: head.version,
+        steps: 1,
+        uncapped: weight,
+        weight,
+        norm: 0,
+        blob: BLOB,
+    };
     let update = Update {
         module: MODULE,
         term: Term(1),
@@ -107,7 +115,7 @@ pub fn tokens() -> [InvitationToken; 2] {
 }
 
 fn offer() -> Offer {
-    Offer { path: PathId(1), parent: Version(2), parent_update: UPDATE, router: 0, blob: BLOB, sequence: 3 }
+    Offer { path: PathId(1), parent: Version(2), parent_update: UPDATE, router: 0, steps: 200, blob: BLOB, sequence: 3 }
 }
 
 fn messages() -> Vec<Message> {
@@ -182,10 +190,11 @@ fn checkpoint() -> InnerCheckpoint {
 
 fn records() -> Vec<Record> {
     let (path, module, update) = (PathId(1), MODULE, UPDATE);
-    let counted = Counted { path, parent: Version(1), weight: 1, norm: 0, blob: BLOB };
+    let counted = Counted { path, parent: Version(1), steps: 1, uncapped: 1, weight: 1, norm: 0, blob: BLOB };
     let finished = Finished {
         path,
         phase: Phase(1),
+        steps: 200,
         offers: vec![started_from()],
         trainer: BLOB,
         base_states: vec![started_from()],

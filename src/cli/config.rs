@@ -49,7 +49,12 @@ impl Config {
 
 fn show(globals: &Globals, file: Option<&Path>) -> anyhow::Result<()> {
     let machine = globals.machine()?.entries();
-    let run = file.map(|file| globals.run(file)).transpose()?.map(|run| run.entries());
+    let mut run = file.map(|file| globals.run(file)).transpose()?;
+    if let Some(run) = &mut run {
+        // Its default depends on other keys.
+        run.value.trainers_per_path = Some(run.value.trainers());
+    }
+    let run = run.map(|run| run.entries());
     let sections = [("run", run.unwrap_or_default()), ("machine", machine)];
     let width = |part: fn(&Entry) -> &str| {
         sections.iter().flat_map(|(_, entries)| entries).map(|entry| part(entry).chars().count()).max().unwrap_or(0)

@@ -163,7 +163,7 @@ fn print(output: Output, name: &str, scenario: &Scenario, summary: &Summary) -> 
     output.text(&format!("  slowest seed      {} of virtual time", seconds(Some(*slowest_ms))))?;
     output.json(&json!({
         "event": "drilled", "scenario": name, "seeds": seeds, "events": counts.events, "faults": counts.faults,
-        "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1,
+        "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1, "needless_elections": counts.needless,
         "chains_given_up": counts.switches, "went_back": counts.went_back, "quarantined": counts.quarantined,
         "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
         "counted": tally.counted, "trained_twice": tally.twice, "uncounted": tally.uncounted, "too_old": tally.told, "of_chains_given_up": tally.given_up, "gone": tally.gone,

@@ -30,6 +30,7 @@ impl RunConfig {
         require(sane_name, "name", &self.name, "1 to 64 letters, digits, - and _")?;
         self.check_sample(&grid)?;
         self.check_rounds(&grid)?;
+        self.check_trainers()?;
         self.check_text()?;
         self.check_training()?;
         let outer = &self.outer;
@@ -275,6 +276,11 @@ fn check_phases(key: &'static str, phases: &[u64], all: u64) -> Result<(), RunCo
     require(fit, key, format!("{phases:?}"), "phases from 1 to the last but one, each after the one before")
 }
 
-fn require(holds: bool, key: &'static str, found: impl ToString, expected: &'static str) -> Result<(), RunConfigError> {
+pub(super) fn require(
+    holds: bool,
+    key: &'static str,
+    found: impl ToString,
+    expected: &'static str,
+) -> Result<(), RunConfigError> {
     if holds { Ok(()) } else { Err(RunConfigError::Range { key, found: found.to_string(), expected }) }
 }

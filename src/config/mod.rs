@@ -14,6 +14,7 @@ mod scored_tokens;
 pub mod source;
 mod stages;
 pub mod streaming;
+mod trainers;
 pub mod training;
 
 pub use crate::config::checking::MOST_IN_A_ROUND;

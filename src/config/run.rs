@@ -30,6 +30,9 @@ pub struct RunConfig {
     /// Number of paths if no level has `experts`, which otherwise determine it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<u32>,
+    /// How many peers may train the same path at the same time. [`RunConfig::trainers`] has the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trainers_per_path: Option<u32>,
     #[serde(default)]
     pub text: TextConfig,
     pub model: ModelConfig,
@@ -156,8 +159,11 @@ impl RunConfig {
         if self.router_module().is_some() {
             grid = grid.and_shared();
         }
-        let Some(sample) = self.sample else { return Ok(grid.into()) };
-        Ok(sample.of(grid, Seed::root(self.seed).child("sample").to_u64())?)
+        let slots = match self.sample {
+            Some(sample) => sample.of(grid, Seed::root(self.seed).child("sample").to_u64())?,
+            None => grid.into(),
+        };
+        Ok(slots.with_trainers(self.trainers())?)
     }
 }
 
@@ -294,7 +300,7 @@ pub(crate) mod tests {
             (0..9).map(|phase| slots.path(PathId(3), Phase(phase))).collect::<Vec<PathId>>()
         };
         let first = drawn(&run);
-        assert_eq!((run.slots().unwrap().count(), drawn(&run)), (4, first.clone()));
+        assert_eq!((run.slots().unwrap().paths_at_a_time(), drawn(&run)), (4, first.clone()));
         run.seed += 1;
         assert_ne!(drawn(&run), first);
         run.sample = Some(SampleConfig { paths: 4, hold_phases: 0 });
@@ -304,7 +310,7 @@ pub(crate) mod tests {
     #[test]
     fn a_run_that_samples_nothing_is_written_as_before() {
         let run = RunConfig::from_toml(SMALL).unwrap();
-        assert!(!run.slots().unwrap().are_drawn_anew() && run.slots().unwrap().count() == 2);
+        assert!(!run.slots().unwrap().are_drawn_anew() && run.slots().unwrap().paths_at_a_time() == 2);
         assert!(!serde_json::to_string(&run).unwrap().contains("sample"));
     }
 

@@ -1,6 +1,7 @@
 //! Runs in two stages. In the first, all levels are shared and the swarm trains its own ancestor (DiLoCo). In the
 //! second, each document is routed to a path (DiPaCo, section 3.1).
 
+use super::checking::MOST_IN_A_ROUND;
 use super::routing::{RoutingConfig, RoutingMethod};
 use super::run::{RunConfig, RunConfigError};
 use super::training::TrainingConfig;
@@ -15,9 +16,14 @@ impl RunConfig {
         if training.shared_phases == 0 {
             return Ok(None);
         }
+        let paths = self.slots()?.paths_at_a_time();
         let shared = |level: &LevelConfig| LevelConfig { sharing: Sharing::Shared, ..level.clone() };
         Ok(Some(Self {
-            paths: Some(self.slots()?.count()),
+            paths: Some(paths),
+            // There all paths go through each module.
+            trainers_per_path: self
+                .trainers_per_path
+                .map(|trainers| trainers.min(MOST_IN_A_ROUND / paths.max(1)).max(1)),
             levels: self.levels.iter().map(shared).collect(),
             sample: None,
             routing: RoutingConfig {

@@ -11,6 +11,7 @@ pub mod exact_sum;
 pub mod mixing;
 pub mod nesterov;
 pub mod norm;
+pub mod open_sum;
 pub mod recount;
 pub mod rescale;
 pub mod state;
@@ -20,6 +21,7 @@ pub use centred_clipping::CentredClipping;
 pub use delayed::Share;
 pub use exact_sum::ExactSum;
 pub use mixing::mix;
+pub use open_sum::OpenSum;
 pub use rescale::rescale_factor;
 pub use state::{ModuleState, StateError};
 

@@ -22,9 +22,9 @@ pub(super) async fn refresh(store: &StoreHandle, node: &Node, manifest: &Manifes
     let mut indexed: BTreeMap<PathId, Checkpoint> =
         store.index(|index| index.checkpoints()).await?.into_iter().collect();
     let mut missing = Vec::new();
-    for status in node.status().paths {
-        let path = PathId(status.path);
-        let finished = status.phase.and_then(|phase| phase.checked_sub(1)).map(Phase);
+    for lease in node.leases() {
+        let path = lease.path;
+        let finished = lease.phase.0.checked_sub(1).map(Phase);
         let known = indexed.remove(&path);
         let (Some(finished), Some(trainer)) = (finished, node.trainer(path)) else {
             missing.extend(known.map(|_| (path, None)));

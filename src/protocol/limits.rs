@@ -75,6 +75,13 @@ pub const PASSED_OVER_VERSIONS: u64 = 2;
 /// lease, so that a peer that restarts at once still finds its path.
 pub const PATH_LEASE_MS: u64 = 15_000;
 
+/// A further trainer of a path asks others for the trainers of all paths so long after it has taken its worker slot: peers
+/// that joined at the same time are known by then.
+pub const RECONSIDER_FIRST_MS: u64 = 20_000;
+
+/// And then at this interval.
+pub const RECONSIDER_MS: u64 = 600_000;
+
 /// Where a phase takes longer than a minute, a path waits for its holder for this fraction of the faster recent phases.
 /// A new holder that starts the phase again costs more.
 pub const PATH_LEASE_PHASE_SHARE: u64 = 4;
@@ -105,11 +112,22 @@ pub const OFFER_REPEAT_MS: u64 = 2_000;
 /// it sends a request.
 pub const GAP_TIMEOUT_MS: u64 = 500;
 
-/// Where the members are on more than two chains and none has a majority, each follows the heaviest after this time.
+/// Where the members are on more than two chains and none has a majority, one needs fewer after this time.
 pub const NO_MAJORITY_MS: u64 = 20_000;
 
-/// A module whose phases were not measured stands still after this time without an update. It is longer than most phases.
-pub const UNMEASURED_STILL_MS: u64 = 2 * 60_000;
+/// A member whose chain has not moved for this long, while others were ahead on another, makes do with a third of the members,
+/// or with more than follow it.
+pub const STUCK_MS: u64 = 60_000;
+
+/// Donors of a module whose chains are remembered.
+pub const MAX_SHOWN: usize = 64;
+
+/// An owner that most members contradict for this long names one of them as the next owner. By then it would have taken over
+/// a heavier chain.
+pub const OUTVOTED_OWNER_MS: u64 = NO_MAJORITY_MS + MEMBER_LEASE_MS;
+
+/// How long a silent member's head counts for the chain that it is on, and against others.
+pub const ATTESTED_MS: u64 = LEASE_MOST_MS;
 
 /// An update is doubted if more than one in so many of its contributions was offered to nobody.
 pub const MOST_UNHEARD: usize = 4;
@@ -198,7 +216,7 @@ pub const VERSIONS_KEPT: u64 = 16;
 /// because the previous update may be proven wrong as well as the head's.
 pub const STATES_KEPT: usize = 3;
 
-/// Contributions in one update. 64 × 56 bytes are 3.5 KiB, so that an update fits a gossip message.
+/// Contributions in one update. 64 × 66 bytes are 4.2 kB, so that an update fits a gossip message.
 pub const MAX_CONTRIBUTIONS: usize = 64;
 
 const _: () = assert!(MAX_CONTRIBUTIONS == crate::config::MOST_IN_A_ROUND as usize, "as a run's configuration says");
@@ -347,7 +365,7 @@ pub const MAX_DIRECTORY: usize = 64;
 pub const MAX_ASKED: usize = 16;
 
 /// Bytes of a gossip message.
-pub const MAX_GOSSIP_BYTES: usize = 4_096;
+pub const MAX_GOSSIP_BYTES: usize = 5_120;
 
 /// Bytes of a request or a response.
 pub const MAX_CONTROL_BYTES: usize = 256 * 1024;

@@ -1,26 +1,17 @@
 //! The asynchronous mode in the simulator: the same invariants under all faults, and less time where peers differ in
 //! speed.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use pathswarm::config::OuterMode;
 use pathswarm::protocol::limits::VERSIONS_KEPT;
-use pathswarm::simulator::drill::{Summary, drill};
 use pathswarm::simulator::{Scenario, run};
 
-fn scenario(name: &str) -> Scenario {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills").join(name).with_extension("toml");
-    Scenario::from_toml(&std::fs::read_to_string(file).unwrap()).unwrap()
-}
+use super::scenarios::{drilled, scenario};
 
 fn asynchronous(mut scenario: Scenario) -> Scenario {
     scenario.swarm.mode = OuterMode::Asynchronous;
     scenario
-}
-
-fn drilled(scenario: Scenario, seeds: u64) -> Summary {
-    drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 #[test]

@@ -1,21 +1,10 @@
 //! A fault every 29 seconds, alternately a crash, a freeze and a partition, costs few of the inner steps. Whole runs of
 //! many seeds are in docs/results/fault schedule.md.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use pathswarm::config::OuterMode;
 use pathswarm::simulator::Scenario;
-use pathswarm::simulator::drill::{Summary, drill};
 
-fn scenario(name: &str) -> Scenario {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills").join(name).with_extension("toml");
-    Scenario::from_toml(&std::fs::read_to_string(file).unwrap()).unwrap()
-}
-
-fn drilled(scenario: Scenario, seeds: u64) -> Summary {
-    drill(&Arc::new(scenario), 0..seeds, |_| {}).unwrap_or_else(|failure| panic!("{failure}"))
-}
+use super::scenarios::{drilled, scenario};
 
 /// The accepted inner steps per second with faults, as a share of those without, over half a run.
 fn share_of_inner_steps(mode: OuterMode, momentum: f32, seeds: u64) -> f64 {
@@ -31,7 +20,8 @@ fn share_of_inner_steps(mode: OuterMode, momentum: f32, seeds: u64) -> f64 {
 
 #[test]
 fn a_fault_every_29_seconds_costs_few_inner_steps_in_the_synchronous_mode() {
-    let share = share_of_inner_steps(OuterMode::Synchronous, 0.9, 6);
+    // A partition at the end of a phase costs a part of a phase. Few seeds show little of that.
+    let share = share_of_inner_steps(OuterMode::Synchronous, 0.9, 24);
     assert!(share >= 0.977, "{share}");
 }
 

@@ -2,8 +2,11 @@
 //! `cargo test --release --no-default-features --test core` builds in a minute.
 
 mod asynchronous;
+mod byzantine;
 mod drills;
 mod fault_schedule;
 mod mutants;
 mod nesterov;
+mod scenarios;
 mod traces;
+mod trainers;

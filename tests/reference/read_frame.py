@@ -18,7 +18,7 @@ import zstandard
 from blake3 import blake3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 CHUNK, GROUP, BLOCK = 1 << 18, 128, 4096
 TWELFTHS = (1.0, 1.059463, 1.122462, 1.1892071, 1.259921, 1.3348398)
 TWELFTHS += (1.4142135, 1.498307, 1.587401, 1.6817929, 1.7817974, 1.8877486)
@@ -186,6 +186,8 @@ def update(reader):
     contribution = lambda: {
         "path": reader.number("I"),
         "parent": reader.number("Q"),
+        "steps": reader.number("I"),
+        "uncapped": reader.number("I"),
         "weight": reader.number("I"),
         "length": np.frombuffer(struct.pack("<HH", 0, reader.number("H")), "<f4")[0],
         "blob": reader.blob(),

@@ -124,7 +124,8 @@ fn standby(swarm: &mut Swarm, statuses: &[Value]) -> (Value, usize) {
 fn a_swarm_says_what_its_modules_say_until_nobody_holds_a_path() {
     let run =
         RUN.replace("inner_steps = 400", "inner_steps = 200").replace("phases = 12", &format!("phases = {PHASES}"));
-    let mut swarm = Swarm::start(&run, 5);
+    // The fifth peer stands by.
+    let mut swarm = Swarm::start(&format!("trainers_per_path = 1\n{run}"), 5);
     let held = |statuses: &[Value]| -> BTreeSet<u64> { holders(statuses).into_iter().map(|(path, _)| path).collect() };
     let all_hold = |statuses: &[Value]| {
         let standing_by = statuses.iter().filter(|status| status["paths"][0]["stage"] == "standby").count();

@@ -20,3 +20,4 @@ mod streaming;
 mod swarm;
 #[path = "../support/text.rs"]
 mod text;
+mod trainers;

@@ -84,8 +84,8 @@ impl Join {
                     .map_err(anyhow::Error::from)
                     .and_then(|()| Ok(Some(logging::start(&folder, &log_filter)?)));
                 tell_cost(&progress, manifest, run, &folder);
-                let shown = line_of(&progress, &manifest.config);
-                *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(shown);
+                // The manifest was checked, so its grid can be.
+                *line.lock().unwrap_or_else(PoisonError::into_inner) = line_of(&progress, &manifest.config).ok();
             };
             let joining = async { launch.clone().listen().await?.join(&address, own_text.clone(), &mut told).await };
             let launched = tokio::select! {

@@ -5,11 +5,13 @@ use std::sync::PoisonError;
 
 use super::explain::COPIED_IDENTITY;
 use super::waiting::waits_for;
+use crate::config::run::{RunConfig, RunConfigError};
 use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::PeerEvent;
 use crate::peer::trainer::task::Stepped;
 use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
+use crate::sampling::WorkerSlots;
 
 fn waits(waiting: &Waiting) -> Waits {
     Waits { words: waits_for(waiting), value: serde_json::json!(waiting) }
@@ -18,20 +20,25 @@ fn waits(waiting: &Waiting) -> Waits {
 /// Turns the events of one peer into progress.
 pub struct PeerLine {
     progress: Progress,
+    slots: WorkerSlots,
     state: Mutex<PeerProgress>,
 }
 
 impl PeerLine {
-    /// For a run with so many phases of so many steps.
-    pub fn new(progress: Progress, peer: String, phases: u64, steps: u64) -> Self {
+    /// For a peer of a run.
+    ///
+    /// # Errors
+    /// If the run's grid cannot be.
+    pub fn new(progress: Progress, peer: String, run: &RunConfig) -> Result<Self, RunConfigError> {
+        let (phases, steps) = (run.training.phases, run.training.inner_steps);
         let state = PeerProgress { peer, phases, steps, phase: 1, ..PeerProgress::default() };
-        Self { progress, state: Mutex::new(state) }
+        Ok(Self { progress, slots: run.slots()?, state: Mutex::new(state) })
     }
 
     /// Handles an event.
     pub fn hear(&self, news: &PeerEvent) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(note) = note(news) {
+        if let Some(note) = note(news, &self.slots) {
             self.progress.note(format!("{}: {note}", state.peer));
             return;
         }
@@ -57,9 +64,9 @@ impl PeerLine {
 }
 
 /// The note for an event that deserves one.
-fn note(news: &PeerEvent) -> Option<String> {
+fn note(news: &PeerEvent, slots: &WorkerSlots) -> Option<String> {
     Some(match news {
-        PeerEvent::Reported(report) => return note_of_report(report),
+        PeerEvent::Reported(report) => return note_of_report(report, slots),
         PeerEvent::Scored { drawn, test, .. } => {
             let Some(perplexity) = test.perplexity() else {
                 return Some(format!(
@@ -91,14 +98,15 @@ fn note(news: &PeerEvent) -> Option<String> {
     })
 }
 
-fn note_of_report(report: &Report) -> Option<String> {
+fn note_of_report(report: &Report, slots: &WorkerSlots) -> Option<String> {
     Some(match report {
-        Report::PathTaken(path) => format!("took path {path}"),
-        Report::PathYielded(path) => format!("handed path {path} to another peer"),
+        Report::PathTaken(slot) => format!("took {}", slots.describe(*slot)),
+        Report::PathYielded(slot) => format!("handed {} to another peer", slots.describe(*slot)),
         Report::TrainerStuck { path, steps, silent_ms } => {
             let seconds = silent_ms / 1_000;
             let when = steps.map_or_else(|| "during scoring".to_owned(), |steps| format!("after step {steps}"));
-            format!("the trainer of path {path} has hung for {seconds} s {when}; restarting it")
+            let path = slots.describe(*path);
+            format!("the trainer of {path} has hung for {seconds} s {when}; restarting it")
         }
         Report::TrainerDied => "the trainer has died; restarting it".to_owned(),
         Report::Refused { module, by, reason } => {
@@ -117,7 +125,8 @@ fn note_of_report(report: &Report) -> Option<String> {
             format!("…{} {}: quarantined for now, its offers are not used", peer.short(), fault.describe())
         }
         Report::Lost { module, path, parent, weight } => {
-            format!("path {path}'s contribution to module {module} version {parent} (weight {weight}) came too late")
+            let path = slots.describe(*path);
+            format!("{path}: its contribution to module {module} version {parent} (weight {weight}) came too late")
         }
         Report::CopiedIdentity { peer, addresses, .. } => {
             let place = if addresses.is_empty() { String::new() } else { format!(" at {}", addresses.join(" ")) };

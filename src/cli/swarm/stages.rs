@@ -61,9 +61,11 @@ pub struct RunSupervisor {
 }
 
 /// The progress line of a stage.
-pub fn line_of(progress: &Progress, run: &RunConfig) -> PeerLine {
-    let training = &run.training;
-    PeerLine::new(progress.clone(), "this peer".to_owned(), training.phases, training.inner_steps)
+///
+/// # Errors
+/// If the run's grid cannot be.
+pub fn line_of(progress: &Progress, run: &RunConfig) -> anyhow::Result<PeerLine> {
+    Ok(PeerLine::new(progress.clone(), "this peer".to_owned(), run)?)
 }
 
 impl RunSupervisor {
@@ -263,7 +265,7 @@ impl RunSupervisor {
         let watch = Watch::new(&self.folder, self.progress.clone(), line.clone());
         let manifest = read_manifest(&self.folder)?.context("the peer has no manifest")?.1;
         if let Some(then) = &manifest.then {
-            *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line_of(&self.progress, then));
+            *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line_of(&self.progress, then)?);
         }
         let folder = take_along(&self.folder)?;
         Ok((Launch { folder, event_sink: watch.event_sink.clone(), ..self.launch.clone() }, watch))

@@ -198,7 +198,8 @@ fn path_line(path: &PathStatus, phases: u64) -> String {
     let phase = path.phase.map_or_else(|| "-".to_owned(), |phase| format!("{phase}/{phases}"));
     let waits = path.waits_for.as_ref().map_or_else(|| "-".to_owned(), waits_for);
     let drawn = if path.drawn == path.path { String::new() } else { format!(" ({})", path.drawn) };
-    format!("{:<8} {phase:>9}  {:<9} {waits}", format!("{}{drawn}", path.path), path.stage)
+    let trainer = if path.trainer > 1 { format!(", trainer {}", path.trainer) } else { String::new() };
+    format!("{:<8} {phase:>9}  {:<9} {waits}", format!("{}{drawn}{trainer}", path.path), path.stage)
 }
 
 fn module_line(module: &ModuleStatus, phases: u64, hash: Option<&str>) -> String {
@@ -258,7 +259,7 @@ mod tests {
              "state_hash": "ee", "owner": "aaaaaaaaaaaaaaaa", "term": 1,
              "owned_here": true, "members": 3, "no_replica": false, "replica": false, "uncounted": 0, "weight_lost": 0}
         ],
-        "paths": [{"path": 2, "drawn": 17, "phase": 3, "stage": "waiting", "waits_for":
+        "paths": [{"path": 2, "trainer": 3, "drawn": 17, "phase": 3, "stage": "waiting", "waits_for":
             {"kind": "unowned", "module": "0.1"}}],
         "waits_for": {"kind": "nobody", "asked": 2}, "scores": [{"path": 3, "phase": 2, "millibits_per_byte": 1234, "by": "KEY"}],
         "copied_identities": [{"peer": "KEY", "addresses": ["here", "there"]}], "audited": 5,
@@ -283,7 +284,7 @@ mod tests {
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
         row(&["runs/demo/a", "run", "demo", "(01234567)"]);
         row(&["members", "1", "others", "known:", "…bbbbbbbb"]);
-        row(&["2", "(17)", "3/20", "waiting", "module", "0.1:", "it", "has", "no", "owner"]);
+        row(&["2", "(17),", "trainer", "3", "3/20", "waiting", "module", "0.1:", "it", "has", "no", "owner"]);
         row(&["waits", "for", "the", "leases", "of", "others:", "none", "of", "2", "peers"]);
         row(&["0.1", "3/20", "7", "…bbbbbbbb", "2", "2", "1.2/4", "12345678", "replica", "1.5", "phases", "lost"]);
         row(&["1.0", "-", "-", "nobody", "0", "1", "0.0/0", "-", "no", "replica"]);

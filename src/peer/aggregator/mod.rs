@@ -15,7 +15,7 @@ use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount};
-use crate::outer::{ExactSum, ModuleState, Share, step};
+use crate::outer::{ModuleState, OpenSum, Share, step};
 use crate::peer::aggregator::router::RouterRounds;
 use crate::peer::manifest::Manifest;
 use crate::peer::manifest::genesis;
@@ -78,8 +78,8 @@ struct Worker {
     /// For each level.
     outer: Vec<OuterConfig>,
     counts: Vec<usize>,
-    /// Open sums, with the running norm that caps contributions.
-    sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
+    /// Open sums, each for a version.
+    sums: BTreeMap<ModuleId, (Version, OpenSum)>,
     /// In a run that reshards.
     router: Option<RouterRounds>,
 }
@@ -127,8 +127,8 @@ impl Worker {
         }
         match work {
             Outer::OpenSum { module, target, running } => {
-                let sum = ExactSum::new(self.count(module));
-                self.sums.insert(module, (target, sum, running));
+                let sum = OpenSum::new(self.count(module), running);
+                self.sums.insert(module, (target, sum));
                 Ok(None)
             }
             Outer::Accumulate { module, target, blob, weight } => {
@@ -222,7 +222,7 @@ impl Worker {
         let count = self.count(module);
         let outer = &self.outer[usize::from(module.level)];
         let most = frame::max_bytes(outer.codec, count);
-        let Some((open, sum, running)) = self.sums.get_mut(&module) else { return Ok(None) };
+        let Some((open, sum)) = self.sums.get_mut(&module) else { return Ok(None) };
         if *open != target {
             return Ok(None);
         }
@@ -233,10 +233,10 @@ impl Worker {
         };
         let Some(bytes) = bytes else { return Ok(None) };
         match measured(&bytes, count, outer) {
-            Ok((_, norm)) if *running == 0 || outer.centred_clipping => Ok(Some(norm)),
+            Ok((_, norm)) if sum.running() == 0 || outer.centred_clipping => Ok(Some(norm)),
             Ok((values, norm)) => {
-                let weight = capped_weight(weight, norm, *running, outer.cap());
-                Ok(sum.add(&values, weight).is_ok().then_some(norm))
+                let weight = capped_weight(weight, norm, sum.running(), outer.cap());
+                Ok(sum.add(blob, &values, weight).is_ok().then_some(norm))
             }
             Err(error) => {
                 tracing::warn!(%module, %blob, %error, "a contribution is not valid");
@@ -277,22 +277,19 @@ impl Worker {
         contributions: &[Counted],
         portion: Portion,
     ) -> Result<Event, AggregateError> {
-        let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
         let lost = AggregateError::Sum { module, target };
-        let Some((_, sum, running)) = self.sums.remove(&module).filter(|(open, ..)| *open == target) else {
+        let Some((_, open)) = self.sums.remove(&module).filter(|(open, _)| *open == target) else {
             return Err(lost);
         };
-        let outer = self.outer(module);
-        let sum = if running == 0 || outer.centred_clipping {
-            let onto = self.onto(module, Some(from), portion);
-            let sum = recount(&parts(contributions), &onto, outer, |blob| self.bytes(blob))?;
-            sum.map_err(|_| AggregateError::Sum { module, target })?
-        } else {
-            sum
+        let (outer, parts) = (self.outer(module), parts(contributions));
+        let sum = match open.of(&parts) {
+            Some(sum) => sum,
+            None => {
+                let onto = self.onto(module, Some(from), portion);
+                let sum = recount(&parts, &onto, outer, |blob| self.bytes(blob))?;
+                sum.map_err(|_| lost)?
+            }
         };
-        if sum.weight() != weight {
-            return Err(lost);
-        }
         let sum = sum.capped_from(portion.uncapped);
         let frame = step::combine(&sum, portion.paths, self.outer(module))
             .map_err(|source| AggregateError::Encode { module, source })?;

@@ -206,7 +206,16 @@ mod tests {
             });
             let (start, phase) = (start.collect::<Vec<_>>(), Phase(phase));
             let part = Part::whole(2, start.iter().map(|(from, _)| from.module).collect());
-            let task = Task::Train(PhaseTask { path, drawn: path, phase, part, start, trainer: None, resume: None });
+            let task = Task::Train(PhaseTask {
+                path,
+                drawn: path,
+                trainer_number: 0,
+                phase,
+                part,
+                start,
+                trainer: None,
+                resume: None,
+            });
             assert!(self.trainer.begin(task));
             loop {
                 match self.trainer.next_report().await.unwrap() {
@@ -222,7 +231,7 @@ mod tests {
         }
 
         fn counted(&self, path: u32, blob: BlobRef) -> Counted {
-            Counted { path: PathId(path), parent: Version(0), weight: 1, norm: 0, blob }
+            Counted { path: PathId(path), parent: Version(0), steps: 1, uncapped: 1, weight: 1, norm: 0, blob }
         }
     }
 

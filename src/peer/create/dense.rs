@@ -38,7 +38,7 @@ impl Dense {
     /// AdamW's state as a blob. A dense path has no residuals.
     pub fn state(&self) -> PathState {
         let residuals = self.levels.iter().map(|level| vec![0.0; level.len()]).collect();
-        PathState { drawn: None, inner: self.inner.clone(), residuals, best: None, own: None }
+        PathState { drawn: None, trainer_number: 0, inner: self.inner.clone(), residuals, best: None, own: None }
     }
 }
 

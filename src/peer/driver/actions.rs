@@ -42,8 +42,9 @@ impl Driver {
             }
             Action::Release(blob) => self.release_blob(blob),
             Action::Train { path, phase, part, start, trainer, resume } => {
-                let drawn = self.node.path_at(path, phase);
-                self.queue_task(Task::Train(PhaseTask { path, drawn, phase, part, start, trainer, resume }));
+                let (drawn, trainer_number) = (self.node.path_at(path, phase), self.node.trainer_number(path));
+                let task = PhaseTask { path, drawn, trainer_number, phase, part, start, trainer, resume };
+                self.queue_task(Task::Train(task));
             }
             Action::Evaluate { path, phase, states } => {
                 let drawn = self.node.path_at(path, phase);

@@ -176,7 +176,7 @@ impl Driver {
             synced: self.observed.synced,
             text: self.text_here(),
             phases_trained: self.tasks.phases_trained,
-            scored: self.tasks.scored.iter().map(|path| path.0).collect(),
+            scored: self.tasks.scored.iter().map(|slot| self.node.first_trainer(*slot).0).collect(),
             bans: self.network.bans().into_iter().filter(|ban| ban.until_s > now_s()).collect(),
             invited: self.access.invited(),
         }

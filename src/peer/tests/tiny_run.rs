@@ -192,6 +192,8 @@ impl Tiny {
             let counted = Counted {
                 path: PathId(module.expert),
                 parent: chain.head().version,
+                steps: 1,
+                uncapped: 1,
                 weight: 1,
                 norm: 0,
                 blob: *genesis,

@@ -78,10 +78,15 @@ struct Worker {
     last: Option<(BlobHash, PathState)>,
 }
 
+/// The number of a trainer among those of its path, of which there are at most 64.
+fn number_of(task: &PhaseTask) -> u16 {
+    u16::try_from(task.trainer_number).unwrap_or(u16::MAX)
+}
+
 /// The outcome of inner steps.
 enum Steps {
-    /// The phase is complete.
-    All,
+    /// The phase is complete, after this many steps.
+    All(u64),
     /// Paused after this many steps.
     Paused(u64),
     /// The driver has gone.
@@ -204,6 +209,7 @@ impl Worker {
             tracing::error!("AdamW starts from zero");
         }
         let state = PathState::fresh(self.names_path(task), &self.counts, self.taken(phase));
+        let state = PathState { trainer_number: number_of(task), ..state };
         self.phase(handle, task, CarriedState { state, middle: None, at_hand: false })
     }
 
@@ -220,6 +226,11 @@ impl Worker {
 
     /// The trainer state for the path of this phase.
     fn for_path(&self, task: &PhaseTask, state: PathState) -> Result<PathState, PathStateError> {
+        let number = number_of(task);
+        let state = match state.trainer_number == number {
+            true => state,
+            false => state.for_another_trainer(number, self.taken(task.phase)),
+        };
         match (state.drawn, self.names_path(task)) {
             (before, now) if before == now => Ok(state),
             (Some(before), Some(now)) => {
@@ -281,14 +292,21 @@ impl Worker {
             self.keep_best(handle, task, (&states, &before), &mut state);
         }
         let ready_ms = asked_at.elapsed().as_millis();
-        match self.inner_steps(handle, task, made, &mut state)? {
-            Steps::All => {}
+        let steps = match self.inner_steps(handle, task, made, &mut state)? {
+            // With streaming, a level was trained in all parts since its last outer gradient.
+            Steps::All(steps) => {
+                if self.streams() {
+                    part.of
+                } else {
+                    steps
+                }
+            }
             Steps::Abandoned => return Ok(None),
             Steps::Paused(steps) => {
                 let middle = (steps > made).then(|| self.store_middle(handle, steps, &mut state)).transpose()?;
                 return Ok(Some(TrainerReport::Paused { path, phase, middle: middle.map(|blob| (steps, blob)) }));
             }
-        }
+        };
         let stepped_at = Instant::now();
         let after = self.inner.levels()?;
         let mut offers = Vec::with_capacity(start.len());
@@ -317,7 +335,7 @@ impl Worker {
             stored_ms = stepped_at.elapsed().as_millis() - offers_ms,
             "besides its steps"
         );
-        Ok(Some(TrainerReport::Trained(Finished { path, phase, offers, trainer, base_states })))
+        Ok(Some(TrainerReport::Trained(Finished { path, phase, steps, offers, trainer, base_states })))
     }
 
     /// Weight of a path in a module, relative to its other paths. In a run that reshards, only the trainer knows it.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::config::{RunConfig, Unsent};
+use crate::config::{MOST_IN_A_ROUND, RunConfig, Unsent};
 use crate::names::{BlobHash, PathId, Phase};
 use crate::protocol::wire::message::UpdateHash;
 use crate::training::{InnerState, InnerStateError, LevelReader, own_copy, put_levels};
@@ -44,6 +44,8 @@ pub struct Own {
 pub struct PathState {
     /// In a run that samples paths, the path that was trained.
     pub drawn: Option<PathId>,
+    /// The number of the trainer among those of the path, from 0.
+    pub trainer_number: u16,
     /// AdamW and the cursor.
     pub inner: InnerState,
     /// For each level, the residual of the last compression.
@@ -73,7 +75,8 @@ impl PathState {
     /// The state before the first phase of a path. The data cursor starts after earlier phases.
     pub fn fresh(drawn: Option<PathId>, sizes: &[usize], cursor: u64) -> Self {
         let inner = InnerState { cursor, ..InnerState::fresh(sizes) };
-        Self { drawn, inner, residuals: sizes.iter().map(|size| vec![0.0; *size]).collect(), best: None, own: None }
+        let residuals = sizes.iter().map(|size| vec![0.0; *size]).collect();
+        Self { drawn, trainer_number: 0, inner, residuals, best: None, own: None }
     }
 
     /// The path's own copy of its modules' parameters, level by level: without its unsent changes, if it keeps them.
@@ -88,18 +91,26 @@ impl PathState {
         replicated.iter().enumerate().map(own).collect()
     }
 
+    /// The state for another trainer of the path: the moments of AdamW are about the same, but what this one has not sent
+    /// is its own to send, and its place in the text is that of its own order.
+    pub fn for_another_trainer(self, trainer_number: u16, cursor: u64) -> Self {
+        let sizes: Vec<usize> = self.residuals.iter().map(Vec::len).collect();
+        let inner = InnerState { cursor, ..self.inner };
+        Self { trainer_number, inner, ..Self::fresh(self.drawn, &sizes, cursor) }
+    }
+
     /// The state for another drawn path: residuals of common modules are kept. AdamW, which counts its steps for all
     /// levels at once, starts from zero.
     pub fn drawn_anew(self, drawn: PathId, stays: impl Fn(usize) -> bool, cursor: u64) -> Self {
         let sizes: Vec<usize> = self.residuals.iter().map(Vec::len).collect();
-        let mut anew = Self::fresh(Some(drawn), &sizes, cursor);
+        let mut anew = Self { trainer_number: self.trainer_number, ..Self::fresh(Some(drawn), &sizes, cursor) };
         for (level, residual) in self.residuals.into_iter().enumerate().filter(|(level, _)| stays(*level)) {
             anew.residuals[level] = residual;
         }
         anew
     }
 
-    /// `PSTR`, version u16, 0 u16; in version 2 the path u32; in version 3 of the best parameters the phase u64, the
+    /// `PSTR`, version u16, the trainer's number u16; in version 2 the path u32; in version 3 of the best parameters the phase u64, the
     /// nats f64, 1 or 0 u32 for `settled`, and the parameters; in version 4 the hash of the base update of each level,
     /// and the path's parameters; then the residuals, little endian f32, level by level; the inner state. A drawn path
     /// has no best parameters, and neither has own parameters between phases.
@@ -119,7 +130,7 @@ impl PathState {
         };
         bytes.extend(MAGIC);
         bytes.extend(version.to_le_bytes());
-        bytes.extend([0; 2]);
+        bytes.extend(self.trainer_number.to_le_bytes());
         bytes.extend(self.drawn.iter().flat_map(|path| path.0.to_le_bytes()));
         if let Some(best) = self.best.as_ref().filter(|_| self.drawn.is_none()) {
             bytes.extend(best.phase.0.to_le_bytes());
@@ -145,8 +156,15 @@ impl PathState {
     }
 
     pub fn decode(bytes: &[u8], sizes: &[usize]) -> Result<Self, PathStateError> {
-        let header = |version: u16| [&MAGIC[..], &version.to_le_bytes(), &[0; 2]].concat();
-        let [rest, with_path, with_best, with_own] = VERSIONS.map(|version| bytes.strip_prefix(&header(version)[..]));
+        let header = |version: u16| [&MAGIC[..], &version.to_le_bytes()].concat();
+        let [rest, with_path, with_best, with_own] = VERSIONS.map(|version| {
+            let (number, rest) = bytes.strip_prefix(&header(version)[..])?.split_first_chunk()?;
+            Some((u16::from_le_bytes(*number), rest)).filter(|(number, _)| u32::from(*number) < MOST_IN_A_ROUND)
+        });
+        let numbered = rest.or(with_path).or(with_best).or(with_own);
+        let (trainer_number, _) = numbered.ok_or(PathStateError::Header)?;
+        let [rest, with_path, with_best, with_own] =
+            [rest, with_path, with_best, with_own].map(|it| it.map(|(_, rest)| rest));
         let path_and_rest = with_path.and_then(|rest| rest.split_first_chunk());
         let drawn = path_and_rest.map(|(path, _)| PathId(u32::from_le_bytes(*path)));
         let rest = rest.or(path_and_rest.map(|(_, rest)| rest)).or(with_best).or(with_own);
@@ -166,7 +184,7 @@ impl PathState {
             Own { base_states, levels: rest.levels(sizes) }
         });
         let residuals = rest.levels(sizes);
-        Ok(Self { drawn, inner: InnerState::decode(rest.0, sizes)?, residuals, best, own })
+        Ok(Self { drawn, trainer_number, inner: InnerState::decode(rest.0, sizes)?, residuals, best, own })
     }
 }
 
@@ -242,6 +260,12 @@ mod tests {
                 broken[damaged] ^= 4;
                 assert!(matches!(PathState::decode(&broken, &sizes), Err(PathStateError::Header)));
             }
+            let third = PathState { trainer_number: 2, ..state.clone() };
+            assert_eq!(PathState::decode(&third.encode(), &sizes).unwrap(), third);
+            let second = third.for_another_trainer(1, 9);
+            assert_eq!((second.trainer_number, second.inner.cursor, second.drawn), (1, 9, drawn));
+            assert_eq!(second.inner.moments, state.inner.moments);
+            assert_eq!(second.residuals, [vec![0.0; 3], vec![0.0; 5]]);
         }
     }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::{REPORT, Steps, Worker};
-use crate::names::{BlobRef, PathId};
+use crate::names::BlobRef;
 use crate::peer::trainer::device_scheduler::SLICE_MS;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
 use crate::peer::trainer::task::{PhaseTask, Stepped, TrainerReport};
@@ -31,7 +31,7 @@ impl Worker {
         made: u64,
         carried: &mut PathState,
     ) -> anyhow::Result<Steps> {
-        let PhaseTask { path, drawn, phase, ref part, .. } = *task;
+        let PhaseTask { path, phase, ref part, .. } = *task;
         let inner_steps = self.manifest.config.training.inner_steps;
         let place = |step: u64| step * inner_steps / part.of.max(1);
         let tells =
@@ -60,7 +60,7 @@ impl Worker {
                     break;
                 }
                 let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, part.of);
-                let report = self.step(drawn, schedule_step)?;
+                let report = self.step(task, schedule_step)?;
                 step += 1;
                 (loss, tokens) = (report.loss, tokens + report.tokens);
                 let now = Instant::now();
@@ -88,12 +88,15 @@ impl Worker {
             }
         }
         let told = handle.report(tells(place(part.last), (loss, tokens, seconds)));
-        Ok(if told { Steps::All } else { Steps::Abandoned })
+        Ok(if told { Steps::All(step) } else { Steps::Abandoned })
     }
 
-    fn step(&mut self, path: PathId, schedule_step: u64) -> anyhow::Result<StepReport> {
+    fn step(&mut self, task: &PhaseTask, schedule_step: u64) -> anyhow::Result<StepReport> {
+        let path = task.drawn;
         let Some(shard) = self.texts.held() else { anyhow::bail!("the shard of path {path} is not loaded") };
         let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
+        // Each trainer of a path reads its text in another order.
+        let seed = if task.trainer_number > 0 { seed.number(u64::from(task.trainer_number)) } else { seed };
         let order = BatchOrder { seed, sequences: shard.len() };
         Ok(self.inner.step(shard, &order, schedule_step)?)
     }

@@ -12,6 +12,8 @@ pub struct PhaseTask {
     pub path: PathId,
     /// The path of the grid in this phase; it changes if paths are sampled.
     pub drawn: PathId,
+    /// The number of its worker slot among those of the path.
+    pub trainer_number: u32,
     pub phase: Phase,
     /// The part of the phase.
     pub part: Part,

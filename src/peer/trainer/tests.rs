@@ -57,7 +57,16 @@ impl Bench {
         let steps = self.tiny.decoded.config.training.inner_steps;
         let part = Part::whole(steps, start.iter().map(|(from, _)| from.module).collect());
         let path = PathId(0);
-        assert!(self.trainer.begin(Task::Train(PhaseTask { path, drawn, phase, part, start, trainer, resume })));
+        assert!(self.trainer.begin(Task::Train(PhaseTask {
+            path,
+            drawn,
+            trainer_number: 0,
+            phase,
+            part,
+            start,
+            trainer,
+            resume
+        })));
     }
 
     fn genesis_of(&self, path: PathId) -> Vec<(BaseVersion, BlobRef)> {
@@ -77,7 +86,7 @@ impl Bench {
     ) -> Finished {
         let part = Part { first: steps.start, last: steps.end, of: 20, due: vec![start[level].0.module] };
         let (path, phase, start) = (PathId(0), Phase(0), start.to_vec());
-        let task = PhaseTask { path, drawn: path, phase, part, start, trainer, resume: None };
+        let task = PhaseTask { path, drawn: path, trainer_number: 0, phase, part, start, trainer, resume: None };
         assert!(self.trainer.begin(Task::Train(task)));
         self.outcome(false).await.unwrap()
     }
@@ -173,7 +182,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
         let (path, phase) = (PathId(0), Phase(1));
         let part = Part::whole(8, start.iter().map(|(from, _)| from.module).collect());
         let (drawn, trainer) = (path, Some(trainer));
-        let task = PhaseTask { path, drawn, phase, part, start, trainer, resume: None };
+        let task = PhaseTask { path, drawn, trainer_number: 0, phase, part, start, trainer, resume: None };
         assert!(bench.trainer.begin(Task::Train(task)));
     };
     begin(&bench, start.clone(), first);

@@ -221,7 +221,7 @@ mod tests {
     fn task() -> Task {
         let (path, drawn, phase) = (PathId(0), PathId(0), Phase(0));
         let (part, start) = (Part::whole(1, vec![]), vec![]);
-        Task::Train(PhaseTask { path, drawn, phase, part, start, trainer: None, resume: None })
+        Task::Train(PhaseTask { path, drawn, trainer_number: 0, phase, part, start, trainer: None, resume: None })
     }
 
     fn alive(steps: u64) -> TrainerReport {

@@ -15,6 +15,8 @@ pub struct Finished {
     pub path: PathId,
     /// The phase.
     pub phase: Phase,
+    /// Inner steps that led to its outer gradients.
+    pub steps: u64,
     /// Its base versions, each with the outer gradient for it.
     pub offers: Vec<(BaseVersion, BlobRef)>,
     /// The state of the trainer after it: AdamW's moments, the data cursor, the residuals.

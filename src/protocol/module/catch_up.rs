@@ -1,10 +1,12 @@
 //! The progress of catch-up for one module: the pending request, and the chain whose state is being fetched.
 
-use super::chain::Chain;
+use std::collections::BTreeMap;
+
+use super::chain::{Chain, ChainIndex};
 use crate::clock::Millis;
 use crate::names::{BlobHash, PeerKey};
 use crate::protocol::event::RequestId;
-use crate::protocol::limits::GAP_TIMEOUT_MS;
+use crate::protocol::limits::{GAP_TIMEOUT_MS, MAX_SHOWN};
 use crate::protocol::wire::message::UpdateHash;
 
 /// The catch-up with members that are ahead.
@@ -24,6 +26,12 @@ pub(in crate::protocol) struct CatchUp {
     pauses_until: Millis,
     /// Since when most members have been on another chain.
     outvoted_since: Option<Millis>,
+    /// Since when the owner has been ahead on this node's chain, and had only a state to show.
+    leads_since: Option<(PeerKey, Millis)>,
+    /// Members whose heads are older than what this node has kept, with the first of those heads.
+    far_behind: BTreeMap<PeerKey, ChainIndex>,
+    /// What donors have shown of their chains.
+    shown: BTreeMap<PeerKey, Vec<ChainIndex>>,
 }
 
 impl CatchUp {
@@ -82,6 +90,37 @@ impl CatchUp {
         self.outvoted_since = outvoted.then(|| self.outvoted_since.unwrap_or(now));
     }
 
+    /// A donor has shown its newest updates.
+    pub(in crate::protocol) fn note_shown(&mut self, donor: PeerKey, newest: Vec<ChainIndex>) {
+        self.shown.insert(donor, newest);
+        if self.shown.len() > MAX_SHOWN {
+            self.shown.pop_first();
+        }
+    }
+
+    /// A member's head is older than what this node has kept. If it has moved since, no member on this node's chain has told
+    /// it how: it is on another.
+    pub(in crate::protocol) fn note_far_behind(&mut self, member: PeerKey, head: ChainIndex) {
+        if *self.far_behind.entry(member).or_insert(head) != head {
+            self.note_shown(member, vec![head]);
+        }
+        if self.far_behind.len() > MAX_SHOWN {
+            self.far_behind.pop_first();
+        }
+    }
+
+    /// What a member has last shown of its chain.
+    pub(in crate::protocol) fn shown_by(&self, member: PeerKey) -> &[ChainIndex] {
+        self.shown.get(&member).map_or(&[], Vec::as_slice)
+    }
+
+    /// The owner is ahead on this node's chain, and has only a state to show. Returns for how long, ms.
+    pub(in crate::protocol) fn leads_ms(&mut self, now: Millis, owner: PeerKey) -> u64 {
+        let (_, since) = self.leads_since.take_if(|(leads, _)| *leads == owner).unwrap_or((owner, now));
+        self.leads_since = Some((owner, since));
+        now.since(since)
+    }
+
     /// For how long most members have been on another chain, ms.
     pub(in crate::protocol) fn outvoted_ms(&self, now: Millis) -> Option<u64> {
         self.outvoted_since.map(|since| now.since(since))
@@ -104,11 +143,15 @@ impl CatchUp {
     /// The head has advanced.
     pub(in crate::protocol) fn advanced(&mut self) {
         self.whole = false;
+        self.leads_since = None;
     }
 
     /// Another chain is now followed.
     pub(in crate::protocol) fn switched(&mut self) {
         (self.failures, self.whole, self.outvoted_since) = (0, false, None);
+        self.shown.clear();
+        self.far_behind.clear();
+        self.leads_since = None;
     }
 
     pub(in crate::protocol) fn install(&mut self, chain: Chain) {

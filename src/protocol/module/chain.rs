@@ -15,10 +15,13 @@ pub struct Chain {
     /// Oldest first, without gaps. The last one is the head, unless the chain is at genesis.
     recent: VecDeque<(UpdateHash, SignedUpdate)>,
     /// The version that precedes the oldest kept update, and the update that made it.
-    base: (Version, UpdateHash),
+    base: ChainIndex,
     /// The averages after this version are here too. Everything before came as a whole state.
     replays_from: Version,
 }
+
+/// A version and the update that made it.
+pub type ChainIndex = (Version, UpdateHash);
 
 /// The updates after a chain index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +138,21 @@ impl Chain {
         self.recent.iter().map(|(hash, signed)| (*hash, signed))
     }
 
+    /// The versions whose updates are kept, oldest first.
+    pub fn indices(&self) -> impl Iterator<Item = ChainIndex> {
+        self.entries().map(|(hash, signed)| (signed.update.version, hash))
+    }
+
+    /// The same, and the one before them.
+    pub fn base_and_indices(&self) -> impl Iterator<Item = ChainIndex> {
+        [self.base].into_iter().chain(self.indices())
+    }
+
+    /// The kept update that follows a head.
+    pub fn next_after(&self, head: Head) -> Option<&SignedUpdate> {
+        self.recent().find(|signed| signed.update.parent == head.update)
+    }
+
     /// The updates after a chain index, if they can be replayed.
     pub fn since(&self, version: Version, update: UpdateHash) -> Since {
         if version < self.replays_from {
@@ -161,9 +179,20 @@ impl Chain {
         self.counted_after(parent).any(|counted| counted.key() == contribution)
     }
 
+    /// Whether an update after this version counts the contribution.
+    pub fn has_counted_after(&self, version: Version, contribution: ContributionKey) -> bool {
+        self.counted_after(version).any(|counted| counted.key() == contribution)
+    }
+
     /// How many contributions of a path to one version the kept updates count.
     pub fn times_counted(&self, path: PathId, parent: Version) -> usize {
         self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
+    }
+
+    /// The inner steps of these paths from one version that the kept updates count.
+    pub fn steps_counted(&self, parent: Version, is_of: impl Fn(PathId) -> bool) -> u64 {
+        let counted = self.counted_after(parent).filter(|counted| counted.parent == parent && is_of(counted.path));
+        counted.map(|counted| u64::from(counted.steps)).sum()
     }
 
     /// The update that made a version, if it is kept or the base.
@@ -249,7 +278,15 @@ pub mod made_up {
             owner: PeerKey([1; 32]),
             version: head.version.next(),
             parent: head.update,
-            contributions: vec![Counted { path: PathId(path), parent: head.version, weight, norm: 0, blob }],
+            contributions: vec![Counted {
+                path: PathId(path),
+                parent: head.version,
+                steps: 1,
+                uncapped: weight,
+                weight,
+                norm: 0,
+                blob,
+            }],
             norm: 0,
             average: blob,
             state: BlobRef { hash: BlobHash::of(&blob.hash.0), bytes: 100 },

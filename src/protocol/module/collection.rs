@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey, Version};
 use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS, MAX_UNAWAITED};
-use crate::protocol::reputation::norm_cap;
 use crate::protocol::wire::message::{ContributionKey, Counted, Offer};
 
 /// The progress of a contribution.
@@ -26,7 +25,8 @@ pub struct Entry {
     pub offer: Offer,
     /// The peer that has it.
     pub from: PeerKey,
-    /// Its integer weight with discounts, before the norm cap.
+    /// The integer weight with which it is added, before the norm cap. Its weight in the update may differ, where more or
+    /// fewer trainers of its path contribute than was expected.
     pub weight: u32,
     /// Whether the collection waits for it: its author holds the path, and could be fetched from lately.
     pub awaited: bool,
@@ -171,15 +171,16 @@ impl Collection {
         self.entries.values().filter(|entry| entry.progress == Progress::Counted).count()
     }
 
-    /// The contributions that the update will list, in order, with weights capped by the module's running norm.
-    pub fn contributions(&self, running: u32, cap: f32) -> Vec<Counted> {
-        let counted = || self.entries.values().filter(|entry| entry.progress == Progress::Counted);
-        let reference = norm_cap::reference(running, counted().map(|entry| entry.norm));
-        let mut counted: Vec<Counted> = counted()
+    /// The contributions in the sum, in order, with the weights with which they were added, as far as they are not capped.
+    pub fn counted_entries(&self) -> Vec<Counted> {
+        let counted = self.entries.values().filter(|entry| entry.progress == Progress::Counted);
+        let mut counted: Vec<Counted> = counted
             .map(|entry| Counted {
                 path: entry.offer.path,
                 parent: entry.offer.parent,
-                weight: norm_cap::capped_weight(entry.weight, entry.norm, reference, cap),
+                steps: entry.offer.steps,
+                uncapped: entry.weight,
+                weight: entry.weight,
                 norm: entry.norm,
                 blob: entry.offer.blob,
             })
@@ -316,6 +317,7 @@ mod tests {
             parent: Version(parent),
             parent_update: BlobHash([0; 32]),
             router: 0,
+            steps: 1,
             blob,
             sequence: 1,
         };
@@ -358,7 +360,7 @@ mod tests {
         assert_eq!(adding.state(Millis(2_000), &expecting(&[1, 2])), Err(Open::Arriving));
         let fetching = collection(vec![entry(1, 3, Progress::Counted), entry(2, 3, Progress::Fetching)]);
         assert_eq!(fetching.state(Millis(2_000), &expecting(&[1, 2])), Ok(()));
-        assert_eq!(fetching.contributions(0, 0.0).len(), 1);
+        assert_eq!(fetching.counted_entries().len(), 1);
     }
 
     #[test]
@@ -397,7 +399,7 @@ mod tests {
         assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_some());
         assert!(both.advance(blob, Progress::Adding, Progress::Counted).is_none());
         both.drop_blob(blob, Progress::Adding);
-        assert_eq!(both.contributions(0, 0.0).iter().map(|counted| counted.path.0).collect::<Vec<_>>(), [1, 1, 2]);
+        assert_eq!(both.counted_entries().iter().map(|counted| counted.path.0).collect::<Vec<_>>(), [1, 1, 2]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! each member hears the offers.
 
 use crate::clock::Millis;
+use crate::names::PeerKey;
 use crate::protocol::limits::MOST_UNHEARD;
 use crate::protocol::wire::message::SignedUpdate;
 
@@ -12,8 +13,8 @@ use crate::protocol::wire::message::SignedUpdate;
 pub(in crate::protocol) struct Doubt {
     /// Since when this node hears the offers of the module.
     listens_since: Option<Millis>,
-    /// The update and since when it is doubted.
-    held: Option<(SignedUpdate, Millis)>,
+    /// The update, since when it is doubted, and the owner that is on it.
+    held: Option<(SignedUpdate, Millis, PeerKey)>,
 }
 
 impl Doubt {
@@ -33,18 +34,18 @@ impl Doubt {
     }
 
     /// Holds an update back, unless one is held already.
-    pub(in crate::protocol) fn hold(&mut self, now: Millis, signed: &SignedUpdate) {
-        self.held.get_or_insert_with(|| (signed.clone(), now));
+    pub(in crate::protocol) fn hold(&mut self, now: Millis, signed: &SignedUpdate, owner: PeerKey) {
+        self.held.get_or_insert_with(|| (signed.clone(), now, owner));
     }
 
-    /// The update that is held back, and since when.
-    pub(in crate::protocol) fn held(&self) -> Option<(&SignedUpdate, Millis)> {
-        self.held.as_ref().map(|(signed, since)| (signed, *since))
+    /// The update that is held back, since when, and the owner that is on it.
+    pub(in crate::protocol) fn held(&self) -> Option<(&SignedUpdate, Millis, PeerKey)> {
+        self.held.as_ref().map(|(signed, since, owner)| (signed, *since, *owner))
     }
 
     /// The doubt is over: there is another head, or another owner.
     pub(in crate::protocol) fn end(&mut self) -> Option<SignedUpdate> {
-        self.held.take().map(|(signed, _)| signed)
+        self.held.take().map(|(signed, ..)| signed)
     }
 }
 
@@ -77,9 +78,10 @@ mod tests {
         let chain = Chain::genesis(BlobRef::of(b"genesis"));
         let (first, second) = (next(&chain, 0, 1), next(&chain, 1, 1));
         let mut doubt = Doubt::default();
-        doubt.hold(Millis(1), &first);
-        doubt.hold(Millis(2), &second);
-        assert_eq!(doubt.held(), Some((&first, Millis(1))));
+        let owner = PeerKey([1; 32]);
+        doubt.hold(Millis(1), &first, owner);
+        doubt.hold(Millis(2), &second, owner);
+        assert_eq!(doubt.held(), Some((&first, Millis(1), owner)));
         assert_eq!((doubt.end(), doubt.held()), (Some(first), None));
     }
 

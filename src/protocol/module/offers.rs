@@ -17,17 +17,33 @@ pub(in crate::protocol) fn countable(head: Version, parent: Version) -> bool {
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Offers {
     heard: BTreeMap<ContributionKey, (Offer, PeerKey)>,
+    /// What was offered too, and is not taken in because its author or its path has offered enough. The oldest come first.
+    beyond: BTreeSet<(Version, ContributionKey)>,
     /// The base updates of counted contributions, as far as they were heard since this chain is followed.
     counted_from: BTreeSet<(PathId, Version, UpdateHash)>,
 }
 
 impl Offers {
     pub(in crate::protocol) fn len(&self) -> usize {
-        self.heard.len()
+        self.heard.len().max(self.beyond.len())
     }
 
     pub(in crate::protocol) fn contains(&self, key: &ContributionKey) -> bool {
         self.heard.contains_key(key)
+    }
+
+    /// Whether anybody has offered this, taken in or not.
+    pub(in crate::protocol) fn was_heard(&self, key: &ContributionKey) -> bool {
+        self.contains(key) || self.beyond.contains(&(key.1, *key))
+    }
+
+    /// Notes an offer that is not taken in. Of too many, one for a version after the head is forgotten, or the oldest.
+    pub(in crate::protocol) fn note_beyond(&mut self, head: Version, key: ContributionKey) {
+        self.beyond.insert((key.1, key));
+        if self.beyond.len() > MAX_OFFERS {
+            let after = self.beyond.last().is_some_and(|(parent, _)| *parent > head);
+            let _ = if after { self.beyond.pop_last() } else { self.beyond.pop_first() };
+        }
     }
 
     /// An offer and the peer that made it first.
@@ -104,6 +120,11 @@ impl Offers {
         self.heard.insert(offer.key(), (offer, author));
     }
 
+    /// Puts an offer in the place of another one with the same key.
+    pub(in crate::protocol) fn replace(&mut self, offer: Offer, author: PeerKey) {
+        self.heard.insert(offer.key(), (offer, author));
+    }
+
     /// Drops the offers of these bytes: they are no valid contribution or cannot be had.
     pub(in crate::protocol) fn drop_blob(&mut self, blob: BlobHash) {
         self.heard.retain(|_, (offer, _)| offer.blob.hash != blob);
@@ -140,6 +161,7 @@ impl Offers {
         let head = chain.head().version;
         let open = |parent: Version| countable(head, parent);
         self.counted_from.retain(|(_, parent, _)| open(*parent));
+        self.beyond.retain(|(parent, _)| open(*parent));
         let twice = |offer: &Offer| self.counted_from.contains(&offer.start());
         self.heard.retain(|key, (offer, _)| open(key.1) && !chain.has_counted(*key) && !twice(offer));
     }
@@ -156,6 +178,7 @@ mod tests {
             parent: Version(parent),
             parent_update: BlobHash([0; 32]),
             router: 0,
+            steps: 1,
             blob,
             sequence: 1,
         }
@@ -195,5 +218,19 @@ mod tests {
         offers.add(Version(4), offer(0, 4), author);
         assert!(offers.passed_over(Version(5), 2).is_empty(), "one update could have counted the second");
         assert_eq!(offers.passed_over(Version(6), 2), BTreeSet::from([(PathId(0), author)]));
+    }
+
+    #[test]
+    fn what_is_not_taken_in_is_known_to_have_been_offered() {
+        let mut offers = Offers::default();
+        for parent in 0..=MAX_OFFERS as u64 {
+            offers.note_beyond(Version(MAX_OFFERS as u64), offer(0, parent).key());
+        }
+        let known = [0, 1, MAX_OFFERS as u64].map(|parent| offers.was_heard(&offer(0, parent).key()));
+        assert_eq!((known, offers.len()), ([false, true, true], MAX_OFFERS), "the oldest is forgotten");
+        offers.note_beyond(Version(9), offer(1, 9).key());
+        assert!(!offers.was_heard(&offer(0, MAX_OFFERS as u64).key()), "what cannot be counted yet goes before");
+        assert!(offers.was_heard(&offer(1, 9).key()));
+        assert!(!offers.contains(&offer(0, 1).key()) && !offers.was_heard(&offer(1, 1).key()));
     }
 }

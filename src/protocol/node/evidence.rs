@@ -72,10 +72,10 @@ impl Node {
             return false;
         }
         let head = |module: ModuleId| self.modules.get(&module).and_then(Replica::head).map(|head| head.version);
-        let waits = |(module, of, (parent, _), _): &Contribution| {
-            *of == path && head(*module).is_some_and(|head| parent.0 + PASSED_OVER_VERSIONS <= head.0)
+        let waits = |offer: &Contribution| {
+            offer.path == path && head(offer.module).is_some_and(|head| offer.parent.0 + PASSED_OVER_VERSIONS <= head.0)
         };
-        let parents: BTreeSet<_> = self.outstanding_offers().filter(waits).map(|(.., (parent, _), _)| parent).collect();
+        let parents: BTreeSet<_> = self.outstanding_offers().filter(waits).map(|offer| offer.parent).collect();
         parents.len() as u64 >= PASSED_OVER_VERSIONS
     }
 
@@ -153,14 +153,12 @@ impl Node {
             let longest = longest.entry(counted.path).or_default();
             *longest = counted.norm.max(*longest);
         }
-        let late = |counted: &Counted| (signed.update.version.0 - 1).saturating_sub(counted.parent.0);
-        let full = |counted: &Counted| self.plan.weight(counted.path, (counted.parent, module), late(counted));
         let classify = |counted: &Counted| {
             let heard = state.offers.get(&counted.key()).map(|(offer, author)| (offer.parent_update, *author));
             let (began, author) = heard?;
             // Without a cap any norm is valid: where fast paths make more steps than slow ones, norms differ.
             let fresh = began == signed.update.parent && self.plan.norm_cap > 0.0;
-            let in_full = counted.weight == full(counted);
+            let in_full = counted.weight == counted.uncapped;
             Some((author, counted.key(), (fresh && is_overlong(counted, &longest), in_full)))
         };
         let decided: Vec<(PeerKey, ContributionKey, (bool, bool))> =
@@ -200,7 +198,15 @@ mod tests {
             let longest =
                 lengths.iter().enumerate().map(|(path, length)| (PathId(path as u32), norm(*length))).collect();
             let norm = norm(lengths[path as usize]);
-            let counted = Counted { path: PathId(path), parent: Version(0), weight: 1, norm, blob: BlobRef::of(b"") };
+            let counted = Counted {
+                path: PathId(path),
+                parent: Version(0),
+                steps: 1,
+                uncapped: 1,
+                weight: 1,
+                norm,
+                blob: BlobRef::of(b""),
+            };
             is_overlong(&counted, &longest)
         };
         assert!(of(&[1.0, 1.0, 10.0], 2) && !of(&[1.0, 1.0, 10.0], 0));

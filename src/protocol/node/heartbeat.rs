@@ -156,7 +156,7 @@ impl Node {
         // All other holders have the same head, so what was counted here is not on one disk alone.
         let mut others = self.membership.roster().heads(self.now, module).peekable();
         let copied = others.peek().is_some() && others.all(|(_, other)| other == head);
-        let offering = self.outstanding_offers().any(|(of, ..)| of == module);
+        let offering = self.outstanding_offers().any(|offer| offer.module == module);
         copied && !offering
     }
 

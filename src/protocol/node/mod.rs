@@ -243,6 +243,7 @@ impl Node {
             self.watch_holders();
             self.watch_paths();
             self.search_on();
+            self.reconsider();
         }
         self.watch_trainer();
         self.continue_hand_offs();

@@ -175,10 +175,17 @@ impl Node {
             fits && state.leadership.term() == signed.update.term
         };
         let (again, gone): (Vec<SignedUpdate>, Vec<SignedUpdate>) = sealed.into_iter().partition(stands);
+        let term = state.leadership.term();
+        let signed_another = gone.iter().any(|signed| signed.update.term == term);
         for signed in gone {
             self.release(signed.update.average.hash);
         }
-        let Some(signed) = again.into_iter().next() else { return };
+        let Some(signed) = again.into_iter().next() else {
+            if signed_another {
+                self.take_ownership(module);
+            }
+            return;
+        };
         let Some(state) = self.modules.get_mut(&module) else { return };
         if let Some(collection) = state.aggregation.collection_mut() {
             collection.close();

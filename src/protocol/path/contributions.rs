@@ -5,13 +5,29 @@ use std::collections::VecDeque;
 
 use super::super::journal::record::{Finished, Record};
 use super::super::limits::MAX_REPROPOSED;
-use super::super::wire::message::{Counted, SignedUpdate, UpdateHash};
+use super::super::wire::message::{ContributionKey, Counted, SignedUpdate, UpdateHash};
 use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase, Version};
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
 
-/// A module, a path, the base version with its update, and the bytes.
-pub(in crate::protocol) type Contribution = (ModuleId, PathId, (Version, UpdateHash), BlobRef);
+/// What this node can offer to a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::protocol) struct Contribution {
+    pub(in crate::protocol) module: ModuleId,
+    pub(in crate::protocol) path: PathId,
+    /// The base version, and the update that made it.
+    pub(in crate::protocol) parent: Version,
+    pub(in crate::protocol) parent_update: UpdateHash,
+    /// Inner steps that led to it.
+    pub(in crate::protocol) steps: u32,
+    pub(in crate::protocol) blob: BlobRef,
+}
+
+impl Contribution {
+    pub(in crate::protocol) fn key(&self) -> ContributionKey {
+        (self.path, self.parent, self.blob.hash)
+    }
+}
 
 /// A re-proposed contribution: an abandoned chain counted it, but the adopted chain does not. This node aggregated it
 /// and has the bytes. It re-proposes it because the peer that trained it may be gone.
@@ -94,14 +110,26 @@ impl Contributions {
     /// Every contribution that this node can offer, counted or not.
     pub(in crate::protocol) fn all(&self) -> impl Iterator<Item = Contribution> {
         let trained = self.finished.iter().flat_map(|finished| {
-            let of = |(from, blob): &(BaseVersion, BlobRef)| {
-                (from.module, finished.path, (from.version, from.update), *blob)
+            let of = |(from, blob): &(BaseVersion, BlobRef)| Contribution {
+                module: from.module,
+                path: finished.path,
+                parent: from.version,
+                parent_update: from.update,
+                steps: u32::try_from(finished.steps).unwrap_or(u32::MAX),
+                blob: *blob,
             };
             finished.offers.iter().map(of)
         });
         let reproposed = self.reproposed.iter().map(|reproposed| {
-            let counted = reproposed.counted;
-            (reproposed.module, counted.path, (counted.parent, reproposed.parent_update), counted.blob)
+            let Counted { path, parent, steps, blob, .. } = reproposed.counted;
+            Contribution {
+                module: reproposed.module,
+                path,
+                parent,
+                parent_update: reproposed.parent_update,
+                steps,
+                blob,
+            }
         });
         trained.chain(reproposed)
     }
@@ -150,7 +178,7 @@ impl Contributions {
     /// The blobs of all contributions and sealed averages.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         let averages = self.sealed.iter().map(|signed| signed.update.average.hash);
-        averages.chain(self.all().map(|(.., blob)| blob.hash))
+        averages.chain(self.all().map(|contribution| contribution.blob.hash))
     }
 
     /// The journal records of trained phases.

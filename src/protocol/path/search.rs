@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::clock::Millis;
 use crate::names::{PathId, PeerKey, Phase};
 use crate::protocol::event::{Contact, RequestId};
-use crate::protocol::limits::{MAX_ASKED, MAX_DIRECTORY};
+use crate::protocol::limits::{MAX_ASKED, MAX_DIRECTORY, RECONSIDER_FIRST_MS, RECONSIDER_MS};
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::wire::message::DirectoryEntry;
 
@@ -22,6 +22,8 @@ pub(in crate::protocol) struct Search {
     unheld: BTreeMap<PathId, Millis>,
     /// Paths that this node has taken and yielded to a peer that it did not know of.
     lost: BTreeSet<PathId>,
+    /// When a trainer next looks whether it is of more use to another path.
+    reconsiders_at: Millis,
 }
 
 impl Search {
@@ -125,8 +127,20 @@ impl Search {
     }
 
     /// The path is taken here.
-    pub(in crate::protocol) fn taken(&mut self, path: PathId) {
+    pub(in crate::protocol) fn taken(&mut self, now: Millis, path: PathId) {
         self.unheld.remove(&path);
+        self.reconsiders_at = now + RECONSIDER_FIRST_MS;
+    }
+
+    /// Whether it is time to look for a path to which this node is of more use.
+    pub(in crate::protocol) fn is_to_reconsider(&self, now: Millis) -> bool {
+        !self.active && now >= self.reconsiders_at
+    }
+
+    /// It is looked for now.
+    pub(in crate::protocol) fn reconsiders(&mut self, now: Millis) {
+        self.reconsiders_at = now + RECONSIDER_MS;
+        self.lost.clear();
     }
 
     /// A path was yielded to another holder, which the directories need not name yet.

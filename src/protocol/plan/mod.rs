@@ -1,12 +1,12 @@
 //! What a node must know of its run.
 
 pub(super) mod rounds;
+mod weights;
 
 use std::collections::BTreeMap;
 
-use super::phase_from;
 use crate::config::{OuterMode, Stagger};
-use crate::names::{BlobRef, ModuleId, PathId, Phase, Version};
+use crate::names::{BlobRef, ModuleId};
 use crate::sampling::WorkerSlots;
 
 /// What a node must know of its run. All of it follows from the manifest.
@@ -42,22 +42,9 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    pub(super) fn full_path_weight(&self, path: PathId, phase: Phase) -> u32 {
-        self.weights.get(self.slots.path(path, phase).0 as usize).copied().unwrap_or(1)
-    }
-
-    /// The weight of a contribution that is so many versions late. In asynchronous runs delayed momentum compensates
-    /// for the lateness.
-    pub fn weight(&self, path: PathId, (parent, module): (Version, ModuleId), staleness: u64) -> u32 {
-        let phase = self.contributes_in(path, parent, module).unwrap_or(phase_from(parent));
-        let full = self.full_path_weight(path, phase);
-        match self.mode {
-            OuterMode::Synchronous => {
-                let halvings = u32::try_from(staleness).unwrap_or(u32::MAX);
-                full.checked_shr(halvings).unwrap_or(0).max(1)
-            }
-            OuterMode::Asynchronous => full,
-        }
+    /// Whether a contribution can come from so many inner steps.
+    pub(super) fn can_make(&self, steps: u32) -> bool {
+        (1..=self.inner_steps).contains(&u64::from(steps))
     }
 
     /// Whether a module is the run's router. Different paths may contribute equal bytes to it.

@@ -5,18 +5,20 @@
 //! After `phases` rounds the module is done. A switch of chains only increases the weight, so a module that is done
 //! asynchronously stays done.
 
+use std::collections::BTreeSet;
+
 use crate::config::OuterMode;
-use crate::names::{ModuleId, Phase, Version};
+use crate::names::{ModuleId, PathId, Phase, Version};
 use crate::protocol::RunPlan;
 use crate::protocol::action::Portion;
 use crate::protocol::reputation::norm_cap;
-use crate::protocol::wire::message::{Counted, Head, distinct_paths};
+use crate::protocol::wire::message::{Counted, Head};
 
 impl RunPlan {
     /// The total weight of all paths through a module.
     pub fn full_weight(&self, module: ModuleId) -> u64 {
         let weight = |path| u64::from(self.full_path_weight(path, Phase(0)));
-        self.slots.through(module, Phase(0)).into_iter().map(weight).sum::<u64>().max(1)
+        self.slots.first_trainers_through(module, Phase(0)).into_iter().map(weight).sum::<u64>().max(1)
     }
 
     /// Whether only the first of several contributions of a path from one update counts, so that a path with two
@@ -50,15 +52,11 @@ impl RunPlan {
         self.mode == OuterMode::Asynchronous || parent.0 < self.phases
     }
 
-    /// The portion of the update to this version with these contributions. Its average is rescaled for its paths or,
-    /// where it is a part of a round, for the paths of the round. All parts of a round then add up to a whole one.
-    pub fn portion(&self, module: ModuleId, target: Version, contributions: &[Counted]) -> Portion {
+    /// The portion of an update with these contributions. Its average is rescaled for its paths or, where it is a part of
+    /// a round, for the paths of the round. All parts of a round then add up to a whole one.
+    pub fn portion(&self, module: ModuleId, contributions: &[Counted]) -> Portion {
         let weight = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
-        let uncapped = contributions.iter().map(|counted| {
-            let staleness = target.0.saturating_sub(1).saturating_sub(counted.parent.0);
-            u64::from(self.weight(counted.path, (counted.parent, module), staleness))
-        });
-        let uncapped = uncapped.sum();
+        let uncapped = contributions.iter().map(|counted| u64::from(counted.uncapped)).sum();
         let full_weight = match self.mode {
             OuterMode::Synchronous => weight,
             OuterMode::Asynchronous => self.full_weight(module),
@@ -68,8 +66,11 @@ impl RunPlan {
 
     fn paths(&self, module: ModuleId, contributions: &[Counted]) -> usize {
         match self.mode {
-            OuterMode::Synchronous => distinct_paths(contributions),
-            OuterMode::Asynchronous => self.slots.through(module, Phase(0)).len(),
+            OuterMode::Synchronous => {
+                let paths = contributions.iter().map(|counted| self.slots.first_trainer(counted.path));
+                paths.collect::<BTreeSet<PathId>>().len()
+            }
+            OuterMode::Asynchronous => self.slots.first_trainers_through(module, Phase(0)).len(),
         }
     }
 

@@ -75,7 +75,15 @@ mod tests {
     }
 
     fn counted(length: f32, weight: u32) -> Counted {
-        Counted { path: PathId(0), parent: Version(0), weight, norm: norm(length), blob: BlobRef::of(b"") }
+        Counted {
+            path: PathId(0),
+            parent: Version(0),
+            steps: 1,
+            uncapped: weight,
+            weight,
+            norm: norm(length),
+            blob: BlobRef::of(b""),
+        }
     }
 
     /// The running norm and the weights after so many rounds of contributions of these norms.

@@ -50,6 +50,8 @@ pub struct ModuleStatus {
 pub struct PathStatus {
     /// Its number.
     pub path: u32,
+    /// Which of the path's trainers this peer is, from 1.
+    pub trainer: u32,
     /// The path of the grid that it currently stands for. The numbers differ where paths are sampled.
     pub drawn: u32,
     /// Its phase.

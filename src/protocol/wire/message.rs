@@ -166,6 +166,8 @@ pub struct Offer {
     pub parent_update: UpdateHash,
     /// The router's version at that time: how often the text was to be resharded before this phase.
     pub router: u32,
+    /// Inner steps that led to it, from 1 to those of a phase.
+    pub steps: u32,
     /// The compressed outer gradient.
     pub blob: BlobRef,
     /// Differs each time the offer is published, because gossip suppresses repeated bytes.
@@ -191,7 +193,12 @@ pub struct Counted {
     pub path: PathId,
     /// Its base version.
     pub parent: Version,
-    /// Its integer weight in the sum, reduced if its norm exceeds the cap.
+    /// Inner steps that led to it, as offered.
+    pub steps: u32,
+    /// Its integer weight: that of its path, halved for each version that it is late, and shared among the path's trainers
+    /// by their steps.
+    pub uncapped: u32,
+    /// Its integer weight in the sum: `uncapped`, or less if its norm exceeds the cap.
     pub weight: u32,
     /// Its norm: the upper 16 bits of an f32 ([`norm_cap`](crate::protocol::reputation::norm_cap)).
     pub norm: u16,
@@ -206,7 +213,7 @@ impl Counted {
     }
 }
 
-/// The number of distinct paths: the P of √P.
+/// The number of distinct worker slots.
 pub fn distinct_paths(contributions: &[Counted]) -> usize {
     let mut paths: Vec<PathId> = contributions.iter().map(|counted| counted.path).collect();
     paths.sort_unstable();

@@ -42,8 +42,14 @@ mod tests {
         let path = PathId(3);
         let [first, second] = [&b"first"[..], b"second"].map(BlobRef::of);
         let lease = |held| Record::Lease { path, held, standby: false };
-        let finished =
-            Record::Finished(Finished { path, phase: Phase(0), offers: vec![], trainer: second, base_states: vec![] });
+        let finished = Record::Finished(Finished {
+            path,
+            phase: Phase(0),
+            steps: 1,
+            offers: vec![],
+            trainer: second,
+            base_states: vec![],
+        });
         let mut journal = vec![lease(true)];
         assert_eq!(look(&journal, path, None), Ok(()));
         journal.push(Record::Trainer { path, trainer: first });

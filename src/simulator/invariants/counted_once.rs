@@ -94,7 +94,8 @@ mod tests {
     fn update(parent: UpdateHash, version: u64, contribution: (u32, u64)) -> SignedUpdate {
         let (path, to) = contribution;
         let blob = BlobRef::of(&path.to_le_bytes());
-        let counted = Counted { path: PathId(path), parent: Version(to), weight: 1, norm: 0, blob };
+        let counted =
+            Counted { path: PathId(path), parent: Version(to), steps: 1, uncapped: 1, weight: 1, norm: 0, blob };
         SignedUpdate {
             update: Update {
                 module: ModuleId { level: 0, expert: 0 },

@@ -1,16 +1,16 @@
-//! Invariant: each version of a module has one writer on the surviving chain. Along a chain terms never fall, since
-//! members reject replaced owners, and no owner signs two updates with the same parent in the same term, even after a
-//! restart.
+//! Invariant: each version of a module has one writer in each term. Along a chain terms never fall, since members reject
+//! replaced owners, and no owner signs two updates of one version in the same term, whether anybody applies them or not,
+//! even after a restart.
 
 use std::collections::BTreeMap;
 
-use crate::names::{ModuleId, PeerKey, Term};
-use crate::protocol::wire::message::{SignedUpdate, UpdateHash};
+use crate::names::{ModuleId, PeerKey, Term, Version};
+use crate::protocol::wire::message::{SignedUpdate, Update, UpdateHash};
 
-/// Every update ever seen in a chain.
+/// Every update ever published, or seen in a chain.
 #[derive(Debug, Default)]
 pub struct OneWriter {
-    signed: BTreeMap<(ModuleId, UpdateHash, Term, PeerKey), UpdateHash>,
+    signed: BTreeMap<(ModuleId, Version, Term, PeerKey), UpdateHash>,
     terms: BTreeMap<(ModuleId, UpdateHash), Term>,
 }
 
@@ -27,19 +27,27 @@ impl OneWriter {
         if let Some(before) = self.terms.get(&(module, update.parent)).filter(|before| **before > term) {
             return Err(format!("module {module} version {version}: term {term} follows term {before}"));
         }
-        let first = *self.signed.entry((module, update.parent, term, update.owner)).or_insert(hash);
-        if honest && first != hash {
-            return Err(format!("module {module} version {version}: two updates by {:?} in term {term}", update.owner));
+        if honest { self.signs(hash, signed) } else { Ok(()) }
+    }
+
+    /// An honest owner signs an update.
+    ///
+    /// # Errors
+    /// If it has signed another of this version in this term.
+    pub fn signs(&mut self, hash: UpdateHash, signed: &SignedUpdate) -> Result<(), String> {
+        let Update { module, version, term, owner, .. } = signed.update;
+        match *self.signed.entry((module, version, term, owner)).or_insert(hash) == hash {
+            true => Ok(()),
+            false => Err(format!("module {module} version {version}: two updates by {owner:?} in term {term}")),
         }
-        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::{BlobHash, BlobRef, Version};
-    use crate::protocol::wire::message::{GENESIS, Update};
+    use crate::names::{BlobHash, BlobRef};
+    use crate::protocol::wire::message::GENESIS;
 
     fn update(parent: UpdateHash, version: u64, term: u64) -> SignedUpdate {
         let blob = BlobRef::of(b"any");
@@ -70,5 +78,6 @@ mod tests {
         assert!(invariant.look(hash(3), &update(GENESIS, 1, 4), true).is_err());
         assert!(invariant.look(hash(5), &update(GENESIS, 1, 4), false).is_ok());
         assert!(invariant.look(hash(4), &update(hash(1), 2, 5), true).is_ok());
+        assert!(invariant.signs(hash(6), &update(hash(3), 2, 5)).is_err(), "nor after another parent");
     }
 }

@@ -60,9 +60,19 @@ impl CarriedState {
         bytes
     }
 
-    /// As in a peer, a module's residual is only for that module: another path may be drawn.
-    pub(in crate::simulator) fn keep_to(&mut self, slots: &WorkerSlots, modules: impl Iterator<Item = ModuleId>) {
+    /// As in a peer, a module's residual is only for that module: another path may be drawn. What another trainer of the
+    /// path has not sent is its own to send.
+    pub(in crate::simulator) fn keep_to(
+        &mut self,
+        slots: &WorkerSlots,
+        slot: PathId,
+        modules: impl Iterator<Item = ModuleId>,
+    ) {
         let Some((path, phase)) = self.after else { return };
+        if path != slot {
+            self.residuals.iter_mut().for_each(|residual| residual.fill(0.0));
+            (self.levels, self.base_states) = (Vec::new(), Vec::new());
+        }
         let before = slots.modules(path, phase).into_iter();
         for ((before, now), residual) in before.zip(modules).zip(&mut self.residuals) {
             if before != now {
@@ -109,8 +119,12 @@ mod tests {
         assert_eq!(CarriedState::decode(&after[1..], 2, 3), None);
         let grid = Grid::new(vec![Sharing::Experts(2), Sharing::Experts(2)]).unwrap();
         let mut kept = CarriedState::decode(&after, 2, 3).unwrap();
-        kept.keep_to(&grid.into(), ["0.0", "1.0"].map(|module| module.parse().unwrap()).into_iter());
+        let slots = WorkerSlots::from(grid).with_trainers(2).unwrap();
+        let modules = ["0.0", "1.0"].map(|module| module.parse().unwrap());
+        kept.keep_to(&slots, PathId(1), modules.into_iter());
         assert_eq!(kept.residuals, [vec![0.5; 3], vec![0.0; 3]], "path 1 went through 0.0 and 1.1");
+        kept.keep_to(&slots, PathId(5), slots.modules(PathId(5), Phase(0)).into_iter());
+        assert_eq!(kept.residuals, [vec![0.0; 3], vec![0.0; 3]], "of another trainer");
         assert_eq!(CarriedState::decode(b"", 2, 3), None);
     }
 }

@@ -48,15 +48,22 @@ pub(in crate::simulator) struct Descent {
 impl Descent {
     pub(in crate::simulator) fn new(
         module: ModuleId,
-        (path, phase): (PathId, Phase),
+        (path, phase, trainer): (PathId, Phase, u32),
         (seed, peer): (u64, usize),
         swarm: &Swarm,
     ) -> Self {
         let stream = of_module(module).child("noise").number(seed);
-        let stream = stream.number(u64::from(path.0)).number(phase.0).to_u64();
+        let stream = stream.number(u64::from(path.0)).number(phase.0);
+        // Each trainer of a path reads its text in another order.
+        let stream = if trainer > 0 { stream.child("trainer").number(u64::from(trainer)) } else { stream };
         let rate = 1.0 - (1.0 - swarm.stride).powf(1.0 / INNER_STEPS as f32);
         let target = target(module, path, swarm.values, swarm.likeness);
-        Self { target, rate: rate * (1.0 + (peer % MACHINES) as f32 * MACHINES_DIFFER), noise: swarm.noise, stream }
+        Self {
+            target,
+            rate: rate * (1.0 + (peer % MACHINES) as f32 * MACHINES_DIFFER),
+            noise: swarm.noise,
+            stream: stream.to_u64(),
+        }
     }
 
     /// One inner step.

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::names::{ModuleId, PeerKey, Version};
-use crate::outer::exact_sum::ExactSum;
+use crate::outer::OpenSum;
 use crate::protocol::{Action, Node, RunPlan};
 use crate::simulator::peer::disk::Disk;
 use crate::simulator::peer::trainer::Trainer;
@@ -24,7 +24,7 @@ pub(super) struct Peer {
     pub(super) node: Node,
     pub(super) disk: Disk,
     /// Open sums, with the running norm that caps contributions.
-    pub(super) sums: BTreeMap<ModuleId, (Version, ExactSum, u32)>,
+    pub(super) sums: BTreeMap<ModuleId, (Version, OpenSum)>,
     pub(super) trainer: Trainer,
     /// When its aggregator will be free.
     pub(super) aggregator_free_ms: u64,

@@ -40,11 +40,13 @@ pub enum Byzantine {
     Unfetchable,
     /// It asks every peer in turn to replicate modules that it does not have.
     FalseHelper,
-    /// Its heartbeats name the last head that a module can have. The state of its chain for it cannot be read in every
-    /// other module.
+    /// Its heartbeats name the last head that a module can have, of a valid chain whose updates count contributions that do
+    /// not exist. The state for it cannot be read in every other module.
     FalseSnapshot,
     /// Its heartbeats name a head after the present one, made from contributions that do not exist.
     FalseExtension,
+    /// The same, and it refuses to show the chain.
+    FalseHead,
 }
 
 impl Byzantine {
@@ -70,6 +72,7 @@ impl Byzantine {
             Self::FalseHelper => "byzantine: false helper",
             Self::FalseSnapshot => "byzantine: false snapshot",
             Self::FalseExtension => "byzantine: false extension",
+            Self::FalseHead => "byzantine: false head",
         }
     }
 }

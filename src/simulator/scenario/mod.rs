@@ -47,6 +47,9 @@ pub struct Swarm {
     pub levels: Vec<Sharing>,
     /// How many paths are trained at a time, and for how long; all paths if absent.
     pub sample: Option<SampleConfig>,
+    /// How many trainers a path may have.
+    #[serde(default = "one_trainer")]
+    pub trainers_per_path: u32,
     /// When owners make updates.
     #[serde(default = "synchronous")]
     pub mode: OuterMode,
@@ -112,6 +115,10 @@ impl Swarm {
             ..OuterConfig::default()
         }
     }
+}
+
+fn one_trainer() -> u32 {
+    1
 }
 
 fn all_equal() -> Vec<u64> {
@@ -238,8 +245,11 @@ impl Scenario {
     /// Modules, and the trained paths. Every seed draws the same.
     pub fn slots(&self) -> Result<WorkerSlots, ScenarioError> {
         let grid = Grid::new(self.swarm.levels.clone())?;
-        let Some(sample) = self.swarm.sample else { return Ok(grid.into()) };
-        Ok(sample.of(grid, 0)?)
+        let slots = match self.swarm.sample {
+            Some(sample) => sample.of(grid, 0)?,
+            None => grid.into(),
+        };
+        Ok(slots.with_trainers(self.swarm.trainers_per_path)?)
     }
 
     /// Number of peers, with newcomers of join storms.

@@ -6,7 +6,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey, RunId, Term, Version};
 use crate::outer::exact_sum::ExactSum;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, each_counted, measured, recount};
 use crate::outer::step;
-use crate::outer::{ModuleState, Share};
+use crate::outer::{ModuleState, OpenSum, Share};
 use crate::protocol::journal::record::Record;
 use crate::protocol::reputation::norm_cap::capped_weight;
 use crate::protocol::wire::encoding;
@@ -81,8 +81,8 @@ impl World {
     pub(super) fn outer(&mut self, index: usize, work: Outer) -> Result<(), Failure> {
         match work {
             Outer::OpenSum { module, target, running } => {
-                let sum = ExactSum::new(self.scenario.swarm.values);
-                self.peers[index].sums.insert(module, (target, sum, running));
+                let sum = OpenSum::new(self.scenario.swarm.values, running);
+                self.peers[index].sums.insert(module, (target, sum));
             }
             Outer::Accumulate { module, target, blob, weight } => {
                 let norm = self.accumulate(index, module, target, blob, weight);
@@ -163,10 +163,10 @@ impl World {
     ) -> Option<u16> {
         let (values, cap) = (self.scenario.swarm.values, self.outer.cap());
         let peer = &mut self.peers[index];
-        let (_, sum, running) = peer.sums.get_mut(&module).filter(|(open, ..)| *open == target)?;
+        let (_, sum) = peer.sums.get_mut(&module).filter(|(open, _)| *open == target)?;
         let (values, norm) = measured(peer.disk.get(blob)?, values, &self.outer).ok()?;
-        if *running > 0 && !self.outer.centred_clipping {
-            sum.add(&values, capped_weight(weight, norm, *running, cap)).ok()?;
+        if sum.running() > 0 && !self.outer.centred_clipping {
+            sum.add(blob, &values, capped_weight(weight, norm, sum.running(), cap)).ok()?;
         }
         Some(norm)
     }
@@ -204,17 +204,12 @@ impl World {
         onto: &Onto,
     ) -> Option<(ExactSum, Vec<Summand>)> {
         let peer = &mut self.peers[index];
-        let (open, sum, running) = peer.sums.remove(&onto.module)?;
+        let (_, open) = peer.sums.remove(&onto.module).filter(|(open, _)| *open == target)?;
         let bytes = |blob: BlobRef| Ok::<_, Infallible>(peer.disk.get(blob.hash).cloned());
-        let sum = if running == 0 || self.outer.centred_clipping {
-            recount(&parts(contributions), onto, &self.outer, bytes).ok()?.ok()?
-        } else {
-            sum
+        let sum = match open.of(&parts(contributions)) {
+            Some(sum) => sum,
+            None => recount(&parts(contributions), onto, &self.outer, bytes).ok()?.ok()?,
         };
-        let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
-        if open != target || sum.weight() != weight {
-            return None;
-        }
         let mut summands = Vec::new();
         let added = each_counted(&parts(contributions), onto, &self.outer, bytes, |values, weight| {
             summands.push((values.to_vec(), weight));

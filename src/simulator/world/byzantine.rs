@@ -123,7 +123,7 @@ impl World {
                 let wanted = modules.map(|module| Wanted { module, helper }).take(MAX_WANTED).collect();
                 vec![to_all(me, Message::Heartbeat(Heartbeat { wanted, ..heartbeat.clone() }))]
             }
-            Byzantine::FalseSnapshot | Byzantine::FalseExtension => {
+            Byzantine::FalseSnapshot | Byzantine::FalseExtension | Byzantine::FalseHead => {
                 vec![to_all(me, Message::Heartbeat(self.with_false_head(index, attack, module, heartbeat)))]
             }
             _ => honest,
@@ -141,6 +141,7 @@ impl World {
                 parent: head.version,
                 parent_update: head.update,
                 router: self.plan.router_at(head.version),
+                steps: self.plan.inner_steps as u32,
                 blob: BlobRef { hash, bytes: self.plan.offer_bytes(module) },
                 sequence: heartbeat.sequence,
             }
@@ -165,7 +166,7 @@ impl World {
         let half: Vec<f32> = average.iter().map(|value| value / 2.0).collect();
         let frame = frame::encode(outer.average_codec(), &half).ok()?;
         let from = self.peers[index].node.chains().find(|(module, _)| *module == update.module)?.1.head().state;
-        let portion = self.plan.portion(update.module, update.version, &update.contributions);
+        let portion = self.plan.portion(update.module, &update.contributions);
         let share = Share::new(portion.weight, portion.full_weight);
         let disk = &mut self.peers[index].disk;
         let state = step::apply(disk.get(from.hash)?, update.module, values, &frame, share, &outer).ok()?;

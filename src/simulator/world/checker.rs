@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::names::{BlobHash, ModuleId, PathId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::Report;
+use crate::protocol::module::chain::head_of;
 use crate::protocol::reputation::score::Fault;
-use crate::protocol::wire::message::Stage;
+use crate::protocol::wire::message::{Message, Stage};
 use crate::simulator::Failure;
 use crate::simulator::invariants::bounded_queues;
 use crate::simulator::invariants::none_lost::Tally;
@@ -78,6 +79,17 @@ impl World {
             Some((invariant, detail)) => Err(self.failure(invariant, detail)),
             None => Ok(()),
         }
+    }
+
+    /// What an honest owner publishes, before anybody applies it.
+    pub(super) fn note_signed(&mut self, author: PeerKey, message: &Message) -> Result<(), Failure> {
+        let Message::Update(signed) = message else { return Ok(()) };
+        let own = Some(signed).filter(|signed| signed.update.owner == author);
+        let Some((signed, head)) = own.and_then(|signed| Some((signed, head_of(&signed.update)?))) else {
+            return Ok(());
+        };
+        let looked = self.invariants.one_writer.signs(head.update, signed);
+        looked.map_err(|detail| self.failure("one writer", detail))
     }
 
     /// No honest peer may be quarantined.
@@ -203,9 +215,11 @@ impl World {
     /// Paths that no peer trains to their end.
     pub(super) fn unheld(&self) -> usize {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
-        let trained: BTreeSet<_> =
-            leases.filter(|lease| lease.stage != Stage::Standby).map(|lease| lease.path).collect();
-        self.plan.slots.count() as usize - trained.len()
+        let trained: BTreeSet<_> = leases
+            .filter(|lease| lease.stage != Stage::Standby)
+            .map(|lease| self.plan.slots.first_trainer(lease.path))
+            .collect();
+        self.plan.slots.paths_at_a_time() as usize - trained.len()
     }
 
     /// Whether all peers have a path, and another staying peer has each of its modules.

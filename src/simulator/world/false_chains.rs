@@ -1,10 +1,10 @@
 //! Byzantine peers that announce a head of their own making, and answer requests for it with a chain to match.
 
 use crate::compress::frame;
-use crate::names::{BlobRef, ModuleId, Phase, Term, Version};
+use crate::names::{BlobRef, ModuleId, Phase, Term};
 use crate::outer::{Share, step};
 use crate::protocol::Response;
-use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTRIBUTIONS};
+use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::module::chain::{Chain, head_of};
 use crate::protocol::wire::message::{Counted, Heartbeat, SignedUpdate, Update};
 use crate::simulator::scenario::byzantine::Byzantine;
@@ -23,13 +23,16 @@ impl World {
         let mut chains = self.peers[index].node.chains();
         let chain = chains.find(|(of, _)| *of == module).map(|(_, chain)| chain.clone());
         drop(chains);
-        let update = chain.and_then(|chain| match attack {
-            Byzantine::FalseSnapshot => self.false_snapshot(index, module, &chain),
-            _ => self.false_extension(index, module, &chain),
+        let forged = chain.and_then(|chain| match attack {
+            Byzantine::FalseSnapshot => {
+                let stem = self.stem(index, module, &chain);
+                self.false_snapshot(index, module, stem)
+            }
+            _ => Some(vec![self.false_extension(index, module, &chain)?]),
         });
-        let Some(update) = update else { return heartbeat.clone() };
-        let head = head_of(&update);
-        self.forged.insert((index, module), SignedUpdate { signature: sign(&update), update });
+        let head = forged.as_ref().and_then(|forged| head_of(&forged.last()?.update));
+        let Some(forged) = forged.filter(|_| head.is_some()) else { return heartbeat.clone() };
+        self.forged.insert((index, module), forged);
         Heartbeat { head, ..heartbeat.clone() }
     }
 
@@ -37,43 +40,60 @@ impl World {
     pub(super) fn false_answer(&self, index: usize, module: Option<ModuleId>, response: Response) -> Response {
         let forged = module.and_then(|module| self.forged.get(&(index, module))).cloned();
         match (self.behaviour(index), forged) {
-            (Some(Byzantine::FalseSnapshot), Some(signed)) => Response::Snapshot(vec![signed]),
-            (Some(Byzantine::FalseExtension), Some(signed)) => Response::Replay(vec![signed]),
+            (Some(Byzantine::FalseSnapshot), Some(updates)) => Response::Snapshot(updates),
+            (Some(Byzantine::FalseExtension), Some(updates)) => Response::Replay(updates),
+            (Some(Byzantine::FalseHead), Some(_)) => Response::Refused("not now".to_owned()),
             _ => response,
         }
     }
 
-    /// The last update of the module, of the greatest weight that can be. The state can be read in every other module.
-    fn false_snapshot(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<Update> {
-        let version = Version(self.plan.phases);
-        let weight = version.0 * MAX_CONTRIBUTIONS as u64 * u64::from(FULL_WEIGHT);
-        let mut last = Update { weight, version, ..self.false_extension(index, module, chain)? };
-        if module.expert.is_multiple_of(2) {
-            last.state = self.peers[index].disk.put(vec![0xff; usize::try_from(last.state.bytes).ok()?]);
+    /// What a made-up chain begins with: the peer's own, at odd versions without its last update. Such a chain extends nobody's.
+    fn stem(&self, index: usize, module: ModuleId, chain: &Chain) -> Chain {
+        let head = chain.head();
+        let genesis = self.plan.genesis[&module];
+        let before = chain.before(head.update, genesis).filter(|_| !head.version.0.is_multiple_of(2));
+        let readable = before.filter(|before| self.peers[index].disk.get(before.head().state.hash).is_some());
+        readable.unwrap_or_else(|| chain.clone())
+    }
+
+    /// A whole chain to the last version of the module, of which the updates after the head are made up. Its state can be
+    /// read in every other module.
+    fn false_snapshot(&mut self, index: usize, module: ModuleId, mut chain: Chain) -> Option<Vec<SignedUpdate>> {
+        let forged = VERSIONS_KEPT.min(self.plan.phases.saturating_sub(chain.head().version.0));
+        for ahead in (0..forged).rev() {
+            let SignedUpdate { mut update, .. } = self.false_extension(index, module, &chain)?;
+            if ahead == 0 && module.expert.is_multiple_of(2) {
+                update.state = self.peers[index].disk.put(vec![0xff; usize::try_from(update.state.bytes).ok()?]);
+            }
+            chain.push(SignedUpdate { signature: sign(&update), update });
         }
-        Some(last)
+        (forged > 0).then(|| chain.updates())
     }
 
     /// A valid update after the head that counts contributions which nobody made.
-    fn false_extension(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<Update> {
+    fn false_extension(&mut self, index: usize, module: ModuleId, chain: &Chain) -> Option<SignedUpdate> {
         let (head, values, outer) = (chain.head(), self.scenario.swarm.values, self.outer.clone());
         let average = frame::encode(outer.average_codec(), &vec![1.0; values]).ok()?;
         let blob = BlobRef::of(&average);
         let through = self.plan.slots.through(module, Phase(head.version.0));
-        let counted = through.into_iter().map(|path| Counted {
+        let steps = self.plan.inner_steps as u32;
+        let weights = self.plan.expected_weights((module, head.version), through);
+        let counted = weights.into_iter().map(|(path, weight)| Counted {
             path,
             parent: head.version,
-            weight: self.plan.weight(path, (head.version, module), 0),
+            steps,
+            uncapped: weight,
+            weight,
             norm: 0,
             blob,
         });
         let contributions: Vec<Counted> = counted.collect();
-        let portion = self.plan.portion(module, head.version.next(), &contributions);
+        let portion = self.plan.portion(module, &contributions);
         let disk = &mut self.peers[index].disk;
         let share = Share::new(portion.weight, portion.full_weight);
         let state = step::apply(disk.get(head.state.hash)?, module, values, &average, share, &outer).ok()?;
         let (average, state) = (disk.put(average), disk.put(state));
-        Some(Update {
+        let update = Update {
             module,
             term: chain.signer().map_or(Term(1), |(term, _)| term),
             owner: self.peers[index].key,
@@ -84,6 +104,7 @@ impl World {
             contributions,
             average,
             state,
-        })
+        };
+        Some(SignedUpdate { signature: sign(&update), update })
     }
 }

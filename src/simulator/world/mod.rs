@@ -106,7 +106,7 @@ pub struct World {
     pub(super) quarantined: BTreeSet<usize>,
     pub(super) overheard: VecDeque<(ModuleId, PeerKey, Message)>,
     /// The updates that Byzantine peers have made up for their chains.
-    pub(super) forged: BTreeMap<(usize, ModuleId), SignedUpdate>,
+    pub(super) forged: BTreeMap<(usize, ModuleId), Vec<SignedUpdate>>,
     pub(super) invariants: Invariants,
     pub(super) counts: Counts,
     pub(super) trace: Trace,

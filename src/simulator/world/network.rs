@@ -34,7 +34,10 @@ impl World {
     pub(super) fn publish(&mut self, from: usize, module: ModuleId, message: Message) -> Result<(), Failure> {
         let (author, message) = (self.peers[from].key, Arc::new(message));
         match self.behaviour(from) {
-            None => self.gossip(from, module, to_all(author, message.clone()))?,
+            None => {
+                self.note_signed(author, &message)?;
+                self.gossip(from, module, to_all(author, message.clone()))?;
+            }
             Some(behaviour) => {
                 for said in self.told(from, behaviour, module, &message) {
                     // A Byzantine peer's message may be too large.

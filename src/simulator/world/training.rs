@@ -157,14 +157,15 @@ impl World {
         };
         let carried = bytes.flatten().and_then(|bytes| CarriedState::decode(bytes, before.len(), swarm.values));
         let mut carried = carried.unwrap_or_else(|| CarriedState::fresh(before.len(), swarm.values));
-        carried.keep_to(&self.plan.slots, start.iter().map(|(from, _)| from.module));
+        carried.keep_to(&self.plan.slots, path, start.iter().map(|(from, _)| from.module));
         if resume.is_none_or(|resume| resume.steps != carried.steps) {
             carried.steps = part.first;
             self.take_in(&mut carried, &start, &before);
         }
         let trained = self.plan.slots.path(path, phase);
         let machine = (self.seed, index);
-        let descent = |module: ModuleId| Descent::new(module, (trained, phase), machine, swarm);
+        let number = self.plan.slots.trainer_number(path);
+        let descent = |module: ModuleId| Descent::new(module, (trained, phase, number), machine, swarm);
         let descents = start.iter().map(|(from, _)| descent(from.module)).collect();
         let first = carried.steps;
         let (began_ms, until_ms) = (now_ms, now_ms);
@@ -215,6 +216,7 @@ impl World {
         let InHand { path, phase, part, start, before, mut carried, taken_ms, .. } = in_hand;
         self.counts.trained(index, taken_ms, self.now_ms);
         let mut offers = Vec::new();
+        let steps = carried.steps;
         for (level, (from, _)) in start.iter().enumerate().filter(|(_, (from, _))| part.due.contains(&from.module)) {
             let gradient = learner::outer_gradient(&before[level], &carried.levels[level], &carried.residuals[level]);
             let gradient = self.bent(index, gradient);
@@ -233,6 +235,6 @@ impl World {
         }
         let trainer = self.peers[index].disk.put(carried.after_phase(path, phase, index));
         let base_states = if self.outer.streaming.is_some() { start } else { vec![] };
-        self.handle(index, Event::Trained(Finished { path, phase, offers, trainer, base_states }))
+        self.handle(index, Event::Trained(Finished { path, phase, steps, offers, trainer, base_states }))
     }
 }

@@ -81,7 +81,7 @@ impl Found {
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
-            let line = Arc::new(Mutex::new(Some(line_of(&progress, stage))));
+            let line = Arc::new(Mutex::new(Some(line_of(&progress, stage)?)));
             let watch = Watch::new(&folder, progress.clone(), line);
             let launch = Launch {
                 folder: here.clone(),

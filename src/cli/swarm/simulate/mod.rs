@@ -81,7 +81,7 @@ impl Simulate {
         let log = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let (before, run) = (run.shared_stage()?, run.path_stage());
-        let paths = run.slots()?.count() as usize;
+        let paths = run.slots()?.paths_at_a_time() as usize;
         let peers = self.peers.unwrap_or(paths.min(MAX_PEERS));
         if peers == 0 || peers > MAX_PEERS {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());

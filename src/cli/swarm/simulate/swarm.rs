@@ -166,8 +166,10 @@ impl Swarm {
                 launched.peer.finished().await.with_context(|| format!("peer {stopped}"))?;
                 anyhow::bail!("peer {stopped} stopped unexpectedly");
             }
-            let scored = lock(&tally).scored.len() == slots.count() as usize;
-            if scored && let Some(statuses) = self.all_final(peers).await {
+            let scored: BTreeSet<PathId> = lock(&tally).scored.iter().map(|slot| slots.first_trainer(*slot)).collect();
+            if scored.len() == slots.paths_at_a_time() as usize
+                && let Some(statuses) = self.all_final(peers).await
+            {
                 return Ok(Some(self.result(&lock(&tally), &statuses)));
             }
         }
@@ -195,8 +197,7 @@ impl Swarm {
         creator: Option<&Launched>,
         tally: &Arc<Mutex<Tally>>,
     ) -> anyhow::Result<Launched> {
-        let training = &self.manifest.config.training;
-        let line = PeerLine::new(self.progress.clone(), format!("peer {index}"), training.phases, training.inner_steps);
+        let line = PeerLine::new(self.progress.clone(), format!("peer {index}"), &self.manifest.config)?;
         let tally = tally.clone();
         let invitation = match creator.and_then(|creator| creator.access_control.as_ref()) {
             Some(access_control) => {

@@ -274,6 +274,22 @@ impl Roster {
         self.living(now, module).filter_map(move |(peer, member)| Some((peer, member.seen(module)?.head?)))
     }
 
+    /// The members of a module that have its state and were heard there lately, also those that are silent since, with
+    /// their heads.
+    pub fn heads_lately(&self, now: Millis, module: ModuleId, lately_ms: u64) -> impl Iterator<Item = (PeerKey, Head)> {
+        self.members.iter().filter_map(move |(peer, member)| {
+            let seen = member.seen(module)?;
+            let lately = now.since(seen.at.max(self.awake)) < lately_ms;
+            Some((peer, seen.head.filter(|_| lately)?))
+        })
+    }
+
+    /// The living members of a module that do not have its state yet.
+    pub fn stateless(&self, now: Millis, module: ModuleId) -> impl Iterator<Item = PeerKey> {
+        let stateless = move |(peer, member): (PeerKey, &Member)| member.seen(module)?.head.is_none().then_some(peer);
+        self.living(now, module).filter_map(stateless)
+    }
+
     /// Whether a peer is alive on any module.
     pub fn alive(&self, now: Millis, member: &Member) -> bool {
         member.arrivals.lives(now, self.awake) && member.is_anywhere()

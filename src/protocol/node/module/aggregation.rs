@@ -72,7 +72,8 @@ impl Node {
     /// Handles an offer, including this node's own.
     pub(in crate::protocol) fn heard_offer(&mut self, module: ModuleId, author: PeerKey, offer: Offer) {
         let ours = offer.router == self.plan.router_at(offer.parent)
-            && self.plan.contributes(offer.path, offer.parent, module);
+            && self.plan.contributes(offer.path, offer.parent, module)
+            && self.plan.can_make(offer.steps);
         if !ours || offer.blob.bytes > self.plan.offer_bytes(module) {
             return;
         }
@@ -97,13 +98,20 @@ impl Node {
         if !countable(head, offer.parent) || counted() {
             return;
         }
-        if state.offers.contains(&key) {
-            return self.blobs.another_holder(offer.blob, author);
+        if let Some((known, first)) = state.offers.get(&key).map(|(known, first)| (known.steps, *first)) {
+            self.blobs.another_holder(offer.blob, author);
+            // Whoever holds the path knows how many steps it has made.
+            if holds && known != offer.steps && !self.may_offer(first, offer.path) {
+                self.replace_offer(module, offer, author);
+            }
+            return;
         }
         let rivals = state.offers.times(offer.path, offer.parent) + chain.times_counted(offer.path, offer.parent);
         let of_author = state.offers.times_by(author, offer.path, offer.parent);
         if rivals < most_rivals(holds) && of_author < MAX_OFFERS_OF_ONE {
             state.offers.add(head, offer, author);
+        } else {
+            state.offers.note_beyond(head, key);
         }
     }
 
@@ -138,11 +146,11 @@ impl Node {
         if busy || collection.state(now, &expected).is_err() {
             return;
         }
-        let running = state.history.running_norm();
-        let (target, contributions) = (collection.target(), collection.contributions(running, self.plan.norm_cap));
+        let Some(chain) = state.history.chain() else { return };
+        let (target, contributions) = (collection.target(), self.plan.counted(module, chain, collection));
         let contributed = contributions.iter().map(|counted| counted.blob.hash);
         state.aggregation.combine(contributed.chain([head.state.hash]).collect());
-        let portion = self.plan.portion(module, target, &contributions);
+        let portion = self.plan.portion(module, &contributions);
         self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
 
@@ -150,7 +158,11 @@ impl Node {
     /// that none waits forever.
     fn begin_offers(&mut self, module: ModuleId) {
         let mut waiting = self.waiting_offers(module);
+        if waiting.is_empty() {
+            return;
+        }
         waiting.sort_by_key(|it| (!it.awaited, it.offer.parent, it.offer.path));
+        let expected = self.expected(module);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection_mut()) else {
             return;
@@ -162,8 +174,7 @@ impl Node {
             if !collection.wants(offer.key(), awaited) || rivals >= most_rivals(holds) {
                 continue;
             }
-            let late = collection.target().0 - 1 - offer.parent.0;
-            let weight = self.plan.weight(offer.path, (offer.parent, module), late);
+            let weight = self.plan.likely_weight(module, chain, &offer, expected.keys());
             begun.push((offer.blob, from));
             collection.begin(Entry { offer, from, weight, awaited, norm: 0, progress: Progress::Fetching });
         }
@@ -229,7 +240,7 @@ impl Node {
             paths.extend(member.leases.iter().filter(trains).map(|lease| lease.path));
         }
         paths.retain(|path| self.plan.slots.goes_through(*path, phase_from(head.version), module));
-        paths.into_iter().map(|path| (path, self.plan.weight(path, (head.version, module), 0))).collect()
+        self.plan.expected_weights((module, head.version), paths)
     }
 
     /// The most paths that one living member trains in turn.
@@ -301,10 +312,18 @@ impl Node {
         state.offers.is_offered_by(path, parent, |author| self.may_offer(author, path))
     }
 
-    /// Whether a peer's offers for a path are its own: it holds the path, or is this node.
+    fn replace_offer(&mut self, module: ModuleId, offer: Offer, author: PeerKey) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        state.offers.replace(offer, author);
+    }
+
+    /// Whether a peer's offers for a path are its own: it holds the path, or is this node. Of several worker slots of one
+    /// path, a peer holds the first.
     pub(in crate::protocol) fn may_offer(&self, author: PeerKey, path: PathId) -> bool {
-        let holds = |lease: &Lease| lease.path == path && lease.stage != Stage::Standby;
-        author == self.me || self.membership.roster().member(author).is_some_and(|it| it.leases.iter().any(holds))
+        let first = self.plan.slots.first_trainer(path);
+        let same = |lease: &&Lease| lease.stage != Stage::Standby && self.plan.slots.first_trainer(lease.path) == first;
+        let holds = |leases: &[Lease]| leases.iter().filter(same).map(|lease| lease.path).min() == Some(path);
+        author == self.me || self.membership.roster().member(author).is_some_and(|member| holds(&member.leases))
     }
 
     /// Drops a contribution. It can be offered again.
@@ -329,7 +348,7 @@ impl Node {
             if !owns || !collection.is_closing() || head.version.next() != target {
                 return None;
             }
-            let contributions = collection.contributions(chain.running_norm(), plan.norm_cap);
+            let contributions = plan.counted(module, chain, collection);
             let norm = plan.running_norm(chain.running_norm(), module, &contributions);
             let weight = head.weight + contributions.iter().map(|counted| u64::from(counted.weight)).sum::<u64>();
             Some(Update {

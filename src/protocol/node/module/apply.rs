@@ -47,8 +47,11 @@ impl Node {
             self.refuse(module, owner, reason.clone());
             return self.signed_wrong(module, signed, reason);
         }
-        if self.counts_unheard(module, signed) && !self.may_follow(module, std::slice::from_ref(signed)) {
-            return self.doubt(module, signed);
+        if let Some(longer) = self.extended(module, std::slice::from_ref(signed))
+            && self.counts_unheard(module, &longer)
+            && self.attested(module, &longer).is_none()
+        {
+            return self.doubt(module, signed, &longer);
         }
         if term > state.leadership.term() && owner != self.me {
             self.adopt_owner(module, term, owner);
@@ -165,7 +168,7 @@ impl Node {
             }
         }
         let (version, average) = (update.version, update.average);
-        let portion = self.plan.portion(module, update.version, &update.contributions);
+        let portion = self.plan.portion(module, &update.contributions);
         let Some(state) = self.modules.get_mut(&module) else { return };
         state.applying.begin(head.state.hash);
         self.act(Action::Outer(Outer::Apply { module, version, from: head.state, average, portion }));

@@ -3,28 +3,53 @@
 use crate::names::{ModuleId, PeerKey, Version};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report};
-use crate::protocol::limits::{MEMBERS_HEARD_MS, NO_MAJORITY_MS, UNMEASURED_STILL_MS};
-use crate::protocol::module::attestation::{Attestation, Attester, is_outvoted};
+use crate::protocol::limits::{ATTESTED_MS, MEMBERS_HEARD_MS, NO_MAJORITY_MS, STUCK_MS};
+use crate::protocol::module::attestation::{Attestation, Attester, Followers, is_outvoted};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::validate::check_update;
-use crate::protocol::wire::message::SignedUpdate;
+use crate::protocol::wire::message::{Head, SignedUpdate};
 
 impl Node {
-    /// The other living members of a module that are not quarantined.
-    pub(in crate::protocol) fn attesters(&self, module: ModuleId) -> impl Iterator<Item = Attester> {
-        let owner = self.modules.get(&module).and_then(|state| state.leadership.owner());
-        let heads = self.membership.roster().heads(self.now, module);
-        heads
-            .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
-            .map(move |(peer, head)| Attester { head, owner: owner == Some(peer) })
+    /// The other members of a module that were heard lately and are not quarantined. A member that is silent for a moment
+    /// is still against what it has not seen, so that no silence makes a majority of one.
+    pub(in crate::protocol) fn attesters(&self, module: ModuleId) -> impl Iterator<Item = Attester<'_>> {
+        let state = self.modules.get(&module);
+        let owner = state.and_then(|state| state.leadership.owner());
+        // A member that was on another chain may have come to this node's, or gone back since.
+        let shown = move |peer, head: Head| {
+            let on_mine = state?.history.chain()?.update_of(head.version) == Some(head.update);
+            let shown = state?.catch_up.shown_by(peer);
+            Some(shown).filter(|shown| !on_mine && shown.last().is_some_and(|(version, _)| *version <= head.version))
+        };
+        let heads = self.membership.roster().heads_lately(self.now, module, ATTESTED_MS);
+        heads.filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer)).map(move |(peer, head)| {
+            Attester { peer, head, owner: owner == Some(peer), shown: shown(peer, head).unwrap_or(&[]) }
+        })
+    }
+
+    /// How many members have no state yet, and cannot attest anything.
+    fn stateless(&self, module: ModuleId) -> usize {
+        let stateless = self.membership.roster().stateless(self.now, module);
+        stateless.filter(|peer| !self.reputation.scores().is_quarantined(self.now, *peer)).count()
+    }
+
+    /// What the members say about a chain.
+    fn attestation(&self, module: ModuleId, chain: &Chain) -> Attestation {
+        let mine = self.modules.get(&module).and_then(|state| state.history.valid_head());
+        Attestation::of(chain, mine, self.attesters(module), self.stateless(module))
     }
 
     /// Notes whether most members are on other chains than this node.
     pub(in crate::protocol) fn note_outvoted(&mut self, module: ModuleId) {
         let Some(state) = self.modules.get(&module) else { return };
+        let base = state.history.chain().map_or(Version(0), Chain::base);
+        let is_far_behind = |it: &Attester| it.head.version > Version(0) && it.head.version < base;
+        let far_behind = self.attesters(module).filter(is_far_behind);
+        let far_behind: Vec<_> = far_behind.map(|it| (it.peer, (it.head.version, it.head.update))).collect();
         let chain = state.history.chain().filter(|_| state.history.invalidated_since().is_none());
-        let outvoted = chain.is_some_and(|chain| is_outvoted(chain, self.attesters(module)));
+        let outvoted = chain.is_some_and(|chain| is_outvoted(chain, self.attesters(module), self.stateless(module)));
         if let Some(state) = self.modules.get_mut(&module) {
+            far_behind.into_iter().for_each(|(peer, head)| state.catch_up.note_far_behind(peer, head));
             state.catch_up.note_outvoted(self.now, outvoted);
         }
     }
@@ -41,67 +66,91 @@ impl Node {
         if state.history.chain().is_none() && state.doubt.listened_ms(self.now) < MEMBERS_HEARD_MS {
             return false;
         }
-        let outvoted_ms = state.catch_up.outvoted_ms(self.now);
-        match heavier {
-            true => {
-                self.is_attested(module, chain)
-                    || outvoted_ms.is_some_and(|ms| ms >= NO_MAJORITY_MS)
-                    || self.stands_still(module)
-            }
-            false => {
-                let attestation = Attestation::of(chain, mine, self.attesters(module));
-                outvoted_ms.is_some() && attestation.majority() == Some(chain.head().version)
-            }
-        }
+        let outvoted = state.catch_up.outvoted_ms(self.now).is_some();
+        let attested = match heavier {
+            true => self.attested(module, chain) >= Some(chain.head().version),
+            false => outvoted && self.attestation(module, chain).majority() == Some(chain.head().version),
+        };
+        attested || self.gives_up_for(module, chain)
     }
 
-    /// Whether the members attest a chain, or its owner does what they do not attest yet.
-    fn is_attested(&self, module: ModuleId, chain: &Chain) -> bool {
-        let Some(state) = self.modules.get(&module) else { return false };
+    /// The latest version of a chain that the members attest, or the owner does where this node does not doubt what follows.
+    /// An owner lets another member go first, so it alone is one update ahead at most.
+    pub(in crate::protocol) fn attested(&self, module: ModuleId, chain: &Chain) -> Option<Version> {
+        let state = self.modules.get(&module)?;
         let mine = state.history.valid_head();
-        let attestation = Attestation::of(chain, mine, self.attesters(module));
-        let believed = attestation.extends && self.believes_next(module, chain);
-        let by_owner = attestation.by_owner().max(mine.map(|mine| mine.version)).filter(|_| believed);
-        let Some(attested) = attestation.half().max(by_owner) else { return false };
-        let leadership = &state.leadership;
-        let mut rest = chain.recent().filter(|signed| signed.update.version > attested).peekable();
-        // The first kept update is checked against nothing, unless it is the module's first or follows this node's own head.
-        let is_checked = believed || attested > chain.base() || chain.base() == Version(0);
-        rest.peek().is_none()
-            || (is_checked
-                && !leadership.has_stepped_down()
-                && rest.all(|signed| leadership.has_signed(&signed.update)))
+        let attestation = self.attestation(module, chain);
+        if mine.is_some() && !attestation.extends {
+            return attestation.half();
+        }
+        let Some(mine) = mine else {
+            // Of as many members on either side, the owner's may be right, and nobody is of use without a state.
+            let waited = state.doubt.listened_ms(self.now) >= NO_MAJORITY_MS;
+            let with_owner = attestation.half().filter(|half| attestation.by_owner() >= Some(*half));
+            return attestation.majority().max(with_owner.max(attestation.third()).filter(|_| waited));
+        };
+        let by_members = attestation.third();
+        if state.leadership.has_stepped_down() || !self.believes_next(module, chain) {
+            return by_members;
+        }
+        let by_owner = attestation.by_owner();
+        let owned = chain
+            .next_after(mine)
+            .filter(|next| by_owner >= Some(next.update.version) || state.leadership.has_signed(&next.update));
+        by_members.max(owned.map(|next| next.update.version))
     }
 
-    /// Whether this node may apply these updates, that should follow its head.
-    pub(in crate::protocol) fn may_follow(&self, module: ModuleId, updates: &[SignedUpdate]) -> bool {
-        let Some(state) = self.modules.get(&module) else { return false };
-        let Some(chain) = state.history.chain() else { return false };
-        let mut longer = chain.clone();
+    /// This node's chain with these updates after it, if they follow each other.
+    pub(in crate::protocol) fn extended(&self, module: ModuleId, updates: &[SignedUpdate]) -> Option<Chain> {
+        let mut longer = self.modules.get(&module)?.history.chain()?.clone();
         for signed in updates {
-            if !longer.fits(&signed.update) {
-                return false;
-            }
+            longer.fits(&signed.update).then_some(())?;
             longer.push(signed.clone());
         }
-        self.is_attested(module, &longer) || self.stands_still(module)
+        Some(longer)
     }
 
-    /// Whether the update of a chain that follows this node's own head, if there is one, is possible and not doubted. The
-    /// chain's own checks begin after its first update, which may be that one.
+    /// Whether the updates of a chain that follow this node's own head are possible, and the next one is not doubted.
     fn believes_next(&self, module: ModuleId, chain: &Chain) -> bool {
-        let Some(mine) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return true };
-        let mut next = chain.recent().filter(|signed| mine.fits(&signed.update));
-        next.all(|next| check_update(&self.plan, mine, &next.update).is_ok() && !self.counts_unheard(module, next))
+        self.continues_well(module, chain) && !self.counts_unheard(module, chain)
     }
 
-    /// Whether the module has had no update for much longer than a phase takes. Then whoever is ahead is followed, since
-    /// the owner is not at work: it may lack what the one that is ahead has.
-    fn stands_still(&self, module: ModuleId) -> bool {
+    /// Whether this node gives its chain up for one that the members do not attest either. It was outvoted for a
+    /// while, or nobody has followed it to its head, and more members are at that head than at its own. Or its chain has
+    /// not moved for long, and so many are on the other that one of them is honest.
+    fn gives_up_for(&self, module: ModuleId, chain: &Chain) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
-        let usual_ms = state.history.phases().deadline_ms().map_or(UNMEASURED_STILL_MS, |deadline_ms| 2 * deadline_ms);
-        let waited_ms = self.now.since(state.history.advanced().max(self.lifecycle.began()));
-        waited_ms > usual_ms + NO_MAJORITY_MS
+        let Some(mine) = state.history.chain().filter(|_| state.history.valid_head().is_some()) else { return false };
+        let outvoted = state.catch_up.outvoted_ms(self.now).is_some_and(|ms| ms >= NO_MAJORITY_MS);
+        let attestation = self.attestation(module, chain);
+        let at_head = attestation.at_least(chain.head().version);
+        let Followers { with, unknown, behind, elsewhere } = Followers::of(mine, self.attesters(module));
+        let moved = state.history.advanced().max(self.lifecycle.began());
+        let behind_ms = state.catch_up.behind_since().map_or(0, |since| self.now.since(since.max(moved)));
+        let stuck = behind_ms >= STUCK_MS;
+        let heavier = state.history.gives_way_to(&chain.head());
+        // Whoever were ahead on this node's chain would have shown it by then.
+        let alone = heavier && stuck && with == 0;
+        let with = if alone { 0 } else { with + unknown };
+        let least = if heavier { with + 1 } else { with + 2 };
+        let more = (outvoted || alone) && at_head >= least.max(behind).max(elsewhere);
+        let third = heavier && stuck && attestation.third() == Some(chain.head().version);
+        !attestation.extends && (more || third) && self.continues_well(module, chain)
+    }
+
+    /// Whether the updates of a chain that follow this node's own head, if there are any, are possible after what this
+    /// node has kept. The chain's own checks begin after its first update, and it may have kept less.
+    fn continues_well(&self, module: ModuleId, chain: &Chain) -> bool {
+        let Some(mine) = self.modules.get(&module).and_then(|state| state.history.chain()) else { return true };
+        let mut longer = mine.clone();
+        chain.recent().all(|signed| {
+            let fits = longer.fits(&signed.update);
+            let possible = !fits || check_update(&self.plan, &longer, &signed.update).is_ok();
+            if fits && possible {
+                longer.push(signed.clone());
+            }
+            possible
+        })
     }
 
     /// The other members do not attest what a donor sent. It is not an offence: the donor may be ahead of all others.

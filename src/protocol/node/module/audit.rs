@@ -12,7 +12,7 @@ use crate::protocol::Node;
 use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{MAX_CONTRIBUTIONS, VERSIONS_KEPT};
+use crate::protocol::limits::{LISTENED_MS, MAX_CONTRIBUTIONS, VERSIONS_KEPT};
 use crate::protocol::reputation::audit_queue::{Audit, Case};
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::encoding::update_hash;
@@ -84,7 +84,7 @@ impl Node {
             Case::Update(signed, from) => {
                 let from = *from;
                 let contributions = signed.update.contributions.clone();
-                let portion = self.plan.portion(module, signed.update.version, &contributions);
+                let portion = self.plan.portion(module, &contributions);
                 Outer::Audit { module, id, contributions, average: signed.update.average, portion, from }
             }
             Case::Contribution { blob, .. } => Outer::Inspect { module, id, blob: *blob },
@@ -99,8 +99,11 @@ impl Node {
         let (module, owner) = (*module, signed.update.owner);
         let counted = signed.update.contributions.iter().find(|counted| counted.blob.hash == blob);
         let Some(key) = counted.map(crate::protocol::wire::message::Counted::key) else { return };
-        let offered = self.modules.get(&module).is_some_and(|state| state.offers.contains(&key));
-        if !offered && self.membership.roster().lives(self.now, module, owner) {
+        let Some(state) = self.modules.get(&module) else { return };
+        // Who has just become a member has heard few of the offers.
+        let would_know = state.doubt.listened_ms(self.now) >= LISTENED_MS && !state.offers.was_heard(&key);
+        let is_there = self.membership.roster().lives(self.now, module, owner) && !self.is_silent(owner);
+        if would_know && is_there {
             self.penalize(owner, Fault::Withheld, Some(key));
         }
     }

@@ -1,16 +1,17 @@
 //! Catch-up: a member replays the updates that it missed, or takes a whole state that the chain attests.
 
+use std::collections::BTreeSet;
+
 use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
-use crate::protocol::Node;
 use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::event::{ReplyToken, RequestId};
-use crate::protocol::limits::{MAX_DIRECTORY, VERSIONS_KEPT};
-use crate::protocol::module::attestation::contradicts;
+use crate::protocol::limits::{MAX_DIRECTORY, NO_MAJORITY_MS, VERSIONS_KEPT};
 use crate::protocol::module::chain::{Chain, Since};
 use crate::protocol::module::validate::check_chain;
 use crate::protocol::wire::message::{DirectoryEntry, Head, Request, Response, SignedUpdate, UpdateHash};
+use crate::protocol::{Node, Replica};
 
 impl Node {
     pub(in crate::protocol) fn ask(&mut self, to: PeerKey, request: Request) -> RequestId {
@@ -104,12 +105,15 @@ impl Node {
         let applying = state.map(|state| &state.applying);
         let outvoted = state.filter(|state| state.catch_up.outvoted_ms(self.now).is_some());
         let minority = outvoted.and_then(|state| state.history.chain());
-        let outvotes = |head: Head| minority.is_some_and(|chain| contradicts(chain, head));
+        let outvoting: BTreeSet<PeerKey> = match minority {
+            Some(chain) => self.attesters(module).filter(|it| it.contradicts(chain)).map(|it| it.peer).collect(),
+            None => BTreeSet::new(),
+        };
         let mut ahead: Vec<(PeerKey, Head)> = self
             .membership
             .roster()
             .heads(self.now, module)
-            .filter(|(_, head)| mine.is_none_or(|mine| head.outweighs(&mine)) || outvotes(*head))
+            .filter(|(peer, head)| mine.is_none_or(|mine| head.outweighs(&mine)) || outvoting.contains(peer))
             .filter(|(_, head)| applying.is_none_or(|applying| !applying.has_refused(head.update)))
             .filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer))
             .collect();
@@ -151,17 +155,29 @@ impl Node {
         }
     }
 
-    fn replay(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
+    fn replay(&mut self, module: ModuleId, donor: PeerKey, mut updates: Vec<SignedUpdate>) -> bool {
         if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
         }
-        if !self.may_follow(module, &updates) {
-            if let Some(next) = updates.first().filter(|next| self.counts_unheard(module, next)) {
-                self.doubt(module, next);
+        let longer = self.extended(module, &updates);
+        if let Some(state) = self.modules.get_mut(&module) {
+            let elsewhere = || Chain::of(updates.clone()).map(|it| it.base_and_indices().collect());
+            let shown = longer.as_ref().map(|it| it.indices().collect()).or_else(elsewhere);
+            state.catch_up.note_shown(donor, shown.unwrap_or_default());
+        }
+        let Some(longer) = longer else {
+            self.report_unattested(module, donor);
+            return true;
+        };
+        let attested = self.attested(module, &longer);
+        if attested.is_none() {
+            if let Some(next) = updates.first().filter(|_| self.counts_unheard(module, &longer)) {
+                self.doubt(module, next, &longer);
             }
             self.report_unattested(module, donor);
             return true;
         }
+        updates.retain(|signed| Some(signed.update.version) <= attested);
         let Some(state) = self.modules.get_mut(&module) else { return false };
         state.applying.replay(updates);
         self.replay_next(module);
@@ -186,18 +202,20 @@ impl Node {
     /// Adopts a chain whose last update attests a whole state, and fetches that state.
     fn install(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
-        let Some(state) = self.modules.get(&module) else { return false };
+        let Some(state) = self.modules.get_mut(&module) else { return false };
         if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
             return false;
         }
         let chain = if updates.is_empty() { Some(Chain::genesis(genesis)) } else { Chain::of(updates) };
         let Some(chain) = chain else { return false };
         let head = chain.head();
+        state.catch_up.note_shown(donor, chain.indices().collect());
         if state.applying.has_refused(head.update) || self.has_invalidated(chain.recent()) {
             return false;
         }
         if !self.may_adopt(module, &chain) {
             self.report_unattested(module, donor);
+            self.step_down_if_alone(module, donor, &chain);
             return true;
         }
         if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
@@ -212,6 +230,18 @@ impl Node {
         let holders: Vec<PeerKey> = [donor].into_iter().chain(self.after_me(there)).collect();
         self.fetch_from(head.state, &holders, Purpose::State(module));
         true
+    }
+
+    /// An owner that is ahead on this node's own chain, and has not kept what others would need to follow it, has to step
+    /// down after a while. The others continue from where they are, and it offers to them what they lack.
+    fn step_down_if_alone(&mut self, module: ModuleId, donor: PeerKey, chain: &Chain) {
+        let now = self.now;
+        let owns = |state: &&mut Replica| state.leadership.is_owner(donor) && !state.leadership.has_stepped_down();
+        let Some(state) = self.modules.get_mut(&module).filter(owns) else { return };
+        let extends = state.history.valid_head().is_some_and(|mine| chain.update_of(mine.version) == Some(mine.update));
+        if extends && !state.catch_up.needs_whole() && state.catch_up.leads_ms(now, donor) >= NO_MAJORITY_MS {
+            self.force_step_down(module, "nobody can follow it: it has a state and not how that came about".to_owned());
+        }
     }
 
     pub(in crate::protocol) fn state_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {
@@ -245,7 +275,7 @@ impl Node {
         }
         self.act(Action::Persist(chain.record(module)));
         let signer = chain.signer();
-        self.switch_chain(module, chain);
+        let has_signed = self.switch_chain(module, chain);
         self.head_moved(module, true);
         if let Some((term, owner)) = signer {
             self.hear_later_term(module, term, owner);
@@ -255,23 +285,22 @@ impl Node {
             self.act(Action::Report(Report::ChainSwitched { module, from, to }));
             self.tell_lost(module, from);
         }
-        match self.owns(module) {
-            // In its term this node may have signed what comes next, for a chain that it could return to.
-            true if lighter => self.take_ownership(module),
-            true => self.open_collection(module, self.membership.response_times().settle_ms()),
-            false => {}
-        }
+        self.collect_anew(module, has_signed);
         // What the new chain has not counted is offered to it.
         self.contributions.offer_again();
         self.release_contributions();
     }
 
     /// Replaces the chain. The state of the new head is in the store. Kept states that the new chain has had stay,
-    /// because its newest updates may be wrong.
-    pub(in crate::protocol) fn switch_chain(&mut self, module: ModuleId, chain: Chain) {
+    /// because its newest updates may be wrong. Returns whether this node has signed what it gives up, in its present term.
+    pub(in crate::protocol) fn switch_chain(&mut self, module: ModuleId, chain: Chain) -> bool {
         self.drop_collection(module);
         self.abandon_next(module);
-        let Some(state) = self.modules.get_mut(&module) else { return };
+        let me = self.me;
+        let Some(state) = self.modules.get_mut(&module) else { return false };
+        let term = state.leadership.term();
+        // Terms never fall along a chain, so what it has signed in its present term is newest.
+        let has_signed = state.history.chain().and_then(Chain::signer) == Some((term, me));
         let (old_states, given_up) = state.history.switch(chain, self.plan.genesis.get(&module).copied());
         state.catch_up.switched();
         state.offers.clear_counted_from();
@@ -279,12 +308,13 @@ impl Node {
         for old in old_states {
             self.release(old.hash);
         }
-        let Some(given_up) = given_up else { return };
+        let Some(given_up) = given_up else { return false };
         self.repropose(module, &given_up);
         for signed in given_up.recent() {
             self.release(signed.update.average.hash);
             signed.update.contributions.iter().for_each(|counted| self.release(counted.blob.hash));
         }
+        has_signed
     }
 
     /// Whether a better head has been known for so short a time that it may still be adopted.

@@ -6,6 +6,8 @@
 //! owner that leaves names its successor. An election needs no votes, because receivers refuse messages with a lower
 //! term.
 
+use std::cmp::Reverse;
+
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey, Term};
@@ -13,7 +15,7 @@ use crate::protocol::action::{Action, Report};
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{
     DEADLINE_FACTOR, ELECTION_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS,
-    OVERDUE_MS, STEADY_MS, UNMEASURED_DUE_MS,
+    OUTVOTED_OWNER_MS, OVERDUE_MS, STEADY_MS, UNMEASURED_DUE_MS,
 };
 use crate::protocol::module::collection::quorum;
 use crate::protocol::wire::message::Head;
@@ -176,10 +178,15 @@ impl Node {
     /// An owner that does not do its work has to step down for the rest of its term. For a while it is not accepted as
     /// an owner again.
     pub(in crate::protocol) fn force_step_down(&mut self, module: ModuleId, reason: String) {
-        let Some(state) = self.modules.get_mut(&module) else { return };
+        let Some(state) = self.modules.get(&module) else { return };
         let Some(owner) = state.leadership.owner().filter(|owner| *owner != self.me) else { return };
-        state.leadership.step_down();
         self.reputation.owner_failed(self.now, module, owner);
+        self.step_down(module, owner, reason);
+    }
+
+    /// An owner has to step down for the rest of its term, and may be elected again.
+    pub(in crate::protocol) fn step_down(&mut self, module: ModuleId, owner: PeerKey, reason: String) {
+        self.owner_steps_down(module);
         self.act(Action::Report(Report::SteppedDown { module, owner, reason }));
     }
 
@@ -209,14 +216,49 @@ impl Node {
         self.open_collection(module, self.membership.response_times().settle_ms());
     }
 
+    /// This node has changed to another chain. If it has signed what it has given up, in its present term, it signs nothing
+    /// more in that term: not as the owner, nor where others take it for the owner of that term after a restart.
+    pub(in crate::protocol) fn collect_anew(&mut self, module: ModuleId, has_signed: bool) {
+        let Some(state) = self.modules.get_mut(&module) else { return };
+        match (state.leadership.owner(), state.leadership.next_term()) {
+            (Some(owner), _) if owner != self.me => {}
+            (Some(_), _) if has_signed => self.take_ownership(module),
+            (Some(_), _) => self.open_collection(module, self.membership.response_times().settle_ms()),
+            (None, Some(next)) if has_signed => {
+                state.leadership.restore(next, None);
+                self.act(Action::Persist(Record::Term { module, term: next, owner: self.me }));
+            }
+            (None, _) => {}
+        }
+    }
+
     /// Checks the modules for dead owners, and claims those for which it is this node's turn.
     pub(in crate::protocol) fn watch_owners(&mut self) {
         let modules: Vec<ModuleId> = self.modules.keys().copied().collect();
         for module in modules {
             self.watch_work(module);
+            self.yield_when_outvoted(module);
             if self.should_elect_self(module) {
                 self.take_ownership(module);
             }
+        }
+    }
+
+    /// Most members do not follow an owner whose chain they contradict. In the next term it names one of those that have the
+    /// most beside them.
+    fn yield_when_outvoted(&mut self, module: ModuleId) {
+        let Some(state) = self.modules.get(&module).filter(|state| state.leadership.is_owner(self.me)) else { return };
+        let (Some(chain), Some(term)) = (state.history.chain(), state.leadership.next_term()) else { return };
+        if state.catch_up.outvoted_ms(self.now).is_none_or(|ms| ms < OUTVOTED_OWNER_MS) {
+            return;
+        }
+        let others: Vec<_> = self.attesters(module).filter(|it| it.contradicts(chain)).collect();
+        let beside = |head: Head| others.iter().filter(|it| it.head.update == head.update).count();
+        let lives = |peer| self.membership.roster().lives(self.now, module, peer) && self.is_believed(peer);
+        let able = others.iter().filter(|it| lives(it.peer));
+        let first = able.max_by_key(|it| (beside(it.head), it.head.weight, Reverse(it.head.update)));
+        if let Some(successor) = first.map(|it| it.peer) {
+            self.adopt_owner(module, term, successor);
         }
     }
 
@@ -330,7 +372,7 @@ impl Node {
     /// Whether this node has an offer for the next update. An asynchronous owner waits for nobody, so that is enough.
     /// Offers of other peers do not count, because it is uncertain whether their blobs can be had.
     fn has_offered(&self, module: ModuleId, head: Head) -> bool {
-        self.outstanding_offers().any(|(of, _, (parent, _), _)| of == module && parent <= head.version)
+        self.outstanding_offers().any(|offer| offer.module == module && offer.parent <= head.version)
     }
 
     /// Notes a new head. Lateness is counted from here. The time between missed updates does not measure a phase.

@@ -33,13 +33,11 @@ impl Node {
             return state.history.invalidate(now);
         };
         let to = before.head().version;
-        self.switch_chain(module, before);
+        let has_signed = self.switch_chain(module, before);
         self.head_moved(module, true);
         self.act(Action::Report(Report::WentBack { module, from, to }));
         self.send_heartbeat(module);
-        if self.owns(module) {
-            self.open_collection(module, self.membership.response_times().settle_ms());
-        }
+        self.collect_anew(module, has_signed);
         // The contributions of the wrong update are to be counted again.
         self.contributions.offer_again();
     }

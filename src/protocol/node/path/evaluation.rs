@@ -44,8 +44,9 @@ impl Node {
     fn paths_here(&self) -> impl Iterator<Item = PathId> {
         let bottom = self.modules.iter().filter(|(module, _)| module.level == 0);
         let here = bottom.filter_map(|(module, state)| Some((*module, self.plan.phase_of(*module, state.head()?))));
-        here.flat_map(|(module, phase)| self.plan.slots.through(module, phase)).filter(|path| {
-            let mut holders = self.membership.roster().holders(self.now, *path);
+        here.flat_map(|(module, phase)| self.plan.slots.first_trainers_through(module, phase)).filter(|path| {
+            let slots = self.plan.slots.of_same_path(*path);
+            let mut holders = slots.flat_map(|slot| self.membership.roster().holders(self.now, slot));
             self.phase(*path).is_some() && holders.any(|(_, _, lease)| lease.stage != Stage::Standby)
         })
     }
@@ -90,7 +91,8 @@ impl Node {
         let head = self.modules.get(&module).and_then(crate::protocol::Replica::head);
         // A score for a future phase would prevent the next checkpoints from being scored.
         let reached = head.is_some_and(|head| (1..=self.plan.phase_of(module, head).0).contains(&score.phase.0));
-        if reached && self.plan.goes_through_at(score.path, score.phase, module) {
+        let is_path = self.plan.slots.first_trainer(score.path) == score.path;
+        if reached && is_path && self.plan.goes_through_at(score.path, score.phase, module) {
             self.evaluations.keep(score, author);
         }
     }

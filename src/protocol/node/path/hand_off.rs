@@ -13,6 +13,7 @@ use crate::protocol::blobs::Purpose;
 use crate::protocol::event::RequestId;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::HAND_OFF_RESPONSE_MS;
+use crate::protocol::node::module::election::path_rank;
 use crate::protocol::node::path::placement::active_leases;
 use crate::protocol::path::hand_off::{Step, blobs};
 use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
@@ -20,6 +21,9 @@ use crate::protocol::wire::message::{GENESIS, Lease, PathHandOff, Request, Respo
 
 /// Bytes of a trainer's blob besides its values.
 const FRAMING_BYTES: u64 = 1 << 20;
+
+/// The place of another trainer of the path among those that are asked.
+const BESIDE: u8 = 3;
 
 impl Node {
     /// A path was taken. Sends a request for the state of its trainer to a peer that has it, among the living peers and
@@ -49,18 +53,27 @@ impl Node {
     }
 
     /// The peer to ask, and whether it continues training the path. A leaving holder comes before one that continues,
-    /// and a standby only if its lease names the trainer state. A peer that is doubted for its contributions is not
-    /// asked.
+    /// and a standby only if its lease names the trainer state. Last comes another trainer of the path, whose state is
+    /// better than none. A peer that is doubted for its contributions is not asked.
     fn donor_of(&self, path: PathId, found: Vec<(PeerKey, Lease)>) -> Option<(PeerKey, bool)> {
-        let heard = self.membership.roster().holders(self.now, path).map(|(peer, _, lease)| (peer, lease));
+        let slots: Vec<PathId> = self.plan.slots.of_same_path(path).collect();
+        let heard = slots.iter().flat_map(|slot| self.membership.roster().holders(self.now, *slot));
+        let heard = heard.map(|(peer, _, lease)| (peer, lease));
         let rank = |(peer, lease): (PeerKey, Lease)| match lease.stage {
-            _ if lease.path != path || peer == self.me || self.reputation.scores().is_doubted(self.now, peer) => None,
+            _ if peer == self.me || self.reputation.scores().is_doubted(self.now, peer) => None,
+            stage if lease.path != path => {
+                let has = slots.contains(&lease.path) && Self::trains(stage) && lease.trainer.is_some();
+                (has && self.paths.trainer(path).is_none()).then_some((BESIDE, peer))
+            }
             Stage::Leaving => Some((0, peer)),
             Stage::Waiting | Stage::Training | Stage::Skipping => Some((1, peer)),
             Stage::Standby if lease.trainer.is_some() && self.paths.trainer(path).is_none() => Some((2, peer)),
             Stage::Standby | Stage::Joining | Stage::Done => None,
         };
-        heard.chain(found).filter_map(rank).min().map(|(rank, peer)| (peer, rank == 1))
+        // Of several trainers beside this slot, each newcomer asks another one.
+        let order =
+            |(rank, peer): &(u8, PeerKey)| (*rank, if *rank == BESIDE { path_rank(path, *peer) } else { peer.0 });
+        heard.chain(found).filter_map(rank).min_by_key(order).map(|(rank, peer)| (peer, rank == 1))
     }
 
     /// Handles the response to a hand-off request. Returns whether it was one.
@@ -194,7 +207,11 @@ impl Node {
     /// The response of a holder or a standby. A trainer is stopped only for a peer that is known to take the path, and
     /// only if this node would give it up.
     pub(in crate::protocol) fn hand_off_path(&mut self, to: PeerKey, path: PathId) -> Option<PathHandOff> {
-        let stage = self.paths.held().get(&path)?.stage();
+        let Some(stage) = self.paths.held().get(&path).map(crate::protocol::Held::stage) else {
+            return self
+                .trainer_beside(path)
+                .map(|trainer| PathHandOff { trainer: Some(trainer), ..PathHandOff::default() });
+        };
         let word = PathHandOff { later: false, trainer: self.paths.trainer(path), checkpoint: None };
         if stage == Stage::Standby {
             return Some(word).filter(|word| word.trainer.is_some());
@@ -211,6 +228,13 @@ impl Node {
             return later;
         }
         Some(PathHandOff { checkpoint: self.paths.checkpoint(path).cloned(), ..word })
+    }
+
+    /// The state of this node's trainer of the same path in another worker slot.
+    fn trainer_beside(&self, slot: PathId) -> Option<BlobRef> {
+        let valid = slot.0 < self.plan.slots.count();
+        let beside = self.plan.slots.of_same_path(slot).filter(|other| valid && self.paths.holds(*other));
+        beside.filter_map(|other| self.paths.trainer(other)).next()
     }
 
     /// Whether this node yields a path to a peer that joins it.

@@ -8,7 +8,7 @@
 use crate::names::{ModuleId, PathId};
 use crate::protocol::Node;
 use crate::protocol::action::Action;
-use crate::protocol::limits::{LEAVE_MS, SWEEP_MS};
+use crate::protocol::limits::{HEARTBEAT_MS, LEAVE_MS, SWEEP_MS};
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::Stage;
 
@@ -24,8 +24,14 @@ impl Node {
         }
         self.lifecycle.leave(self.now);
         if self.membership.roster().anybody_stays(self.now) {
-            if self.trainer.training().is_some() {
-                self.act(Action::Pause);
+            if let Some(path) = self.trainer.training().map(|training| training.path) {
+                // Another trainer of the path does not go on from the middle of this phase.
+                if self.has_trainer_beside(path) {
+                    self.act(Action::EndPhase);
+                    self.trainer.cut_short();
+                } else {
+                    self.act(Action::Pause);
+                }
             }
             let trained = |stage: Stage| stage.is_active() && stage != Stage::Done;
             let paths: Vec<PathId> =
@@ -65,7 +71,7 @@ impl Node {
         for path in taken {
             self.yield_path(path, false);
         }
-        let holds = !left.is_empty() || self.outstanding_offers().next().is_some();
+        let holds = !left.is_empty() || self.trainer.training().is_some() || self.outstanding_offers().next().is_some();
         let waited_ms = self.now.since(since);
         let holds = holds && waited_ms < self.leave_ms(&left);
         let last =
@@ -88,10 +94,23 @@ impl Node {
         LEAVE_MS.saturating_add(self.membership.response_times().bytes_ms(bytes))
     }
 
-    /// Whether another peer has the path and the state of its trainer.
+    /// Whether another peer has the path and the state of its trainer, or the path has another trainer. If that one leaves
+    /// at the same time, its heartbeat says so by then.
     fn is_taken(&self, path: PathId) -> bool {
         let has = |stage: Stage| Self::trains(stage) || stage == Stage::Done;
+        let left_ms = self.lifecycle.leaving_since().map_or(0, |since| self.now.since(since));
         self.membership.roster().holders(self.now, path).any(|(_, _, lease)| has(lease.stage))
+            || (left_ms >= HEARTBEAT_MS && self.has_trainer_beside(path))
+    }
+
+    /// Whether a living peer trains a path in another worker slot.
+    fn has_trainer_beside(&self, slot: PathId) -> bool {
+        let others = self.plan.slots.of_same_path(slot).filter(|other| *other != slot);
+        let mut holders = others.flat_map(|other| self.membership.roster().holders(self.now, other));
+        holders.any(|(peer, _, lease)| {
+            let trains = Self::trains(lease.stage) || lease.stage == Stage::Done;
+            trains && !self.is_not_contributing(lease.path, peer)
+        })
     }
 
     /// Announces the departure, so that no lease has to expire. Nothing follows.

@@ -9,5 +9,6 @@ pub(in crate::protocol) mod phase;
 pub(in crate::protocol) mod placement;
 pub(in crate::protocol) mod resume;
 pub(in crate::protocol) mod streaming;
+pub(in crate::protocol) mod takeover;
 mod watchdog;
 pub(in crate::protocol) mod worker_slot;

@@ -9,12 +9,12 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::{Action, Report, Resume};
 use crate::protocol::journal::record::{Finished, Record};
-use crate::protocol::limits::{MAX_FROM_ONE_VERSION, TEXT_MS};
+use crate::protocol::limits::{MAX_FROM_ONE_VERSION, NO_MAJORITY_MS, TEXT_MS};
 use crate::protocol::module::offers::countable;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::path::trainer::Training;
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
-use crate::protocol::wire::message::{Message, Offer, Stage};
+use crate::protocol::wire::message::{Head, Message, Offer, Stage};
 
 /// Whether a path can be trained.
 pub(in crate::protocol) enum Readiness {
@@ -287,13 +287,29 @@ impl Node {
     /// The contributions that this node can offer, and that no update counts but one still may. A contribution whose
     /// rival was counted instead is not among them.
     pub(in crate::protocol) fn outstanding_offers(&self) -> impl Iterator<Item = Contribution> {
-        self.contributions.all().filter(|(module, path, (parent, update), blob)| {
-            let Some(state) = self.modules.get(module) else { return false };
+        self.contributions.all().filter(|offer| {
+            let Some(state) = self.modules.get(&offer.module) else { return false };
             state.history.chain().is_some_and(|chain| {
                 let head = chain.head();
-                let open = !self.plan.is_done(*module, head) && countable(head.version, *parent);
-                let made_twice = state.offers.is_counted_from((*path, *parent, *update));
-                open && !made_twice && !chain.has_counted((*path, *parent, blob.hash))
+                let open = !self.plan.is_done(offer.module, head) && countable(head.version, offer.parent);
+                let made_twice = state.offers.is_counted_from((offer.path, offer.parent, offer.parent_update));
+                open && !made_twice && !chain.has_counted(offer.key())
+            })
+        })
+    }
+
+    /// The contributions that this node's chain has counted after the head of an owner that does not follow it. Perhaps no
+    /// other member does, and the owner waits for them.
+    fn unknown_to_owners(&self) -> impl Iterator<Item = Contribution> {
+        self.contributions.all().filter(|offer| {
+            let Some(state) = self.modules.get(&offer.module) else { return false };
+            let (Some(chain), Some(owner)) = (state.history.chain(), state.leadership.owner()) else { return false };
+            let mut heads = self.membership.roster().heads(self.now, offer.module);
+            let head = heads.find(|(peer, _)| *peer == owner).map(|(_, head)| head);
+            let waits = self.now.since(state.history.advanced()) >= NO_MAJORITY_MS;
+            let follows = |head: &Head| chain.update_of(head.version) == Some(head.update);
+            head.filter(follows).is_some_and(|head| {
+                waits && countable(head.version, offer.parent) && chain.has_counted_after(head.version, offer.key())
             })
         })
     }
@@ -306,12 +322,12 @@ impl Node {
 
     fn offer_outstanding(&mut self) {
         self.contributions.offered(self.now);
-        let outstanding: Vec<_> = self.outstanding_offers().collect();
+        let outstanding: Vec<_> = self.outstanding_offers().chain(self.unknown_to_owners()).collect();
         let me = self.me;
-        for (module, path, (parent, parent_update), blob) in outstanding {
+        for Contribution { module, path, parent, parent_update, steps, blob } in outstanding {
             let sequence = self.out.next_sequence();
             let router = self.plan.router_at(parent);
-            let offer = Offer { path, parent, parent_update, router, blob, sequence };
+            let offer = Offer { path, parent, parent_update, router, steps, blob, sequence };
             self.heard_offer(module, me, offer.clone());
             self.act(Action::Publish { module, message: Message::Offer(offer) });
         }

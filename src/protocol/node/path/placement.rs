@@ -1,20 +1,18 @@
 //! Placement: which peer trains which path.
 //!
 //! A path is held by a lease that its holder's heartbeats carry. A newcomer asks the peers that it can reach for their
-//! leases. It takes a path without a holder, or else one from a peer that trains several in turn. If there is none, it
-//! becomes a standby. If two peers hold the same path, the one with more paths yields it, or else the one with the
-//! lower rank.
+//! leases. It takes a path without a trainer, or else one from a peer that trains several in turn. If there is none, it
+//! becomes one more trainer of a path, or a standby if each path has as many as it may have. If two peers hold the same
+//! worker slot, the one with more of them yields it, or else the one with the lower rank.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::event::{Contact, RequestId};
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{
-    ELECTION_STAGGER_MS, MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS,
-    PATH_LEASE_PHASE_SHARE,
-};
+use crate::protocol::limits::{MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::well_formed;
 use crate::protocol::node::module::election::path_rank;
 use crate::protocol::wire::message::{DirectoryEntry, Lease, Request, Stage};
@@ -34,7 +32,7 @@ impl Node {
             }
             self.take_ownership(module);
         }
-        let paths: Vec<PathId> = self.plan.slots.all().take(MAX_LEASES).collect();
+        let paths: Vec<PathId> = self.plan.slots.first_trainers().take(MAX_LEASES).collect();
         for path in paths {
             self.take_path(path, Stage::Waiting);
         }
@@ -124,11 +122,52 @@ impl Node {
         if self.lifecycle.is_leaving() || !self.search.end() {
             return;
         }
+        if !self.paths.held().is_empty() {
+            return self.move_where_of_more_use();
+        }
         let (path, stage) = self.choose_path();
         self.take_path(path, stage);
         if stage == Stage::Joining {
-            let found = self.search.found().flat_map(|entry| entry.leases.iter().map(|lease| (entry.peer, *lease)));
-            self.begin_hand_off(path, found.collect());
+            self.begin_hand_off(path, self.leases_found());
+        }
+    }
+
+    /// The leases of the peers that a search has found.
+    fn leases_found(&self) -> Vec<(PeerKey, Lease)> {
+        let valid = |lease: &&Lease| lease.path.0 < self.plan.slots.count();
+        let leases = |entry: &DirectoryEntry| -> Vec<(PeerKey, Lease)> {
+            entry.leases.iter().filter(valid).map(|lease| (entry.peer, *lease)).collect()
+        };
+        self.search.found().flat_map(leases).collect()
+    }
+
+    /// From time to time, asks for the trainers of all paths, if this node's path has another trainer. Peers that join or
+    /// leave at the same time may leave paths with more trainers than others, and a node knows only those of its modules.
+    pub(in crate::protocol) fn reconsider(&mut self) {
+        let trains = self.active_paths() == 1 && self.modules_not_done().next().is_some();
+        let one = self.plan.slots.trainers() > 1 && trains;
+        if one && self.search.is_to_reconsider(self.now) && !self.lifecycle.is_leaving() {
+            self.search.reconsiders(self.now);
+            if !self.spared_slots().is_empty() {
+                self.begin_search();
+            }
+        }
+    }
+
+    /// Takes a worker slot of the path with the fewest trainers for its shard, if this node's own path has more.
+    fn move_where_of_more_use(&mut self) {
+        if self.spared_slots().is_empty() {
+            return;
+        }
+        let found = self.leases_found();
+        let theirs = found.iter().filter(|(_, lease)| lease.stage.is_active()).map(|(_, lease)| lease.path);
+        let mut trained: Vec<PathId> = theirs.chain(self.active_slots()).collect();
+        trained.sort_unstable();
+        let slot = self.vacancy(&trained.iter().copied().collect());
+        if let Some(slot) = slot.filter(|slot| self.is_of_more_use(&trained, *slot)) {
+            self.adopt_path(slot, found);
+            // Directories that lie must not keep it moving.
+            self.search.reconsiders(self.now);
         }
     }
 
@@ -148,7 +187,9 @@ impl Node {
         }
         // Newcomers that know of the same holders choose different paths.
         let mine = |path: &PathId| path_rank(*path, self.me);
-        let unserved = self.plan.slots.all().filter(|path| !holders.contains_key(path));
+        let slots = &self.plan.slots;
+        let trained = |path: PathId| slots.of_same_path(path).any(|slot| holders.contains_key(&slot));
+        let unserved = slots.first_trainers().filter(|path| !trained(*path));
         let unserved = unserved.max_by_key(|path| (!self.search.has_lost(*path), mine(path)));
         if let Some(path) = unserved {
             return (path, Stage::Joining);
@@ -162,7 +203,27 @@ impl Node {
         if let Some((path, _)) = spare {
             return (*path, Stage::Joining);
         }
+        if let Some(slot) = self.vacancy(&holders.into_keys().collect()) {
+            return (slot, Stage::Joining);
+        }
         (self.path_to_stand_by(&standbys, self.phase_about()), Stage::Standby)
+    }
+
+    /// A free worker slot, of the path with the fewest trainers for its shard. Of a path's slots it is the first free
+    /// one, so that newcomers that choose the same path at the same time meet, and one of them chooses again.
+    fn vacancy(&self, held: &BTreeSet<PathId>) -> Option<PathId> {
+        let slots = &self.plan.slots;
+        if slots.trainers() == 1 {
+            return None;
+        }
+        let vacancy = |first: PathId| {
+            // Whoever has yielded a slot knows of its holder before others name it.
+            let is_taken = |slot: &PathId| held.contains(slot) || self.search.has_lost(*slot);
+            let (taken, free): (Vec<_>, Vec<_>) = slots.of_same_path(first).partition(is_taken);
+            let served = self.plan.trainers_for_shard(first, taken.len());
+            Some((served, Reverse(path_rank(first, self.me)), *free.first()?))
+        };
+        slots.first_trainers().filter_map(vacancy).min().map(|(.., slot)| slot)
     }
 
     /// The path to become a standby of. A standby can take any path whose modules it has. So it goes where these
@@ -180,11 +241,11 @@ impl Node {
             modules.map(|module| in_module.get(&module).copied().unwrap_or(0)).sum::<usize>()
         };
         let first = |path: &PathId| (near(*path), of_path.get(path).copied().unwrap_or(0), path_rank(*path, self.me));
-        slots.all().min_by_key(first).unwrap_or(PathId(0))
+        slots.first_trainers().min_by_key(first).unwrap_or(PathId(0))
     }
 
     pub(in crate::protocol) fn take_path(&mut self, path: PathId, stage: Stage) {
-        self.search.taken(path);
+        self.search.taken(self.now, path);
         self.act(Action::Persist(Record::Lease { path, held: true, standby: stage == Stage::Standby }));
         self.act(Action::Report(Report::PathTaken(path)));
         let near = self.phase_about();
@@ -246,107 +307,5 @@ impl Node {
                 return self.yield_path(lease.path, true);
             }
         }
-    }
-
-    /// Takes paths whose holders are dead, when it is this node's turn.
-    pub(in crate::protocol) fn watch_paths(&mut self) {
-        if self.paths.held().is_empty() {
-            return;
-        }
-        let near = self.untrained_paths();
-        self.search.retain_unheld(&near);
-        // Paths of which this node is a standby come first, because it stops being a standby when it takes another.
-        let (stood_by, others): (Vec<_>, Vec<_>) = near.into_iter().partition(|(path, _)| self.paths.stands_by(*path));
-        for (path, phase) in stood_by.into_iter().chain(others) {
-            // A path adopted just now may have been the only one.
-            if self.paths.held().get(&path).is_some_and(|held| held.stage().is_active())
-                || self.paths.held().len() >= MAX_LEASES
-            {
-                continue;
-            }
-            let since = self.search.note_unheld(self.now, path);
-            let given = self.is_given(path);
-            // A peer that trains other paths may not know every standby, so it lets them go first.
-            let busy = usize::from(self.active_paths() > 0);
-            let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
-            let timeout_ms = |turns: usize| ELECTION_STAGGER_MS * turns as u64 + lease_ms;
-            let waited_ms = self.now.since(since);
-            if waited_ms >= timeout_ms(busy) && waited_ms >= timeout_ms(busy + self.before_me(path, phase)) {
-                self.adopt_path(path);
-            }
-        }
-    }
-
-    /// Whether a path can be taken without waiting, because its holder leaves, is doubted, or trains in vain.
-    fn is_given(&self, path: PathId) -> bool {
-        let mut holders = self.membership.roster().holders(self.now, path);
-        holders.any(|(peer, _, lease)| {
-            lease.stage == Stage::Leaving
-                || self.reputation.scores().is_doubted(self.now, peer)
-                || self.reputation.is_passed_over(path, peer)
-        })
-    }
-
-    /// How long a path waits for its holder to return. It follows from the phase durations of the modules here.
-    fn path_lease_ms(&self, path: PathId) -> u64 {
-        let here = self.modules_of(path).into_iter().filter_map(|module| self.modules.get(&module));
-        let phase_ms = here.filter_map(|state| state.history.phases().quicker_ms()).min().unwrap_or(0);
-        (phase_ms / PATH_LEASE_PHASE_SHARE).clamp(PATH_LEASE_MS, PATH_LEASE_MOST_MS)
-    }
-
-    /// The paths through local modules that no living peer trains, with the phase in which they go through them.
-    fn untrained_paths(&self) -> BTreeMap<PathId, Phase> {
-        let trained = self.trained_paths();
-        let mut untrained = BTreeMap::new();
-        for (module, phase) in self.modules_not_done() {
-            let through = self.plan.slots.through(module, phase).into_iter();
-            let nobody = through.filter(|path| trained.binary_search(path).is_err());
-            untrained.extend(nobody.map(|path| (path, phase)));
-        }
-        untrained
-    }
-
-    /// The paths that a living peer trains, including this node, in order.
-    fn trained_paths(&self) -> Vec<PathId> {
-        let mine = self.paths.held().iter().filter(|(_, held)| held.stage().is_active()).map(|(path, _)| *path);
-        let theirs = self.membership.roster().everybody(self.now).flat_map(|(peer, member)| {
-            let trains = move |lease: &&Lease| lease.stage.is_active() && !self.is_not_contributing(lease.path, peer);
-            member.leases.iter().filter(trains).map(|lease| lease.path)
-        });
-        let mut trained: Vec<PathId> = mine.chain(theirs).collect();
-        trained.sort_unstable();
-        trained
-    }
-
-    /// How many living members go before this one: those with fewer paths, so standbys first, then by rank.
-    fn before_me(&self, path: PathId, phase: Phase) -> usize {
-        let place = |peer: PeerKey, paths: usize| (paths, std::cmp::Reverse(path_rank(path, peer)));
-        let mine = place(self.me, self.active_paths());
-        let modules = self.plan.slots.modules(path, phase);
-        let neighbours = modules.iter().flat_map(|module| self.membership.roster().living(self.now, *module));
-        let stay = neighbours.filter(|(_, member)| !member.leaves());
-        let before =
-            stay.filter(|(peer, member)| place(*peer, active_leases(&member.leases)) < mine).map(|(peer, _)| peer);
-        before.collect::<BTreeSet<PeerKey>>().len()
-    }
-
-    fn adopt_path(&mut self, path: PathId) {
-        // A standby stops being one. It keeps the trainer state of this path for its own use.
-        let trainer = self.paths.remove_trainer(path);
-        let standby: Vec<PathId> = self
-            .paths
-            .held()
-            .iter()
-            .filter(|(_, held)| held.stage() == Stage::Standby)
-            .map(|(path, _)| *path)
-            .collect();
-        for standing in standby {
-            self.yield_path(standing, false);
-        }
-        if let Some(trainer) = trainer {
-            self.keep_trainer(path, trainer);
-        }
-        self.take_path(path, Stage::Joining);
-        self.begin_hand_off(path, Vec::new());
     }
 }

@@ -66,6 +66,16 @@ impl Node {
         self.plan.path_at(slot, phase)
     }
 
+    /// The slot of the first trainer of a slot's path, which is the number of the path for users.
+    pub fn first_trainer(&self, slot: PathId) -> PathId {
+        self.plan.slots.first_trainer(slot)
+    }
+
+    /// The number of a slot among those of its path, from 0.
+    pub fn trainer_number(&self, slot: PathId) -> u32 {
+        self.plan.slots.trainer_number(slot)
+    }
+
     /// The paths of the grid that the slots held here stand for, in their current and next phase.
     pub fn paths_drawn_here(&self) -> BTreeSet<PathId> {
         let around = |(slot, held): (&PathId, &Held)| {

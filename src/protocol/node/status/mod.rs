@@ -86,7 +86,7 @@ impl Node {
 
     /// Contributions kept here that no update counts: not yet or, if the module is done, never.
     pub fn uncounted(&self) -> impl Iterator<Item = (ModuleId, ContributionKey)> {
-        let key = |(module, path, (parent, _), blob): Contribution| (module, (path, parent, blob.hash));
+        let key = |offer: Contribution| (offer.module, offer.key());
         self.contributions.all().map(key).filter(|(module, contribution)| {
             let chain = self.modules.get(module).and_then(|state| state.history.chain());
             self.plan.can_count(contribution.1) && !chain.is_some_and(|chain| chain.has_counted(*contribution))
@@ -143,7 +143,8 @@ impl Node {
     fn path_status(&self, path: PathId) -> PathStatus {
         let held = self.paths.held()[&path];
         PathStatus {
-            path: path.0,
+            path: self.plan.slots.first_trainer(path).0,
+            trainer: self.trainer_number(path) + 1,
             drawn: self.path_at(path, self.near(path)).0,
             phase: self.phase(path).map(|phase| phase.0),
             stage: format!("{:?}", held.stage()).to_lowercase(),

@@ -1,5 +1,7 @@
 //! Why a path, or a whole peer, is not training now.
 
+use std::collections::BTreeSet;
+
 use crate::clock::Millis;
 use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId};
@@ -19,7 +21,8 @@ impl Node {
         if self.trainer.training().is_some() {
             return None;
         }
-        self.search.waits().or_else(|| self.paths.held().keys().find_map(|path| self.waits_for(*path)))
+        let search = self.search.waits().filter(|_| self.paths.held().is_empty());
+        search.or_else(|| self.paths.held().keys().find_map(|path| self.waits_for(*path)))
     }
 
     /// Why a path is not training.
@@ -68,7 +71,10 @@ impl Node {
                 module,
                 counted,
                 expected: expected.len(),
-                missing: paths.iter().map(|path| path.0).collect(),
+                missing: {
+                    let paths = paths.iter().map(|slot| self.plan.slots.first_trainer(*slot).0);
+                    paths.collect::<BTreeSet<u32>>().into_iter().collect()
+                },
                 left_s: collection.deadline().map(|deadline| left_s(deadline, self.now)),
             },
             Err(Open::Arriving) => Waiting::Arriving { module },

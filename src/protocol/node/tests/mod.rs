@@ -22,7 +22,9 @@ use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{
     Counted, Head, Heartbeat, Lease, Message, Offer, SignedUpdate, Stage, Start, Update,
 };
-use crate::protocol::{Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, RunPlan};
+use crate::protocol::{
+    Action, Contact, Event, Node, Outer, Part, Portion, Record, Report, Request, RequestId, RunPlan,
+};
 
 const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
 const ME: PeerKey = PeerKey([1; 32]);
@@ -85,6 +87,7 @@ fn offer(path: u32, parent: Head) -> Offer {
         parent: parent.version,
         parent_update: parent.update,
         router: 0,
+        steps: INNER_STEPS as u32,
         blob: gradient(path, parent.version.0),
         sequence: 1,
     }
@@ -92,7 +95,15 @@ fn offer(path: u32, parent: Head) -> Offer {
 
 fn counted(path: u32, parent: u64) -> Counted {
     let weight = plan().weights[path as usize];
-    Counted { path: PathId(path), parent: Version(parent), weight, norm: NORM, blob: gradient(path, parent) }
+    Counted {
+        path: PathId(path),
+        parent: Version(parent),
+        steps: INNER_STEPS as u32,
+        uncapped: weight,
+        weight,
+        norm: NORM,
+        blob: gradient(path, parent),
+    }
 }
 
 fn genesis() -> Head {
@@ -165,6 +176,15 @@ fn heard_heartbeat(author: PeerKey, heartbeat: Heartbeat) -> Event {
     heard(author, Message::Heartbeat(heartbeat))
 }
 
+/// The requests for what others have, with the peers that they go to.
+fn requests(actions: &[(u64, Action)]) -> Vec<(RequestId, PeerKey)> {
+    let asked = actions.iter().filter_map(|(_, action)| match action {
+        Action::Ask { id, to, request: Request::CatchUp { .. } } => Some((*id, *to)),
+        _ => None,
+    });
+    asked.collect()
+}
+
 fn learn(peer: PeerKey) -> Action {
     Action::Learn { peer, addresses: vec!["somewhere".to_owned()] }
 }
@@ -195,6 +215,7 @@ fn trained(path: u32, from: Head) -> Finished {
     Finished {
         path: PathId(path),
         phase: Phase(from.version.0),
+        steps: INNER_STEPS,
         offers: vec![(started_from(from), gradient(path, from.version.0))],
         trainer: BlobRef::of(format!("trainer {path} {}", from.version).as_bytes()),
         base_states: vec![],

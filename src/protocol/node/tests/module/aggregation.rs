@@ -23,7 +23,7 @@ fn accumulated(blob: BlobRef, valid: bool) -> Event {
 }
 
 fn combine(contributions: Vec<Counted>) -> Action {
-    let portion = plan().portion(MODULE, Version(1), &contributions);
+    let portion = plan().portion(MODULE, &contributions);
     Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions, portion })
 }
 
@@ -227,8 +227,10 @@ fn of_another_side() -> Offer {
     Offer { blob: BlobRef::of(b"by another"), parent_update: update, ..offer(1, genesis()) }
 }
 
+/// The two sides share the weight of their path.
 fn with_another_side() -> Vec<Counted> {
-    let mut all = vec![counted(0, 0), counted(1, 0), Counted { blob: of_another_side().blob, ..counted(1, 0) }];
+    let one = Counted { uncapped: 30, weight: 30, ..counted(1, 0) };
+    let mut all = vec![counted(0, 0), one, Counted { blob: of_another_side().blob, ..one }];
     all.sort_by_key(Counted::key);
     all
 }

@@ -1,8 +1,8 @@
 //! Tests of which chains a node follows: no single message replaces a chain or extends it.
 
-use crate::protocol::limits::{DOUBT_MS, GAP_TIMEOUT_MS, LISTENED_MS};
+use crate::protocol::limits::{ATTESTED_MS, DOUBT_MS, GAP_TIMEOUT_MS, LISTENED_MS};
 use crate::protocol::node::tests::*;
-use crate::protocol::{Request, RequestId, Response};
+use crate::protocol::{RequestId, Response};
 
 /// Heartbeats of these members at these heads, the first of them as owner of term 1, and the requests that follow.
 fn hears(node: &mut Node, at_ms: u64, sequence: u64, members: &[(PeerKey, Head)]) -> Vec<(RequestId, PeerKey)> {
@@ -10,12 +10,7 @@ fn hears(node: &mut Node, at_ms: u64, sequence: u64, members: &[(PeerKey, Head)]
         let owner = Some((1, members[0].0));
         node.handle(Millis(at_ms), heard_heartbeat(*peer, heartbeat(sequence, Some(*head), owner)));
     }
-    let actions = pass(node, at_ms, at_ms + GAP_TIMEOUT_MS + 250);
-    let asked = actions.into_iter().filter_map(|(_, action)| match action {
-        Action::Ask { id, to, request: Request::CatchUp { .. } } => Some((id, to)),
-        _ => None,
-    });
-    asked.collect()
+    requests(&pass(node, at_ms, at_ms + GAP_TIMEOUT_MS + 250))
 }
 
 fn persists(actions: &[Action]) -> bool {
@@ -94,11 +89,89 @@ fn a_member_does_not_extend_the_chain_alone() {
     let (id, _) = asked[0];
     let response = Some(Response::Replay(vec![forged.clone()]));
     assert_eq!(node.handle(Millis(900), Event::Answered { id, response: response.clone() }), [unattested(THIRD)]);
-    // Another member has applied it, too, so as many attest it as do not.
+    // Another member has applied it, too, so more attest it than do not.
     let asked = hears(&mut node, 1_000, 3, &[(OTHER, at), (FOURTH, head(&forged)), (THIRD, head(&forged))]);
     let (id, _) = asked[0];
     let followed = node.handle(Millis(2_000), Event::Answered { id, response });
     assert!(matches!(followed[..], [Action::Fetch { .. }]), "{followed:?}");
+}
+
+#[test]
+fn of_a_replay_only_what_most_members_have_applied_is_applied() {
+    let chain = updates(5, OTHER);
+    let mut node = member_with_owner(&chain[..2]);
+    let [at, next, forged] = [1, 2, 4].map(|place| head(&chain[place]));
+    let asked = hears(&mut node, 10, 2, &[(OTHER, next), (FOURTH, next), (PeerKey([5; 32]), at), (THIRD, forged)]);
+    let [(id, THIRD), ..] = asked[..] else { panic!("{asked:?}") };
+    let mut replay = chain[2..].to_vec();
+    replay[1..].iter_mut().for_each(|signed| signed.update.owner = THIRD);
+    replay[2].update.parent = head(&replay[1]).update;
+    node.handle(Millis(900), Event::Answered { id, response: Some(Response::Replay(replay)) });
+    node.handle(Millis(910), Event::Fetched { blob: average(3).hash, found: true });
+    let applied = Event::Applied { module: MODULE, version: Version(3), state: Some(state(3)) };
+    let after = node.handle(Millis(920), applied);
+    assert_eq!(node.states(), vec![(MODULE, Version(3), state(3))]);
+    let next = |it: &Action| matches!(it, Action::Fetch { blob, .. } if *blob == average(4));
+    assert!(!after.iter().any(next), "{after:?}");
+}
+
+#[test]
+fn a_member_that_is_silent_for_a_moment_is_still_against_what_it_has_not_seen() {
+    let chain = updates(2, OTHER);
+    let at = head(&chain[1]);
+    let forged = update(at, 1, THIRD);
+    let followed = [ATTESTED_MS - 2_000, ATTESTED_MS].map(|silent_ms| {
+        let mut node = member_with_owner(&chain);
+        hears(&mut node, 10, 2, &[(OTHER, at), (FOURTH, at)]);
+        pass(&mut node, 1_000, silent_ms);
+        let alone = heartbeat(3, Some(head(&forged)), Some((1, OTHER)));
+        node.handle(Millis(silent_ms), heard_heartbeat(THIRD, alone));
+        let (id, _) = hears(&mut node, silent_ms, 4, &[])[0];
+        let response = Some(Response::Replay(vec![forged.clone()]));
+        let actions = node.handle(Millis(silent_ms + 1_000), Event::Answered { id, response });
+        actions.iter().any(|it| matches!(it, Action::Fetch { .. }))
+    });
+    assert_eq!(followed, [false, true]);
+}
+
+#[test]
+fn an_owner_alone_extends_the_chain_by_one_update_and_not_by_several() {
+    let chain = updates(4, OTHER);
+    let at = head(&chain[1]);
+    for (ahead, follows) in [(1, true), (2, false)] {
+        let mut node = member_with_owner(&chain[..2]);
+        let members = [(OTHER, head(&chain[1 + ahead])), (THIRD, at), (FOURTH, at)];
+        let asked = hears(&mut node, 10, 2, &members);
+        let (id, _) = asked[0];
+        let whole = Some(Response::Snapshot(chain[..2 + ahead].to_vec()));
+        let actions = node.handle(Millis(900), Event::Answered { id, response: whole });
+        assert_eq!(actions.contains(&unattested(OTHER)), !follows, "{ahead}: {actions:?}");
+    }
+}
+
+#[test]
+fn a_chain_that_begins_late_has_most_of_the_updates_that_members_keep() {
+    let chain = updates(20, OTHER);
+    for (kept, adopts) in [(7, false), (8, true)] {
+        let mut node = member(&[]);
+        let asked = hears(&mut node, 10, 1, &[(OTHER, head(&chain[19])), (THIRD, head(&chain[19]))]);
+        let (id, _) = asked[0];
+        let response = Some(Response::Snapshot(chain[20 - kept..].to_vec()));
+        let actions = node.handle(Millis(900), Event::Answered { id, response });
+        assert_eq!(actions.iter().any(|it| matches!(it, Action::Fetch { .. })), adopts, "{actions:?}");
+    }
+    let mut impossible = chain[4..].to_vec();
+    impossible[0].update.contributions[0].parent = Version(5);
+    for after in 1..impossible.len() {
+        impossible[after].update.parent = head(&impossible[after - 1]).update;
+    }
+    let at = head(&impossible[15]);
+    let mut node = member(&[]);
+    let asked = hears(&mut node, 10, 1, &[(OTHER, at), (THIRD, at)]);
+    let response = Some(Response::Snapshot(impossible));
+    let actions = node.handle(Millis(900), Event::Answered { id: asked[0].0, response });
+    let refused = |it: &Action| matches!(it, Action::Report(Report::Refused { .. }));
+    assert!(actions.iter().any(refused), "its first update is checked as far as it can be: {actions:?}");
 }
 
 #[test]
@@ -135,16 +208,12 @@ fn an_owner_that_follows_the_majority_to_a_lighter_chain_signs_nothing_more_in_i
     let mut lighter = updates(1, OTHER);
     lighter[0].update.contributions.truncate(1);
     (lighter[0].update.weight, lighter[0].update.state) = (100, state(11));
-    let mut asked = Vec::new();
     for peer in [OTHER, THIRD] {
         let confirms = heartbeat(1, Some(head(&lighter[0])), Some((1, ME)));
         node.handle(Millis(10), heard_heartbeat(peer, confirms));
     }
-    asked.extend(pass(&mut node, 10, 1_000).into_iter().filter_map(|(_, action)| match action {
-        Action::Ask { id, request: Request::CatchUp { .. }, .. } => Some(id),
-        _ => None,
-    }));
-    node.handle(Millis(1_100), Event::Answered { id: asked[0], response: Some(Response::Snapshot(lighter)) });
+    let (id, _) = requests(&pass(&mut node, 10, 1_000))[0];
+    node.handle(Millis(1_100), Event::Answered { id, response: Some(Response::Snapshot(lighter)) });
     let actions = installed(&mut node, Millis(1_110), state(11));
     assert!(actions.contains(&term(2, ME)), "{actions:?}");
 }

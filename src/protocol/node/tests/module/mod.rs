@@ -7,6 +7,7 @@ mod attestation;
 pub(super) mod audit;
 pub(super) mod catch_up;
 pub(super) mod election;
+mod forks;
 pub(super) mod probe;
 pub(super) mod replication;
 pub(super) mod validate;

@@ -42,8 +42,11 @@ fn a_wrong_parent_or_version_is_ignored() {
 
 #[test]
 fn wrong_weights_sizes_and_contributions_are_refused() {
-    let cases: [(SignedUpdate, &str); 9] = [
-        (but(|update| update.contributions[1].weight = 61), "path 1 has weight 61 in it, not 60"),
+    let cases: [(SignedUpdate, &str); 12] = [
+        (but(|update| update.contributions[1].weight = 61), "path 1 has weight 61 of 60 in it, not 60 of 60"),
+        (but(|update| update.contributions[1].uncapped = 61), "path 1 has weight 60 of 61 in it, not 60 of 60"),
+        (but(|update| update.contributions[1].steps = 0), "the contribution of path 1 has 0 inner steps"),
+        (but(|update| update.contributions[1].steps = 65), "the contribution of path 1 has 65 inner steps"),
         (but(|update| update.weight = u64::MAX), "its total weight is 18446744073709551615, not 160"),
         (but(|update| update.contributions[1].path = PathId(2)), "path 2 does not go through module 0.0"),
         (but(|update| update.contributions[1].parent = Version(1)), "it counts a contribution to version 1"),
@@ -68,8 +71,9 @@ fn a_counted_contribution_and_an_update_beyond_the_last_phase_are_refused() {
     let before = head(&chain[0]);
     let mut node = member_with_owner(&chain);
     let mut again = update(before, 1, OTHER);
-    again.update.contributions = vec![Counted { weight: 50, ..counted(0, 0) }];
-    again.update.weight = before.weight + 50;
+    // A version late, and half of what its path has counted of that version.
+    again.update.contributions = vec![Counted { uncapped: 25, weight: 25, ..counted(0, 0) }];
+    again.update.weight = before.weight + 25;
     let reason = "version 2: it counts a contribution of path 0 to version 0 again";
     assert_eq!(says(&mut node, again), refused_and_stepped_down(reason));
 

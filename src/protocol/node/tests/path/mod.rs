@@ -7,5 +7,6 @@ pub(super) mod leave;
 pub(super) mod placement;
 pub(super) mod resume;
 pub(super) mod streaming;
+pub(super) mod trainers;
 pub(super) mod watchdog;
 pub(super) mod worker_slot;

@@ -53,6 +53,7 @@ fn part_done(phase: u64, start: &[(BaseVersion, BlobRef)], level: usize) -> Fini
     Finished {
         path: PathId(0),
         phase: Phase(phase),
+        steps: INNER_STEPS,
         offers: vec![(start[level].0, blob)],
         trainer: BlobRef::of(format!("trainer {what}").as_bytes()),
         base_states: start.to_vec(),

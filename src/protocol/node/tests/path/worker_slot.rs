@@ -11,7 +11,7 @@ fn after_the_last_phase_a_slot_keeps_its_path() {
     let plan = RunPlan { slots, phases: 2, ..plan() };
     let (last, done) = (Phase(1), Phase(2));
     let moves = |slot: &PathId| plan.slots.path(*slot, last) != plan.slots.path(*slot, done);
-    let slot = plan.slots.all().find(moves).expect("a further sample would move a slot");
+    let slot = plan.slots.first_trainers().find(moves).expect("a further sample would move a slot");
     assert_eq!(plan.path_at(slot, done), plan.slots.path(slot, last));
     // The modules with which its checkpoint is scored.
     assert_eq!(plan.modules_at(slot, done), plan.slots.modules(slot, last));
@@ -28,7 +28,8 @@ fn an_interrupted_phase_keeps_its_modules_when_its_slot_moves() {
     let plan = RunPlan { slots, phases: 9, ..plan() };
     let goes = |slot: PathId, phase| plan.modules_at(slot, Phase(phase))[1];
     let moves = |slot: &PathId| (2..8).find(|at| ![goes(*slot, *at), goes(*slot, at + 1)].contains(&goes(*slot, 0)));
-    let (slot, later) = plan.slots.all().find_map(|slot| Some((slot, moves(&slot)?))).expect("a sample moves a slot");
+    let (slot, later) =
+        plan.slots.first_trainers().find_map(|slot| Some((slot, moves(&slot)?))).expect("a sample moves a slot");
     let left = goes(slot, 0);
     let from = BaseVersion { module: left, version: Version(0), update: genesis().update };
     let middle = InnerCheckpoint {
