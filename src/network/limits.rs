@@ -177,6 +177,21 @@ pub const PIECE_LATENESS: Duration = Duration::from_millis(500);
 /// Time after which a piece is also requested from a second, idle donor.
 pub const PIECE_IS_LATE: Duration = Duration::from_secs(1);
 
+/// Blob streams forwarded at once between two other peers, with a slice of each in memory.
+pub const FORWARDS: usize = 16;
+
+/// Of these, for one requester.
+pub const FORWARDS_PER_PEER: usize = 4;
+
+/// Of these, for requesters that are no members.
+pub const FORWARDS_OF_OTHERS: usize = 4;
+
+/// Time for which a fetch waits for a direct connection before it asks others to forward.
+pub const FORWARD_AFTER: Duration = Duration::from_secs(3);
+
+/// Peers asked to forward, one after the other.
+pub const FORWARDERS_ASKED: usize = 4;
+
 /// Blobs served at once, with one piece of each in memory: 32 x 256 KiB = 8 MiB. More wait for [`SERVING_WAIT`].
 pub const SERVINGS: usize = 32;
 

@@ -30,6 +30,8 @@ pub struct Traffic {
     pub blobs_sent: u64,
     /// Fetched from others.
     pub blobs_received: u64,
+    /// Forwarded between two others.
+    pub blobs_forwarded: u64,
     /// Gossip messages dropped because the application was slow.
     pub gossip_dropped: u64,
 }
@@ -43,6 +45,7 @@ pub(crate) struct Counters {
     pub control_received: Counter,
     pub blobs_sent: Counter,
     pub blobs_received: Counter,
+    pub blobs_forwarded: Counter,
     pub gossip_dropped: Counter,
 }
 
@@ -77,6 +80,7 @@ impl Counters {
             control_received: self.control_received.get(),
             blobs_sent: self.blobs_sent.get(),
             blobs_received: self.blobs_received.get(),
+            blobs_forwarded: self.blobs_forwarded.get(),
             gossip_dropped: self.gossip_dropped.get(),
         }
     }

@@ -20,6 +20,7 @@ use internet::{Internet, Router};
 
 const FIRST: &str = "203.0.113.1";
 const SECOND: &str = "203.0.113.2";
+const OUTSIDE: &str = "203.0.113.3";
 
 #[test]
 fn two_behind_different_routers_are_connected_directly_through_a_hole_and_the_relay_carries_no_blob() {

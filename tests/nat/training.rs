@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::internet::{Internet, Router};
 use crate::run::{Peer, RUN, TIMEOUT, World, unhurried};
-use crate::{FIRST, SECOND};
+use crate::{FIRST, OUTSIDE, SECOND};
 
 const LISTEN: &str = "/ip4/0.0.0.0/udp/4001/quic-v1";
 
@@ -96,4 +96,37 @@ fn two_houses_train_together_though_a_relay_dies_and_the_creator_goes_for_good_a
     let blobs = newcomer["traffic"]["blob_bytes_received"].as_u64().unwrap();
     println!("the newcomer fetched {blobs} bytes of blobs directly; the relay: {carried}");
     assert!(blobs > 100_000, "{blobs}");
+}
+
+#[test]
+fn two_houses_whose_routers_change_ports_train_together_with_one_member_outside() {
+    let Some(internet) = Internet::build(Router::ChangesPorts, Router::ChangesPorts) else { return };
+    let run = RUN.replace("inner_steps = 400", "inner_steps = 100").replace("phases = 12", "phases = 6");
+    let world = World::of(&run, 4);
+    let (_relay, relay) = relay(&internet, &world, FIRST);
+    let listen = format!("/ip4/{OUTSIDE}/udp/4003/quic-v1");
+    let found = unhurried(&["found", &world.config, "--share-text", "--corpus", &world.corpus]);
+    let mut creator = Peer::start_at(&listen, internet.program_outside(), &world.path("creator"), &found);
+    let is_there = |status: &Value| status["addresses"].as_array().is_some_and(|all| !all.is_empty());
+    let status = until(&mut creator, "has an address", is_there);
+    let address = status["addresses"][0].as_str().unwrap().to_owned();
+    let join = unhurried(&["join", &address, "--relay", &relay]);
+    let houses = [0, 1].map(|house| (house, world.path(&format!("house{house}"))));
+    let mut members =
+        houses.map(|(house, folder)| Peer::start_at(LISTEN, internet.program_in_house(house), &folder, &join));
+    for member in &mut members {
+        until(member, "trains", trains_one_of_several);
+    }
+    for member in &mut members {
+        member.wait_for("result");
+    }
+    creator.wait_for("result");
+    let statuses = [&mut members[0], &mut members[1], &mut creator].map(|peer| peer.status().unwrap());
+    let hashes = |status: &Value| status["parameter_hashes"].as_object().unwrap().clone();
+    let [one, other, _] = statuses.each_ref().map(hashes);
+    let both: Vec<_> = one.iter().filter(|(module, _)| other.contains_key(*module)).collect();
+    assert!(!both.is_empty() && both.iter().all(|(module, hash)| other[*module] == **hash), "{one:?} {other:?}");
+    let forwarded = statuses[2]["traffic"]["blob_bytes_forwarded"].as_u64().unwrap();
+    println!("{forwarded} bytes of blobs went through the member outside");
+    assert!(forwarded > 100_000, "{forwarded}");
 }

@@ -6,6 +6,7 @@ mod blobs;
 mod control;
 mod copies;
 mod dialling;
+mod forward;
 mod gossip;
 mod hostile;
 mod peers;

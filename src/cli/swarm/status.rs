@@ -267,7 +267,7 @@ mod tests {
                     {"peer": "KEY", "counted": 9, "faults": {}, "quarantined": false, "reason": null}],
         "peers": ["bbbbbbbbbbbb"], "parameter_hashes": {"0.1": "123456789abc", "1.1": "fedcba987654"},
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
-        "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "contribution_bytes_received": 0,
+        "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "blob_bytes_forwarded": 0, "contribution_bytes_received": 0,
                     "average_bytes_received": 0, "message_bytes_sent": 1, "message_bytes_received": 0},
         "bans": [{"peer": "BANNED", "until_s": 9000000000, "times": 2, "reason": "it lied"}],
         "invited": {"known": 3, "revoked": 1, "until_s": null, "refused": "it has ended"},

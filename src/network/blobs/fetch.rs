@@ -10,12 +10,16 @@ use libp2p_stream::Control;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use crate::names::{BlobRef, PeerKey};
+use crate::names::{BlobHash, BlobRef, PeerKey};
 use crate::network::blobs::fetch_places::{FetchPlace, FetchPlaces};
-use crate::network::blobs::piece_fetch::{Ended, fetch_pieces};
+use crate::network::blobs::piece_fetch::{Ended, Through, fetch_pieces};
 use crate::network::blobs::transfer::{Streams, Transfer};
 use crate::network::blobs::{BlobAccess, FetchError, blocking};
-use crate::network::limits::{DONOR_RESTS, DONORS, DONORS_AT_ONCE, DONORS_GROW, FETCH_STUCK};
+use crate::network::connectivity::routes::Origins;
+use crate::network::identity::peer_key;
+use crate::network::limits::{
+    DONOR_RESTS, DONORS, DONORS_AT_ONCE, DONORS_GROW, FETCH_STUCK, FORWARD_AFTER, FORWARDERS_ASKED,
+};
 use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::traffic::Counters;
 use crate::pieces::{PieceTree, piece_count};
@@ -37,12 +41,14 @@ pub(crate) struct Fetcher {
     streams: Streams,
     access: Arc<dyn BlobAccess>,
     places: FetchPlaces,
+    origins: Arc<Origins>,
 }
 
 /// A possible holder during a fetch.
 struct Candidate {
     index: usize,
-    peer: Result<PeerId, oneshot::Receiver<Result<PeerId, FetchError>>>,
+    /// How its streams are opened, or a direct connection that is being made.
+    through: Result<Through, oneshot::Receiver<Result<PeerId, FetchError>>>,
     not_before: Instant,
 }
 
@@ -52,9 +58,14 @@ impl Fetcher {
         access: Arc<dyn BlobAccess>,
         counters: Arc<Counters>,
         (limiter, limit_bytes_per_s): (BandwidthLimiter, u64),
+        origins: Arc<Origins>,
     ) -> Self {
         let streams = Streams { control, counters, limiter, locks: Mutex::default() };
-        Self { streams, access, places: FetchPlaces::new(limit_bytes_per_s) }
+        Self { streams, access, places: FetchPlaces::new(limit_bytes_per_s), origins }
+    }
+
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// Waits for its turn, then fetches from all of these peers, and reports the bytes of each.
@@ -108,7 +119,7 @@ impl Fetcher {
         let now = Instant::now();
         let candidates = holders.into_iter().take(DONORS).enumerate();
         let mut waiting: VecDeque<Candidate> = candidates
-            .map(|(index, (_, connected))| Candidate { index, peer: Err(connected), not_before: now })
+            .map(|(index, (_, connected))| Candidate { index, through: Err(connected), not_before: now })
             .collect();
         let mut fetching = JoinSet::new();
         let mut grow = tokio::time::interval_at(tokio::time::Instant::now() + DONORS_GROW, DONORS_GROW);
@@ -164,21 +175,57 @@ impl Fetcher {
         mut candidate: Candidate,
         from: PeerKey,
     ) -> (Candidate, Ended) {
-        let peer = match &mut candidate.peer {
-            Ok(peer) => *peer,
-            Err(connected) => match connected.await {
-                Ok(Ok(peer)) => peer,
-                Ok(Err(error)) => return (candidate, Ended::Failed(error)),
-                Err(_) => return (candidate, Ended::Failed(FetchError::Nobody)),
-            },
-        };
-        candidate.peer = Ok(peer);
-        let ended = fetch_pieces(&self.streams, &transfer, (candidate.index, peer, from)).await;
+        let ended = self.fetch_through(&transfer, &mut candidate, from).await;
         if let Some(mut scheduler) = transfer.scheduler() {
             scheduler.ends(candidate.index);
         }
         transfer.changed.notify_waiters();
         (candidate, ended)
+    }
+
+    /// Fetches from a donor directly, or through a peer that forwards if no direct connection comes about soon.
+    async fn fetch_through(&self, transfer: &Arc<Transfer>, candidate: &mut Candidate, from: PeerKey) -> Ended {
+        let index = candidate.index;
+        let pieces = |through| fetch_pieces(&self.streams, transfer, (index, through, from));
+        let connecting = match &mut candidate.through {
+            Ok(through) => return pieces(*through).await,
+            Err(connecting) => connecting,
+        };
+        let connected = |result: Result<_, oneshot::error::RecvError>| result.unwrap_or(Err(FetchError::Nobody));
+        let mut soon = tokio::time::timeout(FORWARD_AFTER, &mut *connecting).await.ok().map(connected);
+        if !matches!(soon, Some(Ok(_))) {
+            for forwarder in self.forwarders(transfer.blob, from) {
+                let through = Through::Forwarder(forwarder);
+                let ended = pieces(through).await;
+                if !matches!(ended, Ended::Failed(_)) {
+                    candidate.through = Ok(through);
+                    return ended;
+                }
+            }
+        }
+        if soon.is_none() {
+            soon = Some(connected(connecting.await));
+        }
+        match soon {
+            Some(Ok(peer)) => {
+                candidate.through = Ok(Through::Donor(peer));
+                pieces(Through::Donor(peer)).await
+            }
+            Some(Err(error)) => Ended::Failed(error),
+            None => Ended::Failed(FetchError::Nobody),
+        }
+    }
+
+    /// The peers that may forward from a donor: connected directly, and others for another blob.
+    fn forwarders(&self, blob: BlobRef, donor: PeerKey) -> Vec<PeerId> {
+        let admitted = |peer: &PeerId| {
+            let key = peer_key(peer).filter(|key| *key != donor);
+            key.is_some_and(|key| self.access.standing(key).is_admitted())
+        };
+        let mut peers: Vec<PeerId> = self.origins.peers().into_iter().filter(admitted).collect();
+        peers.sort_by_cached_key(|peer| BlobHash::of(&[&blob.hash.0[..], &peer.to_bytes()].concat()));
+        peers.truncate(FORWARDERS_ASKED);
+        peers
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub(super) mod fetch;
 pub(super) mod fetch_places;
+pub(super) mod forward;
 pub(super) mod piece_fetch;
 pub(super) mod piece_scheduler;
 pub(super) mod serve;
@@ -49,6 +50,9 @@ pub(crate) const LACKING: u8 = 1;
 /// The run needs an invitation, and the requester has none.
 pub(crate) const STATUS_NOT_INVITED: u8 = 4;
 
+/// The peer that was asked to forward does not: it has no direct connection to the donor, or does not know it well enough.
+pub(crate) const STATUS_NOT_CONNECTED: u8 = 5;
+
 /// The store, as the network uses it. Called on threads that may block.
 pub trait BlobAccess: PeerAccess {
     /// The pieces of a blob that are here; `None` if there are none.
@@ -89,9 +93,9 @@ pub trait BlobSink: Send + Sync {
 pub enum FetchError {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
-    /// Blobs do not go through relays, and no direct connection could be made.
-    #[error("peer {} is connected only through a relay, which carries no blobs, and no direct connection to it could \
-        be made", from.short())]
+    /// Blobs do not go through relays, no direct connection could be made, and no other peer forwards them.
+    #[error("peer {} is connected only through a relay, which carries no blobs, no direct connection to it could be \
+        made, and no member is connected directly to both", from.short())]
     OnlyRelayed { from: PeerKey },
     #[error("peer {} does not have the blob", from.short())]
     NotHere { from: PeerKey },

@@ -12,11 +12,12 @@ use libp2p_stream::OpenStreamError;
 use tokio::task::JoinHandle;
 
 use crate::names::PeerKey;
+use crate::network::blobs::forward::FORWARD_PROTOCOL;
 use crate::network::blobs::piece_scheduler::{DonorId, Next};
 use crate::network::blobs::transfer::{Streams, Transfer};
 use crate::network::blobs::{
     ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FetchError, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
-    STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
+    STATUS_NOT_CONNECTED, STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
 };
 use crate::network::limits::{
     BLOB_OPEN_TIMEOUT, BLOB_SLICE_BYTES, DONOR_RESTS, DONOR_WAITS, PIECE_LATENESS, PIECES_ASKED, PIECES_ASKED_AT_FIRST,
@@ -53,17 +54,26 @@ impl From<io::Error> for Stop {
     }
 }
 
+/// The peer to which a stream is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// The donor itself.
+    Donor(PeerId),
+    /// A peer that forwards.
+    Forwarder(PeerId),
+}
+
 /// Fetches from one peer until all pieces are here or it has no more.
 pub(crate) async fn fetch_pieces(
     streams: &Streams,
     transfer: &Arc<Transfer>,
-    (donor, peer, from): (DonorId, PeerId, PeerKey),
+    (donor, through, from): (DonorId, Through, PeerKey),
 ) -> Ended {
     let mut fetch = PieceFetch {
         streams,
         transfer,
         donor,
-        peer,
+        through,
         from,
         received: 0,
         asked: VecDeque::new(),
@@ -74,6 +84,11 @@ pub(crate) async fn fetch_pieces(
     };
     match fetch.run().await {
         Ok(()) => Ended::Done,
+        // The donor may have sent the right ones.
+        Err(Stop::Ended(Ended::Failed(FetchError::WrongHash { .. }))) if matches!(through, Through::Forwarder(_)) => {
+            let reason = "what was forwarded does not match the hash of the blob".to_owned();
+            Ended::Failed(FetchError::Broken { from, received: fetch.received, reason })
+        }
         Err(Stop::Ended(ended)) => ended,
         Err(Stop::Stream(error)) => {
             let received = fetch.received;
@@ -89,7 +104,7 @@ struct PieceFetch<'a> {
     streams: &'a Streams,
     transfer: &'a Arc<Transfer>,
     donor: DonorId,
-    peer: PeerId,
+    through: Through,
     from: PeerKey,
     received: u64,
     /// Requested pieces that have not arrived, with the times of their requests.
@@ -137,7 +152,8 @@ impl PieceFetch<'_> {
     /// Opens a stream on which the peer has confirmed that it has some of the blob. A peer that accepts several streams
     /// at once may drop one unread, so this retries.
     async fn open(&mut self) -> Result<Stream, Stop> {
-        let lock = self.streams.lock(self.peer);
+        let (Through::Donor(peer) | Through::Forwarder(peer)) = self.through;
+        let lock = self.streams.lock(peer);
         let _held = lock.lock().await;
         let mut attempts = 1;
         loop {
@@ -158,6 +174,9 @@ impl PieceFetch<'_> {
                     // The proof of the invitation may still be on its way.
                     return Err(Stop::Ended(Ended::Rests(FetchError::NotInvited { from: self.from })));
                 }
+                Ok(STATUS_NOT_CONNECTED) => {
+                    return Err(Stop::Ended(Ended::Failed(FetchError::OnlyRelayed { from: self.from })));
+                }
                 Ok(STATUS_BUSY) => return Err(Stop::Ended(Ended::Rests(FetchError::Busy { from: self.from }))),
                 Ok(other) => return Err(unknown(other)),
             }
@@ -166,8 +185,12 @@ impl PieceFetch<'_> {
 
     async fn negotiate(&self) -> io::Result<Stream> {
         let mut control = self.streams.control.clone();
+        let (peer, protocol) = match self.through {
+            Through::Donor(peer) => (peer, BLOB_PROTOCOL),
+            Through::Forwarder(peer) => (peer, FORWARD_PROTOCOL),
+        };
         within(BLOB_OPEN_TIMEOUT, async {
-            control.open_stream(self.peer, BLOB_PROTOCOL).await.map_err(|error| match error {
+            control.open_stream(peer, protocol).await.map_err(|error| match error {
                 OpenStreamError::Io(error) => error,
                 other => io::Error::other(other.to_string()),
             })
@@ -178,6 +201,9 @@ impl PieceFetch<'_> {
     /// Names the blob and reads the peer's status.
     async fn begin(&self, stream: &mut Stream) -> io::Result<u8> {
         let blob = self.transfer.blob;
+        if let Through::Forwarder(_) = self.through {
+            TIMEOUTS.write(stream, &self.from.0).await?;
+        }
         let mut named = [0; 40];
         named[..32].copy_from_slice(&blob.hash.0);
         named[32..].copy_from_slice(&blob.bytes.to_le_bytes());

@@ -52,6 +52,16 @@ impl Origins {
         self.lock().get(peer).copied()
     }
 
+    /// Whether there is a direct connection to a peer.
+    pub(crate) fn is_direct(&self, peer: &PeerId) -> bool {
+        self.lock().contains_key(peer)
+    }
+
+    /// The peers that are connected directly.
+    pub(crate) fn peers(&self) -> Vec<PeerId> {
+        self.lock().keys().copied().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<PeerId, IpAddr>> {
         // An entry is there or not.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

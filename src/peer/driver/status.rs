@@ -68,6 +68,8 @@ pub struct Traffic {
     /// Contributions, averages, states, text.
     pub blob_bytes_sent: u64,
     pub blob_bytes_received: u64,
+    /// Between two others that have no direct connection.
+    pub blob_bytes_forwarded: u64,
     /// Heartbeats, offers, updates, and requests.
     pub message_bytes_sent: u64,
     pub message_bytes_received: u64,
@@ -170,6 +172,7 @@ impl Driver {
             traffic: Traffic {
                 blob_bytes_sent: traffic.blobs_sent,
                 blob_bytes_received: traffic.blobs_received,
+                blob_bytes_forwarded: traffic.blobs_forwarded,
                 message_bytes_sent: traffic.gossip_sent + traffic.control_sent,
                 message_bytes_received: traffic.gossip_received + traffic.control_received,
             },

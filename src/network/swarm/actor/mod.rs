@@ -22,11 +22,13 @@ use libp2p::gossipsub::{self, TopicHash};
 use libp2p::kad::{QueryId, RecordKey};
 use libp2p::request_response::{InboundRequestId, OutboundRequestId, ResponseChannel};
 use libp2p::{Multiaddr, PeerId, Swarm};
+use libp2p_stream::AlreadyRegistered;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::names::{ModuleId, PeerKey, RunId};
 use crate::network::blobs::fetch::Fetcher;
+use crate::network::blobs::forward::{FORWARD_PROTOCOL, forward_all};
 use crate::network::blobs::serve::{Offer, serve_all};
 use crate::network::blobs::{BLOB_PROTOCOL, BlobAccess};
 use crate::network::connectivity::connect::Connecting;
@@ -141,27 +143,31 @@ impl Actor {
         (bandwidth, bans): (Bandwidth, watch::Sender<Vec<Ban>>),
     ) -> Result<Self, StartError> {
         let mut control = swarm.behaviour().streams.0.new_control();
-        let incoming = control
-            .accept(BLOB_PROTOCOL)
-            .map_err(|error| StartError::NotBuilt { part: "blob streams", reason: error.to_string() })?;
+        let not_built =
+            |error: AlreadyRegistered| StartError::NotBuilt { part: "blob streams", reason: error.to_string() };
+        let incoming = control.accept(BLOB_PROTOCOL).map_err(not_built)?;
+        let to_forward = control.accept(FORWARD_PROTOCOL).map_err(not_built)?;
         let mut transfers = JoinSet::new();
         let [up, down] =
             [(bandwidth.upload_bytes_per_s, Direction::Up), (bandwidth.download_bytes_per_s, Direction::Down)]
                 .map(|(bytes_per_s, direction)| BandwidthLimiter::new(bytes_per_s, direction, counters.clone()));
         let origins = swarm.behaviour().routes.origins();
-        let offer = Offer { access: blobs.clone(), origins, counters: counters.clone(), limiter: up };
-        transfers.spawn(serve_all(incoming, Arc::new(offer)));
+        let fetcher = Arc::new(Fetcher::new(
+            control,
+            blobs.clone(),
+            counters.clone(),
+            (down, bandwidth.download_bytes_per_s),
+            origins.clone(),
+        ));
+        let offer = Arc::new(Offer { access: blobs.clone(), origins, counters: counters.clone(), limiter: up });
+        transfers.spawn(serve_all(incoming, offer.clone()));
+        transfers.spawn(forward_all(to_forward, offer, fetcher.clone()));
         Ok(Self {
             swarm,
             mailbox,
             queues,
             began: Instant::now(),
-            fetcher: Arc::new(Fetcher::new(
-                control,
-                blobs.clone(),
-                counters.clone(),
-                (down, bandwidth.download_bytes_per_s),
-            )),
+            fetcher,
             counters,
             run: None,
             topics: BTreeMap::new(),
