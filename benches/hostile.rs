@@ -1,12 +1,16 @@
 //! The throughput of honest peers with a peer under attack, as a share of the throughput without the attack.
 //!
-//! `cargo bench --bench hostile --profile release -- 10`
+//! `cargo bench --bench hostile --profile release -- 10`, for one attack with its name after the seconds
 //!
 //! One peer serves blobs, responds to requests and receives gossip of another, for the given seconds, three times each
-//! in peace and under attack, alternately. The attacker is another process. It sends 10,000 invalid messages per
-//! second, with a new key after each ban, streams of a single byte, lengths that no request has, and connections that
-//! send nothing. It runs on a core of its own, so that it takes no compute from the attacked process, which is on
-//! another core in peace as well.
+//! in peace and under attack, alternately. The attacker is another process, on a core of its own, so that it takes no
+//! compute from the attacked process, which is on another core in peace as well. The attacks:
+//!
+//! - `invalid`: 10,000 invalid messages per second, with a new key after each ban, streams of a single byte, lengths that
+//!   no request has, and connections that send nothing;
+//! - `places`: eight keys ask for the blob on as many streams as each may have, and read nothing;
+//! - `gossip`: four keys say valid things, as many a second as a peer may forward;
+//! - `keys`: peers connect, say one thing and go, each with a new key.
 
 #[path = "../tests/network/peers.rs"]
 #[allow(dead_code, reason = "the tests use the rest")]
@@ -38,6 +42,15 @@ const OFFERS_PER_SECOND: u64 = 400;
 /// Honest requests per second: half of what a peer may send before it is considered an attacker.
 const REQUESTS_PER_SECOND: u64 = limits::ASKED_PER_SECOND as u64 / 2;
 
+/// The attacks, each measured by itself.
+const ATTACKS: [&str; 4] = ["invalid", "places", "gossip", "keys"];
+
+/// Keys that hold places.
+const HOLDERS: usize = 8;
+
+/// Keys that speak as much as they may.
+const SPEAKERS: usize = 4;
+
 /// The size of each blob that is fetched repeatedly.
 const BLOB_BYTES: usize = 8 << 20;
 
@@ -51,10 +64,14 @@ fn main() {
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     match arguments.get(1).map(String::as_str) {
-        Some("attack") => runtime.block_on(attack(arguments[2].parse().unwrap())),
+        Some("attack") => runtime.block_on(attack(arguments[2].parse().unwrap(), &arguments[3])),
         seconds => {
-            let seconds = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(10);
-            runtime.block_on(measure(Duration::from_secs(seconds)));
+            let window = Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(10));
+            let wanted = |name: &&&str| arguments.get(2).is_none_or(|one| one == **name);
+            for attack in ATTACKS.iter().filter(wanted) {
+                println!("\n{attack}\n");
+                runtime.block_on(measure(window, attack));
+            }
         }
     }
 }
@@ -81,16 +98,14 @@ impl Done {
     }
 }
 
-async fn measure(window: Duration) {
+async fn measure(window: Duration, attack: &str) {
     let (victim, mut honest) = (Peer::on(&[QUIC, TCP]).await, Peer::on(&[QUIC]).await);
     for peer in [&victim, &honest] {
         peer.handle.subscribe(MODULE).await.unwrap();
     }
     join(&honest, &victim).await;
     honest.wait_for_member(MODULE, victim.key()).await;
-    let mut bytes = vec![0; BLOB_BYTES];
-    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
-    let blob = victim.blobs.put(&bytes);
+    let blob = victim.blobs.put(&bytes());
     let addresses = victim.addresses().await;
     let over_tcp = addresses.iter().find(|address| address.to_string().contains("/tcp/")).unwrap().clone();
     let (key, handle, done) = (victim.key(), victim.handle.clone(), Arc::new(Done::default()));
@@ -103,7 +118,7 @@ async fn measure(window: Duration) {
     let mut most_rss = [0; 2];
     for round in 0..2 * ROUNDS {
         let attacked = round % 2;
-        let attacker = (attacked == 1).then(|| Attacker::start(&over_tcp));
+        let attacker = (attacked == 1).then(|| Attacker::start(&over_tcp, attack));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let before = done.read();
         tokio::time::sleep(window).await;
@@ -188,10 +203,7 @@ async fn speak(honest: NetworkHandle, done: Arc<Done>) {
         if done.stop.load(Relaxed) {
             return;
         }
-        let blob = BlobRef::of(b"an outer gradient");
-        let (path, parent, parent_update) = (PathId(1), Version(1), blob.hash);
-        let offer = Message::Offer(Offer { path, parent, parent_update, router: 0, steps: 1, blob, sequence });
-        let _ = honest.publish(MODULE, encoding::encode(&offer).unwrap()).await;
+        let _ = honest.publish(MODULE, offer(sequence)).await;
     }
 }
 
@@ -231,9 +243,9 @@ async fn work(mut honest: Peer, victim: PeerKey, blob: BlobRef, done: Arc<Done>)
 struct Attacker(Child);
 
 impl Attacker {
-    fn start(address: &Multiaddr) -> Self {
+    fn start(address: &Multiaddr, attack: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        Self(command.arg("attack").arg(address.to_string()).stdout(Stdio::inherit()).spawn().unwrap())
+        Self(command.arg("attack").arg(address.to_string()).arg(attack).stdout(Stdio::inherit()).spawn().unwrap())
     }
 }
 
@@ -244,7 +256,80 @@ impl Drop for Attacker {
     }
 }
 
-async fn attack(victim: Multiaddr) {
+/// The bytes of the blob.
+fn bytes() -> Vec<u8> {
+    let mut bytes = vec![0; BLOB_BYTES];
+    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+async fn attack(victim: Multiaddr, name: &str) {
+    match name {
+        "places" => {
+            let holders: Vec<_> = (0..HOLDERS).map(|_| tokio::spawn(hold_places(victim.clone()))).collect();
+            for holder in holders {
+                holder.await.unwrap();
+            }
+        }
+        "gossip" => {
+            let speakers: Vec<_> = (0..SPEAKERS).map(|_| tokio::spawn(speak_much(victim.clone()))).collect();
+            for speaker in speakers {
+                speaker.await.unwrap();
+            }
+        }
+        "keys" => loop {
+            say_once(&victim).await;
+        },
+        _ => send_invalid(victim).await,
+    }
+}
+
+/// Holds as many places as one key may have, and takes others when they are lost.
+async fn hold_places(victim: Multiaddr) {
+    let blob = BlobRef::of(&bytes());
+    let named = [&blob.hash.0[..], &blob.bytes.to_le_bytes()].concat();
+    loop {
+        let Ok(mut rude) = tokio::time::timeout(Duration::from_secs(5), Rude::at(victim.clone())).await else {
+            continue;
+        };
+        for _ in 0..100 {
+            let mut held = Vec::new();
+            for _ in 0..limits::SERVINGS_PER_PEER {
+                held.extend(rude.stream(BLOBS, &named).await);
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}
+
+fn offer(sequence: u64) -> Vec<u8> {
+    let blob = BlobRef::of(b"an outer gradient");
+    let (path, parent, parent_update) = (PathId(1), Version(1), blob.hash);
+    encoding::encode(&Message::Offer(Offer { path, parent, parent_update, router: 0, steps: 1, blob, sequence }))
+        .unwrap()
+}
+
+/// Says as much as a peer may forward.
+async fn speak_much(victim: Multiaddr) {
+    let hostile = Peer::on(&[]).await;
+    hostile.handle.subscribe(MODULE).await.unwrap();
+    let _ = hostile.handle.dial(victim).await;
+    let mut tick = tokio::time::interval(Duration::from_millis(1));
+    for sequence in 0.. {
+        tick.tick().await;
+        let _ = hostile.handle.publish(MODULE, offer(sequence)).await;
+    }
+}
+
+async fn say_once(victim: &Multiaddr) {
+    let hostile = Peer::on(&[]).await;
+    hostile.handle.subscribe(MODULE).await.unwrap();
+    let _ = hostile.handle.dial(victim.clone()).await;
+    let _ = hostile.handle.publish(MODULE, offer(0)).await;
+    hostile.wait_for_end().await;
+}
+
+async fn send_invalid(victim: Multiaddr) {
     let socket = victim.to_string().split('/').nth(4).unwrap().to_owned();
     let _silent: Vec<TcpStream> = (0..limits::PENDING_CONNECTIONS / 2)
         .filter_map(|_| TcpStream::connect(format!("127.0.0.1:{socket}")).ok())
