@@ -189,6 +189,22 @@ pub const SERVINGS_AND_WAITING: usize = 128;
 /// Wait after which the requester is told "busy". Less than [`BLOB_IDLE`], so that it still listens.
 pub const SERVING_WAIT: Duration = Duration::from_secs(5);
 
+/// Time for which a stream is served before it may have to make room for another peer's: so that streams that take
+/// places from each other get something done. Less than [`SERVING_WAIT`].
+pub const SERVING_STAYS: Duration = Duration::from_secs(2);
+
+/// Streams for blobs that are told "busy" or "not invited" at once, beside those of [`SERVINGS_AND_WAITING`]: a few
+/// bytes each.
+pub const REFUSALS: usize = 128;
+
+/// Time-out for telling so.
+pub const REFUSAL_LASTS: Duration = Duration::from_secs(2);
+
+/// Streams of one donor that may end early in a row, each without a new piece, before the donor counts as failed for
+/// this fetch. The pause between them doubles from [`DONOR_RESTS`]: 9 s in all, in which a donor with more requesters
+/// than places has a place again.
+pub const STREAMS_CUT: u32 = 5;
+
 /// Provider records of others that this peer keeps: 4096 x (8 addresses x 176 bytes + a key of 32) = 5.6 MiB. The
 /// oldest one is dropped for a new one; a peer that is still a member announces itself again soon. One peer may have
 /// [`TOPICS_PER_PEER`] of them.

@@ -34,6 +34,8 @@ pub(crate) enum Ended {
     Done,
     /// The donor may have more later.
     Rests(FetchError),
+    /// The stream ended in the middle, as it does when the donor serves another peer first.
+    Cut(FetchError),
     /// The donor failed.
     Failed(FetchError),
     /// The own disk failed.
@@ -66,6 +68,7 @@ pub(crate) async fn fetch_pieces(
         peer,
         from,
         received: 0,
+        is_open: false,
         asked: VecDeque::new(),
         most: PIECES_ASKED_AT_FIRST,
         is_whole: false,
@@ -76,11 +79,12 @@ pub(crate) async fn fetch_pieces(
         Ok(()) => Ended::Done,
         Err(Stop::Ended(ended)) => ended,
         Err(Stop::Stream(error)) => {
-            let received = fetch.received;
-            Ended::Failed(match error.kind() {
-                io::ErrorKind::TimedOut => FetchError::Stalled { from, received },
-                _ => FetchError::Broken { from, received, reason: error.to_string() },
-            })
+            let is_cut = fetch.is_open && ended_early(&error);
+            let error = match error.kind() {
+                io::ErrorKind::TimedOut => FetchError::Stalled { from, received: fetch.received },
+                _ => fetch.broken(&error),
+            };
+            if is_cut { Ended::Cut(error) } else { Ended::Failed(error) }
         }
     }
 }
@@ -92,6 +96,8 @@ struct PieceFetch<'a> {
     peer: PeerId,
     from: PeerKey,
     received: u64,
+    /// Whether the peer has confirmed that it has some of the blob.
+    is_open: bool,
     /// Requested pieces that have not arrived, with the times of their requests.
     asked: VecDeque<(u32, Instant)>,
     /// Number of pieces requested at a time.
@@ -107,6 +113,7 @@ struct PieceFetch<'a> {
 impl PieceFetch<'_> {
     async fn run(&mut self) -> Result<(), Stop> {
         let mut stream = self.open().await?;
+        self.is_open = true;
         if self.transfer.tree().is_none() {
             self.learn_tree(&mut stream).await?;
         }
@@ -143,10 +150,12 @@ impl PieceFetch<'_> {
         loop {
             let mut stream = self.negotiate().await?;
             match self.begin(&mut stream).await {
-                Err(error) if turned_away(&error) && attempts < OPEN_ATTEMPTS => {
+                Err(error) if ended_early(&error) && attempts < OPEN_ATTEMPTS => {
                     tokio::time::sleep(OPEN_RETRY_PAUSE * attempts).await;
                     attempts += 1;
                 }
+                // It has too many streams to say that it is busy.
+                Err(error) if ended_early(&error) => return Err(Stop::Ended(Ended::Rests(self.broken(&error)))),
                 Err(error) => return Err(error.into()),
                 Ok(STATUS_HERE) => {
                     self.is_whole = true;
@@ -162,6 +171,10 @@ impl PieceFetch<'_> {
                 Ok(other) => return Err(unknown(other)),
             }
         }
+    }
+
+    fn broken(&self, error: &io::Error) -> FetchError {
+        FetchError::Broken { from: self.from, received: self.received, reason: error.to_string() }
     }
 
     async fn negotiate(&self) -> io::Result<Stream> {
@@ -296,14 +309,16 @@ impl PieceFetch<'_> {
         Ok(Some(into))
     }
 
-    /// Reads within the bandwidth limit, and counts.
+    /// Reads within the bandwidth limit, and counts what comes: also less than a slice shows that a donor sends.
     async fn read(&mut self, stream: &mut Stream, into: &mut [u8]) -> io::Result<()> {
         let limiter = &self.streams.limiter;
         for slice in into.chunks_mut(limiter.slice(BLOB_SLICE_BYTES)) {
             limiter.take(slice.len()).await;
-            TIMEOUTS.read(stream, slice).await?;
-            self.received = self.transfer.count(self.donor, slice.len());
-            self.streams.counters.blobs_received.add(slice.len());
+            let count = |bytes| {
+                self.received = self.transfer.count(self.donor, bytes);
+                self.streams.counters.blobs_received.add(bytes);
+            };
+            TIMEOUTS.read_counted(stream, slice, count).await?;
         }
         Ok(())
     }
@@ -367,7 +382,7 @@ async fn read_byte(stream: &mut Stream) -> io::Result<u8> {
 }
 
 /// Whether the stream ended before the answer was complete.
-fn turned_away(error: &io::Error) -> bool {
+fn ended_early(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof, WriteZero};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof | WriteZero)
 }
