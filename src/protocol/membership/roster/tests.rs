@@ -1,7 +1,7 @@
 //! What the roster promises.
 
 use super::*;
-use crate::protocol::limits::{ADMITTED_PER_SECOND, MEMBER_LEASE_MS};
+use crate::protocol::limits::{ADMITTED_PER_SECOND, MEMBER_LEASE_MS, NEWCOMER_STAYS_MS};
 
 fn heartbeat(incarnation: u64, sequence: u64) -> Heartbeat {
     let start = Start { incarnation, ..Start::default() };
@@ -134,6 +134,15 @@ fn a_heartbeat_that_is_ignored_forgets_nobody() {
         assert_eq!(roster.hear(now + 1_000, MODULE, author, &heartbeat).0, Heard::Ignored);
     }
     assert_eq!(known(&roster), before);
+}
+
+#[test]
+fn a_new_peer_that_repeats_its_heartbeats_is_not_forgotten_for_a_while() {
+    let rank = |steady_ms, speaks| Rank::of(false, steady_ms, (true, speaks));
+    assert_eq!(rank(NEWCOMER_STAYS_MS - 1, true), None);
+    assert_eq!(rank(NEWCOMER_STAYS_MS - 1, false), Some(Rank::OfTheYounger), "it was heard once");
+    assert_eq!(rank(NEWCOMER_STAYS_MS, true), Some(Rank::OfTheYounger));
+    assert_eq!(Rank::of(true, NEWCOMER_STAYS_MS, (true, false)), None, "it is of the older half");
 }
 
 #[test]
