@@ -23,6 +23,9 @@ pub const MAX_QUERIES: usize = 4;
 /// Of these and the one in work, those of a single client.
 pub const MAX_QUERIES_OF_ONE: usize = 2;
 
+/// And those of all clients together that are no members of the run.
+pub const MAX_QUERIES_OF_STRANGERS: usize = MAX_QUERIES / 2;
+
 /// The longest text: positions are summed, and sums must not overflow.
 const MAX_TEXT_TOKENS: u64 = 1 << 40;
 

@@ -75,8 +75,8 @@ pub struct MachineConfig {
     pub train_tokens_per_s: u64,
     /// Whose queries about text are answered.
     pub answer: Answer,
-    /// Share of the device's time that answers may take while trainers want it. After a quiet while, 10 s may be taken at
-    /// once.
+    /// Share of the device's time that answers may take while trainers want it. After a quiet while, 5 s may be taken at
+    /// once. Peers that are no members get half of it.
     pub answer_share: Share,
     /// Disk quota for the blobs of a run, in bytes; 0 for none.
     pub disk_bytes: u64,

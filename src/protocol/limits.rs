@@ -355,6 +355,23 @@ pub const MAX_ADDRESS_BYTES: usize = 224;
 /// Known members, over all modules. A further one takes the place of the least useful.
 pub const MAX_MEMBERS: usize = 1_024;
 
+/// As many members become known at once; further ones only [`ADMITTED_PER_SECOND`].
+pub const ADMIT_AT_ONCE: usize = MAX_MEMBERS * 3 / 4;
+
+/// Peers that become known in a second when more than [`ADMIT_AT_ONCE`] are. With half of all members exchanged at this
+/// rate, each stays for 64 s.
+pub const ADMITTED_PER_SECOND: usize = 8;
+
+/// Peers that wait to become known: what the network lets through of strangers within [`STILL_HEARD_MS`], 1,536 messages
+/// a second at most, each of another key. 4,096 of 100 bytes are 400 KiB.
+pub const MAX_NEWCOMERS: usize = 4_096;
+
+/// A peer that was heard within this time is there: two and a half heartbeats.
+pub const STILL_HEARD_MS: u64 = 5 * HEARTBEAT_MS / 2;
+
+/// A new peer that repeats its heartbeats is not forgotten for this time: twice what makes it a member to the network.
+pub const NEWCOMER_STAYS_MS: u64 = 20_000;
+
 /// Offers remembered per module: 64 paths at 4 versions. When it is full, the offer furthest from the head is dropped.
 pub const MAX_OFFERS: usize = 256;
 

@@ -20,6 +20,9 @@ use crate::store::durable::DiskError;
 /// Limit of remembered peers. The protocol passes on at most 2 KiB of addresses of a peer: 2 MiB in all.
 pub const MAX_PEERS: usize = 1024;
 
+/// Peers that are remembered, though they are no members yet, as long as no more are.
+const MAX_STRANGERS: usize = 64;
+
 const CACHE_BYTES: u64 = 16 << 20;
 
 /// sled releases its lock a moment after it is dropped: total and single time to wait for that.
@@ -143,16 +146,34 @@ impl Index {
         })
     }
 
-    /// Remembers the addresses of a peer. If [`MAX_PEERS`] are known, the peer with the next key is dropped, which is
-    /// as good as a random one.
-    pub fn set_peer(&mut self, peer: PeerKey, addresses: &[String]) -> Result<(), IndexError> {
+    /// Remembers the addresses of a member. If [`MAX_PEERS`] are known, another peer is dropped: the one with the next key
+    /// that is not kept, which is as good as a random one, or the one with the next key if all are.
+    pub fn set_peer(
+        &mut self,
+        peer: PeerKey,
+        addresses: &[String],
+        is_kept: impl Fn(PeerKey) -> bool,
+    ) -> Result<(), IndexError> {
         let known = self.peers.insert(peer.0, addresses.join("\n").as_bytes()).map_err(self.failed())?;
-        if known.is_none() && self.peers.len() > MAX_PEERS {
-            let next = self.peers.get_gt(peer.0).map_err(self.failed())?;
-            let first = || self.peers.first().map_err(self.failed());
-            if let Some((key, _)) = next.map_or_else(first, |next| Ok(Some(next)))? {
-                self.peers.remove(key).map_err(self.failed())?;
-            }
+        if known.is_some() || self.peers.len() <= MAX_PEERS {
+            return Ok(());
+        }
+        let mut others = self.peers.range(..peer.0).keys().collect::<Result<Vec<_>, _>>().map_err(self.failed())?;
+        let before = others.len();
+        others.extend(self.peers.range(peer.0..).keys().skip(1).collect::<Result<Vec<_>, _>>().map_err(self.failed())?);
+        others.rotate_left(before);
+        let is_kept = |key: &sled::IVec| <[u8; 32]>::try_from(&**key).is_ok_and(|key| is_kept(PeerKey(key)));
+        if let Some(key) = others.iter().find(|key| !is_kept(key)).or_else(|| others.first()) {
+            self.peers.remove(key).map_err(self.failed())?;
+        }
+        Ok(())
+    }
+
+    /// Remembers the addresses of a peer that may be made up, if it is not remembered and few peers are: a newcomer that
+    /// is killed soon finds the swarm again.
+    pub fn set_stranger(&mut self, peer: PeerKey, addresses: &[String]) -> Result<(), IndexError> {
+        if self.peers.len() < MAX_STRANGERS && !self.peers.contains_key(peer.0).map_err(self.failed())? {
+            self.peers.insert(peer.0, addresses.join("\n").as_bytes()).map_err(self.failed())?;
         }
         Ok(())
     }
@@ -218,7 +239,9 @@ pub(super) mod tests {
         let mut index = Index::open(folder).unwrap();
         index.set_checkpoint(PathId(256), &sample(2)).unwrap();
         index.set_checkpoint(PathId(3), &sample(4)).unwrap();
-        index.set_peer(PeerKey([9; 32]), &["/ip4/127.0.0.1/tcp/1".to_owned(), "/dns/a/tcp/2".to_owned()]).unwrap();
+        index
+            .set_peer(PeerKey([9; 32]), &["/ip4/127.0.0.1/tcp/1".to_owned(), "/dns/a/tcp/2".to_owned()], |_| false)
+            .unwrap();
         index
     }
 
@@ -240,14 +263,32 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut index = Index::open(&folder.path().join("index")).unwrap();
         let key = |number: usize| PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes());
-        (0..MAX_PEERS).for_each(|number| index.set_peer(key(number), &[]).unwrap());
-        index.set_peer(key(5), &["/dns/moved/tcp/1".to_owned()]).unwrap();
+        (0..MAX_PEERS).for_each(|number| index.set_peer(key(number), &[], |_| false).unwrap());
+        index.set_peer(key(5), &["/dns/moved/tcp/1".to_owned()], |_| false).unwrap();
         assert_eq!(index.peers().unwrap().len(), MAX_PEERS);
         for peer in (0..20).map(|number| key(MAX_PEERS + number)) {
-            index.set_peer(peer, &[]).unwrap();
+            index.set_peer(peer, &[], |_| false).unwrap();
             let known = index.peers().unwrap();
             assert!(known.len() == MAX_PEERS && known.iter().any(|(known, _)| *known == peer));
         }
+    }
+
+    #[test]
+    fn made_up_peers_fill_little_of_the_index_and_no_member_is_dropped_for_another_peer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = Index::open(&folder.path().join("index")).unwrap();
+        let key = |number: usize| PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes());
+        let here = |index: &Index, number| index.peers().unwrap().iter().any(|(known, _)| *known == key(number));
+        (0..2 * MAX_PEERS).for_each(|number| index.set_stranger(key(number), &[]).unwrap());
+        assert_eq!(index.peers().unwrap().len(), MAX_STRANGERS);
+        let members: Vec<usize> = (10_000..10_000 + MAX_PEERS).collect();
+        let is_member = |peer| members.iter().any(|number| key(*number) == peer);
+        for number in &members {
+            index.set_peer(key(*number), &[], is_member).unwrap();
+        }
+        assert!(members.iter().all(|number| here(&index, *number)), "they take the places of strangers");
+        index.set_stranger(key(7), &[]).unwrap();
+        assert!(!here(&index, 7) && index.peers().unwrap().len() == MAX_PEERS);
     }
 
     #[test]

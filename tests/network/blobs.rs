@@ -152,19 +152,24 @@ fn half_way_wrong(peer: &Peer, contents: &[u8]) -> Box<dyn BlobSink> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_byzantine_peer_among_donors_is_named_and_the_blob_is_right() {
     let (mut one, byzantine, honest) = (Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await, Peer::on(&[QUIC]).await);
-    join(&one, &byzantine).await;
     // Every piece that it has is wrong, so that whichever it gives shows it.
     let bytes = noise(20_000_000);
-    let blob = honest.blobs.put(&bytes);
     let wrong_pieces = half_way(&byzantine, &bytes, |_| false);
     for (index, piece) in pieces(&bytes).into_iter().enumerate() {
         let wrong: Vec<u8> = piece.iter().map(|byte| !byte).collect();
         wrong_pieces.write(index as u32, &wrong).unwrap();
     }
+    // As long as the honest one has only a half, the byzantine one is asked for the other.
+    let half = half_way(&honest, &bytes, |index| index % 2 == 0);
+    let blob = BlobRef::of(&bytes);
     let (gave, result) = one.fetch(1, blob, &[&byzantine, &honest]).await;
-    assert_eq!(result, Ok(()));
-    assert!(one.blobs.get(blob).unwrap() == bytes);
+    assert_eq!(result, Err(FetchError::WrongHash { from: byzantine.key() }), "{gave:?}");
     assert_eq!(gave[0].failed, Some(FetchError::WrongHash { from: byzantine.key() }));
+    drop(half);
+    honest.blobs.put(&bytes);
+    let (gave, result) = one.fetch(2, blob, &[&byzantine, &honest]).await;
+    assert_eq!(result, Ok(()), "{gave:?}");
+    assert!(one.blobs.get(blob).unwrap() == bytes);
     assert_eq!((gave[1].peer, gave[1].failed.clone()), (honest.key(), None));
 }
 

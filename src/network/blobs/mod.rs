@@ -10,6 +10,7 @@ pub(super) mod forward;
 pub(super) mod piece_fetch;
 pub(super) mod piece_scheduler;
 pub(super) mod serve;
+pub(super) mod serving_places;
 pub(super) mod transfer;
 
 use std::io;
@@ -50,7 +51,9 @@ pub(crate) const LACKING: u8 = 1;
 /// The run needs an invitation, and the requester has none.
 pub(crate) const STATUS_NOT_INVITED: u8 = 4;
 
-/// The peer that was asked to forward does not: it has no direct connection to the donor, or does not know it well enough.
+/// The peer forwards from the donor that was named.
+pub(crate) const FORWARDS: u8 = 0;
+/// It does not: it has no direct connection to the donor, or the donor is no member.
 pub(crate) const STATUS_NOT_CONNECTED: u8 = 5;
 
 /// The store, as the network uses it. Called on threads that may block.
@@ -107,8 +110,6 @@ pub enum FetchError {
     TooLarge { bytes: u64 },
     #[error("no piece of the blob of {bytes} bytes has arrived for a long time from any peer asked")]
     Stuck { bytes: u64 },
-    #[error("the blob of {bytes} bytes comes too slowly, and others wait: try again later")]
-    TooSlow { bytes: u64 },
     #[error("no peer is known to hold the blob")]
     Nobody,
     #[error("peer {} sent bytes that do not match the hash of the blob", from.short())]
@@ -134,12 +135,25 @@ pub(crate) const TIMEOUTS: Timeouts = Timeouts { idle: BLOB_IDLE, slice: BLOB_SL
 impl Timeouts {
     /// Fills a slice.
     pub(crate) async fn read(&self, stream: &mut (impl AsyncRead + Unpin), slice: &mut [u8]) -> io::Result<()> {
+        self.read_counted(stream, slice, |_| {}).await
+    }
+
+    /// Fills a slice, and counts the bytes as they come.
+    pub(crate) async fn read_counted(
+        &self,
+        stream: &mut (impl AsyncRead + Unpin),
+        slice: &mut [u8],
+        mut count: impl FnMut(usize),
+    ) -> io::Result<()> {
         within(self.slice, async {
             let mut filled = 0;
             while filled < slice.len() {
                 match within(self.idle, stream.read(&mut slice[filled..])).await? {
                     0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    more => filled += more,
+                    more => {
+                        filled += more;
+                        count(more);
+                    }
                 }
             }
             Ok(())
@@ -218,6 +232,16 @@ mod tests {
         let mut piece = [0; 20];
         Timeouts { idle: LONG, slice: LONG }.read(&mut trickle(), &mut piece).await.unwrap();
         assert_eq!(piece[..], (0..20).collect::<Vec<u8>>());
+    }
+
+    #[tokio::test]
+    async fn bytes_are_counted_as_they_come_and_not_when_a_slice_is_full() {
+        let mut counted = Vec::new();
+        let count = |bytes| counted.push(bytes);
+        let timeouts = Timeouts { idle: LONG, slice: SHORT };
+        let read = timeouts.read_counted(&mut trickle(), &mut vec![0; 1 << 28], count).await;
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(!counted.is_empty() && counted.iter().all(|bytes| *bytes == 1));
     }
 
     #[tokio::test]

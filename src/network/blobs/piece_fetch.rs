@@ -7,16 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::AsyncWriteExt;
-use libp2p::{PeerId, Stream};
-use libp2p_stream::OpenStreamError;
+use libp2p::Stream;
 use tokio::task::JoinHandle;
 
 use crate::names::PeerKey;
-use crate::network::blobs::forward::FORWARD_PROTOCOL;
+use crate::network::blobs::forward::{FORWARD_PROTOCOL, name_donor};
 use crate::network::blobs::piece_scheduler::{DonorId, Next};
-use crate::network::blobs::transfer::{Streams, Transfer};
+use crate::network::blobs::transfer::{Streams, Through, Transfer};
 use crate::network::blobs::{
-    ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FetchError, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
+    ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FORWARDS, FetchError, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
     STATUS_NOT_CONNECTED, STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
 };
 use crate::network::limits::{
@@ -35,6 +34,8 @@ pub(crate) enum Ended {
     Done,
     /// The donor may have more later.
     Rests(FetchError),
+    /// The stream ended in the middle, as it does when the donor serves another peer first.
+    Cut(FetchError),
     /// The donor failed.
     Failed(FetchError),
     /// The own disk failed.
@@ -54,15 +55,6 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// The peer to which a stream is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Through {
-    /// The donor itself.
-    Donor(PeerId),
-    /// A peer that forwards.
-    Forwarder(PeerId),
-}
-
 /// Fetches from one peer until all pieces are here or it has no more.
 pub(crate) async fn fetch_pieces(
     streams: &Streams,
@@ -76,6 +68,7 @@ pub(crate) async fn fetch_pieces(
         through,
         from,
         received: 0,
+        is_open: false,
         asked: VecDeque::new(),
         most: PIECES_ASKED_AT_FIRST,
         is_whole: false,
@@ -91,11 +84,12 @@ pub(crate) async fn fetch_pieces(
         }
         Err(Stop::Ended(ended)) => ended,
         Err(Stop::Stream(error)) => {
-            let received = fetch.received;
-            Ended::Failed(match error.kind() {
-                io::ErrorKind::TimedOut => FetchError::Stalled { from, received },
-                _ => FetchError::Broken { from, received, reason: error.to_string() },
-            })
+            let is_cut = fetch.is_open && ended_early(&error);
+            let error = match error.kind() {
+                io::ErrorKind::TimedOut => FetchError::Stalled { from, received: fetch.received },
+                _ => fetch.broken(&error),
+            };
+            if is_cut { Ended::Cut(error) } else { Ended::Failed(error) }
         }
     }
 }
@@ -107,6 +101,8 @@ struct PieceFetch<'a> {
     through: Through,
     from: PeerKey,
     received: u64,
+    /// Whether the peer has confirmed that it has some of the blob.
+    is_open: bool,
     /// Requested pieces that have not arrived, with the times of their requests.
     asked: VecDeque<(u32, Instant)>,
     /// Number of pieces requested at a time.
@@ -122,6 +118,7 @@ struct PieceFetch<'a> {
 impl PieceFetch<'_> {
     async fn run(&mut self) -> Result<(), Stop> {
         let mut stream = self.open().await?;
+        self.is_open = true;
         if self.transfer.tree().is_none() {
             self.learn_tree(&mut stream).await?;
         }
@@ -152,17 +149,22 @@ impl PieceFetch<'_> {
     /// Opens a stream on which the peer has confirmed that it has some of the blob. A peer that accepts several streams
     /// at once may drop one unread, so this retries.
     async fn open(&mut self) -> Result<Stream, Stop> {
-        let (Through::Donor(peer) | Through::Forwarder(peer)) = self.through;
+        let (peer, protocol) = match self.through {
+            Through::Donor(peer) => (peer, BLOB_PROTOCOL),
+            Through::Forwarder(peer) => (peer, FORWARD_PROTOCOL),
+        };
         let lock = self.streams.lock(peer);
         let _held = lock.lock().await;
         let mut attempts = 1;
         loop {
-            let mut stream = self.negotiate().await?;
+            let mut stream = self.streams.open(peer, protocol.clone()).await?;
             match self.begin(&mut stream).await {
-                Err(error) if turned_away(&error) && attempts < OPEN_ATTEMPTS => {
+                Err(error) if ended_early(&error) && attempts < OPEN_ATTEMPTS => {
                     tokio::time::sleep(OPEN_RETRY_PAUSE * attempts).await;
                     attempts += 1;
                 }
+                // It has too many streams to say that it is busy.
+                Err(error) if ended_early(&error) => return Err(Stop::Ended(Ended::Rests(self.broken(&error)))),
                 Err(error) => return Err(error.into()),
                 Ok(STATUS_HERE) => {
                     self.is_whole = true;
@@ -183,26 +185,18 @@ impl PieceFetch<'_> {
         }
     }
 
-    async fn negotiate(&self) -> io::Result<Stream> {
-        let mut control = self.streams.control.clone();
-        let (peer, protocol) = match self.through {
-            Through::Donor(peer) => (peer, BLOB_PROTOCOL),
-            Through::Forwarder(peer) => (peer, FORWARD_PROTOCOL),
-        };
-        within(BLOB_OPEN_TIMEOUT, async {
-            control.open_stream(peer, protocol).await.map_err(|error| match error {
-                OpenStreamError::Io(error) => error,
-                other => io::Error::other(other.to_string()),
-            })
-        })
-        .await
+    fn broken(&self, error: &io::Error) -> FetchError {
+        FetchError::Broken { from: self.from, received: self.received, reason: error.to_string() }
     }
 
     /// Names the blob and reads the peer's status.
     async fn begin(&self, stream: &mut Stream) -> io::Result<u8> {
         let blob = self.transfer.blob;
         if let Through::Forwarder(_) = self.through {
-            TIMEOUTS.write(stream, &self.from.0).await?;
+            let status = name_donor(stream, self.from).await?;
+            if status != FORWARDS {
+                return Ok(status);
+            }
         }
         let mut named = [0; 40];
         named[..32].copy_from_slice(&blob.hash.0);
@@ -322,14 +316,16 @@ impl PieceFetch<'_> {
         Ok(Some(into))
     }
 
-    /// Reads within the bandwidth limit, and counts.
+    /// Reads within the bandwidth limit, and counts what comes: also less than a slice shows that a donor sends.
     async fn read(&mut self, stream: &mut Stream, into: &mut [u8]) -> io::Result<()> {
         let limiter = &self.streams.limiter;
         for slice in into.chunks_mut(limiter.slice(BLOB_SLICE_BYTES)) {
             limiter.take(slice.len()).await;
-            TIMEOUTS.read(stream, slice).await?;
-            self.received = self.transfer.count(self.donor, slice.len());
-            self.streams.counters.blobs_received.add(slice.len());
+            let count = |bytes| {
+                self.received = self.transfer.count(self.donor, bytes);
+                self.streams.counters.blobs_received.add(bytes);
+            };
+            TIMEOUTS.read_counted(stream, slice, count).await?;
         }
         Ok(())
     }
@@ -393,7 +389,7 @@ async fn read_byte(stream: &mut Stream) -> io::Result<u8> {
 }
 
 /// Whether the stream ended before the answer was complete.
-fn turned_away(error: &io::Error) -> bool {
+fn ended_early(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof, WriteZero};
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof | WriteZero)
 }

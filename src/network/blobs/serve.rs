@@ -1,11 +1,12 @@
 //! Serves blobs to other peers.
 //!
-//! When all places are taken, a peer with a better claim takes that of another, whose stream ends: members come before
-//! strangers, and addresses and keys with few places before those with many.
+//! When all places are taken, a peer with a better claim takes that of another, whose stream ends: addresses and keys
+//! with few places come before those with many, and among equals members before strangers.
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::{AsyncReadExt, AsyncWrite, AsyncWriteExt, StreamExt};
 use libp2p::{PeerId, Stream};
@@ -14,6 +15,8 @@ use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 
 use crate::names::{BlobHash, BlobRef};
+use crate::network::blobs::fetch::Fetcher;
+use crate::network::blobs::serving_places::{ServingPlaces, Signals};
 use crate::network::blobs::{
     ASK_TREE, ASK_WHICH, BlobAccess, BlobSource, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
     STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
@@ -21,7 +24,7 @@ use crate::network::blobs::{
 use crate::network::connectivity::routes::Origins;
 use crate::network::identity::peer_key;
 use crate::network::limits::{
-    BLOB_IDLE, BLOB_SLICE_BYTES, SERVING_WAIT, SERVINGS, SERVINGS_AND_WAITING, SERVINGS_PER_PEER,
+    BLOB_IDLE, BLOB_SLICE_BYTES, REFUSAL_LASTS, REFUSALS, SERVING_WAIT, SERVINGS_AND_WAITING, SERVINGS_PER_PEER,
 };
 use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::protection::places::{Claim, Places};
@@ -31,13 +34,17 @@ use crate::network::traffic::Counters;
 use crate::pieces::piece_count;
 
 /// Accepts every stream at once (libp2p-stream drops others) and serves it in its own task.
-pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) {
-    let mut servings = Servings::new();
+pub(crate) async fn serve_all(mut incoming: IncomingStreams, mut to_forward: IncomingStreams, offer: Arc<Offer>) {
+    let mut servings = Servings::new(offer);
     loop {
         tokio::select! {
             stream = incoming.next() => {
                 let Some((peer, stream)) = stream else { return };
-                servings.begin(peer, stream, offer.clone());
+                servings.begin(peer, stream, Wanted::Served);
+            }
+            stream = to_forward.next() => {
+                let Some((peer, stream)) = stream else { return };
+                servings.begin(peer, stream, Wanted::Forwarded);
             }
             Some(ended) = servings.tasks.join_next_with_id() => servings.ended(match ended {
                 Ok((id, ())) => id,
@@ -47,43 +54,73 @@ pub(crate) async fn serve_all(mut incoming: IncomingStreams, offer: Arc<Offer>) 
     }
 }
 
-/// The streams that are served or wait for it. Dropping it ends them all.
+/// What is done with a stream.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// It is served from the own store.
+    Served,
+    /// It is forwarded to another peer.
+    Forwarded,
+}
+
+/// The streams that are served or wait for it, and those that are told why they are not. Dropping it ends them all.
 struct Servings {
+    offer: Arc<Offer>,
     tasks: JoinSet<()>,
     numbers: HashMap<Id, u64>,
+    next: u64,
     streams: Places<Arc<Notify>>,
+    refusals: Places<Arc<Notify>>,
     rates: KeyedRateLimiter<PeerId>,
     shared: Arc<ServingPlaces>,
 }
 
 impl Servings {
-    fn new() -> Self {
+    fn new(offer: Arc<Offer>) -> Self {
+        let known = offer.clone();
         Self {
+            offer,
             tasks: JoinSet::new(),
             numbers: HashMap::new(),
-            streams: Places::new(SERVINGS_AND_WAITING),
+            next: 0,
+            streams: Places::new(SERVINGS_AND_WAITING, Duration::ZERO),
+            refusals: Places::new(REFUSALS, Duration::ZERO),
             rates: blob_streams(),
-            shared: Arc::default(),
+            shared: Arc::new(ServingPlaces::new(Box::new(move |peer| known.standing(peer)))),
         }
     }
 
-    fn begin(&mut self, peer: PeerId, stream: Stream, offer: Arc<Offer>) {
-        let standing = peer_key(&peer).map_or(Standing::NotAdmitted, |key| offer.access.standing(key));
-        let claim = Claim { standing, origin: offer.origins.of(&peer), peer };
-        let busy = self.streams.of_peer(&peer) >= SERVINGS_PER_PEER || !self.rates.allows(&peer);
-        let evicted = Arc::new(Notify::new());
-        let Some((number, other)) = self.streams.enter(claim, evicted.clone()) else {
+    /// Why a stream of this peer is not served, if it is not.
+    fn refusal(&mut self, peer: &PeerId) -> Option<u8> {
+        let busy = self.streams.of_peer(peer) >= SERVINGS_PER_PEER || !self.rates.allows(peer);
+        match self.offer.standing(peer).is_admitted() {
+            false => Some(STATUS_NOT_INVITED),
+            true => busy.then_some(STATUS_BUSY),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long a place is held")]
+    fn begin(&mut self, peer: PeerId, stream: Stream, wanted: Wanted) {
+        let claim = Claim { ip: self.offer.origins.of(&peer), peer };
+        let (refusal, signals, number) = (self.refusal(&peer), Signals::default(), self.next);
+        self.next += 1;
+        let offer = self.offer.clone();
+        let standing = |peer: &PeerId| offer.standing(peer);
+        // What is refused takes no place from what is served.
+        let places = if refusal.is_some() { &mut self.refusals } else { &mut self.streams };
+        let Ok(other) = places.enter(number, claim, signals.evicted.clone(), (Instant::now(), &standing)) else {
             tracing::debug!(%peer, "too many blob streams: one dropped");
             return;
         };
         other.iter().for_each(|other| other.notify_one());
-        let serving = Serving { offer, claim, places: self.shared.clone(), evicted: evicted.clone() };
+        let evicted = signals.evicted.clone();
+        let serving = Serving { offer: offer.clone(), claim, places: self.shared.clone(), signals };
         let task = self.tasks.spawn(async move {
             let serve = async {
-                match standing.is_admitted() {
-                    false => refuse(stream, STATUS_NOT_INVITED).await,
-                    true if busy => refuse(stream, STATUS_BUSY).await,
-                    true => serving.serve(stream).await,
+                match (refusal, wanted) {
+                    (Some(status), _) => within(REFUSAL_LASTS, refuse(stream, status)).await,
+                    (None, Wanted::Served) => serving.serve(stream).await,
+                    (None, Wanted::Forwarded) => serving.forward(stream).await,
                 }
             };
             let served = tokio::select! {
@@ -100,62 +137,17 @@ impl Servings {
     fn ended(&mut self, task: Id) {
         if let Some(number) = self.numbers.remove(&task) {
             self.streams.leave(number);
+            self.refusals.leave(number);
         }
     }
 }
 
-/// The blobs that are served at the same time.
-struct ServingPlaces {
-    held: Mutex<Places<Arc<Notify>>>,
-    left: Notify,
-}
-
-impl Default for ServingPlaces {
-    fn default() -> Self {
-        Self { held: Mutex::new(Places::new(SERVINGS)), left: Notify::new() }
-    }
-}
-
-impl ServingPlaces {
-    fn held(&self) -> MutexGuard<'_, Places<Arc<Notify>>> {
-        // A place is held or not.
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for a place; whoever has to leave for it is told.
-    async fn enter(&self, claim: Claim, evicted: &Arc<Notify>) -> Place<'_> {
-        loop {
-            let mut left = std::pin::pin!(self.left.notified());
-            // One that is left from now on is noticed.
-            left.as_mut().enable();
-            let entered = self.held().enter(claim, evicted.clone());
-            if let Some((number, other)) = entered {
-                other.iter().for_each(|other| other.notify_one());
-                return Place { places: self, number };
-            }
-            left.await;
-        }
-    }
-}
-
-/// A place until it is dropped.
-struct Place<'a> {
-    places: &'a ServingPlaces,
-    number: u64,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.places.held().leave(self.number);
-        self.places.left.notify_waiters();
-    }
-}
-
-struct Serving {
-    offer: Arc<Offer>,
-    claim: Claim,
-    places: Arc<ServingPlaces>,
-    evicted: Arc<Notify>,
+/// A stream that is served or forwarded.
+pub(super) struct Serving {
+    pub(super) offer: Arc<Offer>,
+    pub(super) claim: Claim,
+    pub(super) places: Arc<ServingPlaces>,
+    pub(super) signals: Signals,
 }
 
 /// The store and its limits, for serving.
@@ -164,6 +156,14 @@ pub(crate) struct Offer {
     pub origins: Arc<Origins>,
     pub counters: Arc<Counters>,
     pub limiter: BandwidthLimiter,
+    /// Its streams lead to the donors from which others are forwarded.
+    pub fetcher: Arc<Fetcher>,
+}
+
+impl Offer {
+    fn standing(&self, peer: &PeerId) -> Standing {
+        peer_key(peer).map_or(Standing::NotAdmitted, |key| self.access.standing(key))
+    }
 }
 
 impl Serving {
@@ -172,7 +172,7 @@ impl Serving {
         // One byte now and then must not hold a slot.
         within(BLOB_IDLE, TIMEOUTS.read(&mut stream, &mut named)).await?;
         let blob = named_blob(&named);
-        let place = tokio::time::timeout(SERVING_WAIT, self.places.enter(self.claim, &self.evicted)).await;
+        let place = tokio::time::timeout(SERVING_WAIT, self.places.enter(self.claim, self.signals.clone())).await;
         let Ok(_place) = place else {
             return refuse(stream, STATUS_BUSY).await;
         };
@@ -256,7 +256,7 @@ fn named_blob(named: &[u8; 40]) -> BlobRef {
     blob
 }
 
-async fn refuse(mut stream: Stream, status: u8) -> io::Result<()> {
+pub(super) async fn refuse(mut stream: Stream, status: u8) -> io::Result<()> {
     TIMEOUTS.write(&mut stream, &[status]).await?;
     within(BLOB_IDLE, stream.close()).await
 }

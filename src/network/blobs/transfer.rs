@@ -6,17 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use libp2p::PeerId;
-use libp2p_stream::Control;
+use libp2p::{PeerId, Stream, StreamProtocol};
+use libp2p_stream::{Control, OpenStreamError};
 use rand::seq::SliceRandom;
 use tokio::sync::Notify;
 
 use crate::names::BlobRef;
-use crate::network::blobs::BlobSink;
 use crate::network::blobs::piece_scheduler::{DonorId, PieceScheduler};
+use crate::network::blobs::{BlobSink, within};
+use crate::network::limits::BLOB_OPEN_TIMEOUT;
 use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::traffic::Counters;
 use crate::pieces::{PieceTree, piece_count};
+
+/// The peer to which a stream is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Through {
+    /// The donor itself.
+    Donor(PeerId),
+    /// A peer that forwards.
+    Forwarder(PeerId),
+}
 
 /// Held until a peer has answered on a new stream.
 pub(crate) type StreamLock = Arc<tokio::sync::Mutex<()>>;
@@ -36,6 +46,18 @@ impl Streams {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         locks.retain(|other, lock| *other == peer || Arc::strong_count(lock) > 1);
         locks.entry(peer).or_default().clone()
+    }
+
+    /// Opens a stream to a peer.
+    pub(crate) async fn open(&self, peer: PeerId, protocol: StreamProtocol) -> io::Result<Stream> {
+        let mut control = self.control.clone();
+        within(BLOB_OPEN_TIMEOUT, async {
+            control.open_stream(peer, protocol).await.map_err(|error| match error {
+                OpenStreamError::Io(error) => error,
+                other => io::Error::other(other.to_string()),
+            })
+        })
+        .await
     }
 }
 

@@ -1,141 +1,278 @@
 //! Shares a bounded number of places fairly, whoever comes first.
 //!
-//! Keys are free, so a table that is full when a peer comes must not stay so. Members come before others. Among equals,
-//! each IP address gets as much as any other, and each key of an address as much as any other there: a newcomer takes
-//! the place of whoever has the most.
+//! Keys are free, and so is a standing that heartbeats earn, so a table that is full when a peer comes must not stay so.
+//! Each IP address gets as much as any other, and each key of an address as much as any other there: a newcomer takes
+//! the place of whoever has the most. Only between two that have the same do members come before others. Standing is
+//! looked up at each decision, since it changes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use libp2p::PeerId;
 
 use crate::network::standing::Standing;
 
-/// What entitles a peer to a place.
+/// Looks up the present standing of a peer.
+pub(crate) type StandingOf<'a> = &'a dyn Fn(&PeerId) -> Standing;
+
+/// Who holds or wants a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    pub standing: Standing,
     /// Its IP address, if it is connected directly.
-    pub origin: Option<IpAddr>,
+    pub ip: Option<IpAddr>,
     pub peer: PeerId,
+}
+
+/// What has an equal share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Address(IpAddr),
+    /// A peer on this machine, on which there may be many.
+    Local(PeerId),
+    Unknown,
+}
+
+impl Claim {
+    fn origin(&self) -> Origin {
+        match self.ip {
+            Some(ip) if ip.is_loopback() => Origin::Local(self.peer),
+            Some(ip) => Origin::Address(ip),
+            None => Origin::Unknown,
+        }
+    }
+}
+
+struct Held<T> {
+    claim: Claim,
+    since: Instant,
+    what: T,
+}
+
+/// How many places each has.
+struct Shares {
+    origins: BTreeMap<Origin, usize>,
+    peers: BTreeMap<PeerId, usize>,
+}
+
+impl Shares {
+    fn of_origin(&self, claim: &Claim) -> usize {
+        self.origins.get(&claim.origin()).copied().unwrap_or(0)
+    }
+
+    fn of_peer(&self, claim: &Claim) -> usize {
+        self.peers.get(&claim.peer).copied().unwrap_or(0)
+    }
 }
 
 /// The places, and what is in each.
 pub(crate) struct Places<T> {
     most: usize,
-    next: u64,
-    held: BTreeMap<u64, (Claim, T)>,
+    /// Nobody has to leave earlier than this after it came.
+    stays: Duration,
+    held: BTreeMap<u64, Held<T>>,
 }
 
 impl<T> Places<T> {
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, next: 0, held: BTreeMap::new() }
+    /// So many places. Nobody has to leave before it has been there for `stays`.
+    pub(crate) fn new(most: usize, stays: Duration) -> Self {
+        Self { most, stays, held: BTreeMap::new() }
     }
 
-    /// Takes a place. Returns its number, and what had to leave for it; or nothing, if all that are there are at least
-    /// as entitled.
-    pub(crate) fn enter(&mut self, claim: Claim, what: T) -> Option<(u64, Option<T>)> {
+    /// Takes a place, under a number that nothing else there has. Returns what had to leave for it; or `what` itself, if
+    /// all that are there are at least as entitled.
+    pub(crate) fn enter(
+        &mut self,
+        number: u64,
+        claim: Claim,
+        what: T,
+        (now, standing): (Instant, StandingOf<'_>),
+    ) -> Result<Option<T>, T> {
         let leaves = match self.held.len() < self.most {
             true => None,
-            false => Some(self.least_entitled(&claim)?),
+            false => match self.least_entitled(&claim, now, standing) {
+                Some(other) => Some(other),
+                None => return Err(what),
+            },
         };
-        let evicted = leaves.and_then(|number| self.leave(number));
-        let number = self.next;
-        self.next += 1;
-        self.held.insert(number, (claim, what));
-        Some((number, evicted))
+        let evicted = leaves.and_then(|other| self.leave(other));
+        self.held.insert(number, Held { claim, since: now, what });
+        Ok(evicted)
     }
 
     /// Frees a place.
     pub(crate) fn leave(&mut self, number: u64) -> Option<T> {
-        self.held.remove(&number).map(|(_, what)| what)
+        self.held.remove(&number).map(|held| held.what)
+    }
+
+    /// Whether this number has a place.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.held.contains_key(&number)
     }
 
     /// How many places a peer holds.
     pub(crate) fn of_peer(&self, peer: &PeerId) -> usize {
-        self.held.values().filter(|(claim, _)| claim.peer == *peer).count()
+        self.held.values().filter(|held| held.claim.peer == *peer).count()
     }
 
-    fn of_origin(&self, origin: Option<IpAddr>) -> usize {
-        self.held.values().filter(|(claim, _)| claim.origin == origin).count()
+    /// Sorts claims by how little their origins and keys have, members first among equals. Otherwise the order stays.
+    pub(crate) fn sort<K: Copy>(&self, claims: &mut [(K, Claim)], standing: StandingOf<'_>) {
+        let shares = self.shares();
+        claims.sort_by_cached_key(|(_, claim)| {
+            (shares.of_origin(claim), Reverse(standing(&claim.peer)), shares.of_peer(claim))
+        });
     }
 
-    /// The place that this claim may take, if any: that of a lower standing, or of an address or key with more.
-    fn least_entitled(&self, claim: &Claim) -> Option<u64> {
-        let counted = |(number, (held, _)): (&u64, &(Claim, T))| {
-            (held.standing, self.of_origin(held.origin), self.of_peer(&held.peer), *number)
-        };
-        let worst = |one: &(Standing, usize, usize, u64), other: &(Standing, usize, usize, u64)| {
-            other.0.cmp(&one.0).then((one.1, one.2, one.3).cmp(&(other.1, other.2, other.3)))
-        };
-        let (standing, of_origin, of_peer, number) = self.held.iter().map(counted).max_by(worst)?;
-        let (held, _) = self.held.get(&number)?;
-        let has_more = match held.origin == claim.origin {
-            true => of_peer > self.of_peer(&claim.peer) + 1,
-            false => of_origin > self.of_origin(claim.origin) + 1,
-        };
-        let yields = standing < claim.standing || (standing == claim.standing && has_more);
-        yields.then_some(number)
+    fn shares(&self) -> Shares {
+        let mut shares = Shares { origins: BTreeMap::new(), peers: BTreeMap::new() };
+        for Held { claim, .. } in self.held.values() {
+            *shares.origins.entry(claim.origin()).or_default() += 1;
+            *shares.peers.entry(claim.peer).or_default() += 1;
+        }
+        shares
+    }
+
+    /// The place that this claim may take, if any: the weakest one of the origin with the most, if that has at least two
+    /// more, or one more and a lower standing. Within the own origin, the same holds for keys.
+    fn least_entitled(&self, claim: &Claim, now: Instant, standing: StandingOf<'_>) -> Option<u64> {
+        let shares = self.shares();
+        let own = standing(&claim.peer);
+        let may_leave = self.held.iter().filter(|(_, held)| now.saturating_duration_since(held.since) >= self.stays);
+        let yields = may_leave.filter_map(|(number, held)| {
+            let other = &held.claim;
+            let (has, would_have) = match other.origin() == claim.origin() {
+                true => (shares.of_peer(other), shares.of_peer(claim) + 1),
+                false => (shares.of_origin(other), shares.of_origin(claim) + 1),
+            };
+            let standing = standing(&other.peer);
+            let yields = has > would_have || (has == would_have && standing < own);
+            yields.then_some((shares.of_origin(other), Reverse(standing), shares.of_peer(other), *number))
+        });
+        yields.max().map(|(.., number)| number)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use Standing::{Member, Stranger};
+
     use super::*;
 
-    fn claim(standing: Standing, origin: u8, peer: PeerId) -> Claim {
-        Claim { standing, origin: Some(IpAddr::from([192, 0, 2, origin])), peer }
+    fn claim(address: u8, peer: PeerId) -> Claim {
+        Claim { ip: Some(IpAddr::from([192, 0, 2, address])), peer }
     }
 
-    /// A table of 32 that these have filled, each with as many as it could get.
-    fn filled(claims: &[Claim]) -> Places<PeerId> {
-        let mut places = Places::new(32);
-        for claim in claims.iter().cycle().take(32) {
-            assert!(matches!(places.enter(*claim, claim.peer), Some((_, None))));
+    fn keys<const N: usize>() -> [PeerId; N] {
+        [(); N].map(|()| PeerId::random())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a moment to count from")]
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    /// A table of 32, with the members among its peers.
+    struct Table {
+        places: Places<Claim>,
+        members: Vec<PeerId>,
+        next: u64,
+    }
+
+    impl Table {
+        /// Filled by these in turn, each with as many as it could get.
+        fn filled(claims: &[Claim], members: &[PeerId]) -> Self {
+            let mut table = Self { places: Places::new(32, Duration::ZERO), members: members.to_vec(), next: 0 };
+            for claim in claims.iter().cycle().take(32) {
+                assert_eq!(table.enter(*claim), Ok(None));
+            }
+            table
         }
-        places
+
+        fn enter(&mut self, claim: Claim) -> Result<Option<Claim>, Claim> {
+            let members = self.members.clone();
+            let standing = move |peer: &PeerId| if members.contains(peer) { Member } else { Stranger };
+            self.next += 1;
+            self.places.enter(self.next, claim, claim, (now(), &standing))
+        }
+
+        /// How many places this one gets, and from whom it takes them.
+        fn gets(&mut self, claim: Claim) -> usize {
+            (0..32).take_while(|_| self.enter(claim).is_ok()).count()
+        }
     }
 
     #[test]
     fn four_keys_that_hold_everything_make_room_until_all_have_as_much() {
-        let greedy = [(); 4].map(|()| claim(Standing::Stranger, 1, PeerId::random()));
+        let greedy = keys::<4>().map(|key| claim(1, key));
         // Even from the same address.
-        for origin in [1, 2] {
-            let mut places = filled(&greedy);
-            let honest = claim(Standing::Stranger, origin, PeerId::random());
-            let got = (0..32).take_while(|_| places.enter(honest, honest.peer).is_some()).count();
-            assert_eq!(got, if origin == 1 { 6 } else { 16 }, "a fifth of the keys, half of the addresses");
+        for address in [1, 2] {
+            let mut table = Table::filled(&greedy, &[]);
+            let got = table.gets(claim(address, PeerId::random()));
+            assert_eq!(got, if address == 1 { 6 } else { 16 }, "a fifth of the keys, half of the addresses");
         }
+    }
+
+    #[test]
+    fn four_members_on_one_address_hold_at_most_half_of_what_a_stranger_from_another_wants() {
+        let sybils = keys::<4>();
+        let honest = claim(2, PeerId::random());
+        let mut table = Table::filled(&sybils.map(|key| claim(1, key)), &sybils);
+        assert_eq!(table.gets(honest), 16);
+        assert!(table.enter(claim(1, sybils[0])).is_err(), "they do not take them back");
+        let mut table = Table::filled(&sybils.map(|key| claim(1, key)), &sybils);
+        assert_eq!(table.gets(claim(1, PeerId::random())), 6, "and a neighbour gets as much as each");
     }
 
     #[test]
     fn an_address_with_many_keys_has_no_more_than_one_with_a_single_key() {
-        let many: Vec<Claim> = (0..32).map(|_| claim(Standing::Stranger, 1, PeerId::random())).collect();
-        let mut places = filled(&many);
-        let another = claim(Standing::Stranger, 1, PeerId::random());
-        assert!(places.enter(another, another.peer).is_none(), "one more of these");
-        let honest = claim(Standing::Stranger, 2, PeerId::random());
-        assert!(places.enter(honest, honest.peer).is_some());
+        let many = keys::<32>().map(|key| claim(1, key));
+        let mut table = Table::filled(&many, &[]);
+        assert!(table.enter(claim(1, PeerId::random())).is_err(), "one more of these");
+        assert!(table.enter(claim(2, PeerId::random())).is_ok());
     }
 
     #[test]
-    fn members_come_first_and_nobody_takes_their_places() {
-        let stranger = claim(Standing::Stranger, 1, PeerId::random());
-        let mut places = filled(&[stranger]);
-        let members = [(); 4].map(|()| claim(Standing::Member, 1, PeerId::random()));
-        for member in members.iter().cycle().take(32) {
-            assert_eq!(places.enter(*member, member.peer).and_then(|(_, evicted)| evicted), Some(stranger.peer));
+    fn between_addresses_with_as_much_members_come_first() {
+        let strangers: Vec<Claim> = (0..32).map(|address| claim(address, PeerId::random())).collect();
+        let members = keys::<2>();
+        let mut table = Table::filled(&strangers, &members);
+        assert!(table.enter(claim(100, PeerId::random())).is_err(), "all have as much");
+        let from = table.enter(claim(100, members[0])).unwrap().unwrap();
+        assert!(strangers.contains(&from));
+        assert!(table.enter(from).is_err(), "it does not take it back");
+        assert!(table.enter(claim(100, members[0])).is_err(), "a second one would be more than a stranger has");
+        table.members.clear();
+        assert!(table.enter(claim(101, members[1])).is_err(), "it was a member once");
+    }
+
+    #[test]
+    fn peers_on_this_machine_count_by_their_keys() {
+        let local = |key| Claim { ip: Some(IpAddr::from([127, 0, 0, 1])), peer: key };
+        let mut table = Table::filled(&keys::<4>().map(local), &[]);
+        assert_eq!(table.gets(local(PeerId::random())), 6);
+        assert_eq!(table.gets(claim(1, PeerId::random())), 5, "no less than each of them");
+    }
+
+    #[test]
+    fn whoever_has_just_come_stays_for_a_moment() {
+        let (greedy, honest) = (claim(1, PeerId::random()), claim(2, PeerId::random()));
+        let (came, stays) = (now(), Duration::from_secs(2));
+        let mut places = Places::new(2, stays);
+        let standing = |_: &PeerId| Stranger;
+        for number in 0..2 {
+            assert_eq!(places.enter(number, greedy, (), (came, &standing)), Ok(None));
         }
-        assert!(places.enter(stranger, stranger.peer).is_none());
-        assert!(places.enter(members[0], members[0].peer).is_none(), "all have as much");
+        assert_eq!(places.enter(2, honest, (), (came + stays / 2, &standing)), Err(()));
+        assert_eq!(places.enter(2, honest, (), (came + stays, &standing)), Ok(Some(())));
     }
 
     #[test]
     fn a_place_that_was_left_is_free() {
-        let one = claim(Standing::Stranger, 1, PeerId::random());
-        let mut places = filled(&[one]);
-        assert!(places.enter(one, one.peer).is_none());
-        assert!(places.leave(3).is_some() && places.leave(3).is_none());
-        assert!(places.enter(one, one.peer).is_some());
+        let one = claim(1, PeerId::random());
+        let mut table = Table::filled(&[one], &[]);
+        assert!(table.enter(one).is_err());
+        assert!(table.places.leave(3).is_some() && table.places.leave(3).is_none());
+        assert_eq!(table.enter(one), Ok(None));
     }
 }

@@ -1,5 +1,7 @@
 //! Carries out the node's actions: one match over all of them.
 
+use std::collections::BTreeSet;
+
 use crate::names::{BlobHash, ModuleId, PeerKey};
 use crate::network::{Multiaddr, Offence};
 use crate::peer::aggregator::Work;
@@ -65,15 +67,34 @@ impl Driver {
         Ok(())
     }
 
-    /// Stores addresses for the next start, which otherwise knows only the address on the command line.
-    async fn remember(&self, peer: PeerKey, addresses: &[Multiaddr]) {
+    /// Stores addresses for the next start, which otherwise knows only the address on the command line. In an open run,
+    /// anybody can make up peers, so those that are no members yet are stored only while there are few.
+    async fn remember(&mut self, peer: PeerKey, addresses: &[Multiaddr]) {
         let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         if addresses.is_empty() {
             return;
         }
-        if let Err(error) = self.store.index(move |index| index.set_peer(peer, &addresses)).await {
+        let is_member = self.access.is_member(peer);
+        let kept: BTreeSet<PeerKey> = match is_member {
+            true => self.addresses.peers().filter(|peer| self.access.is_member(*peer)).collect(),
+            false => BTreeSet::new(),
+        };
+        self.addresses.unstored.note(peer, is_member);
+        let stored = self.store.index(move |index| match is_member {
+            true => index.set_peer(peer, &addresses, |peer| kept.contains(&peer)),
+            false => index.set_stranger(peer, &addresses),
+        });
+        if let Err(error) = stored.await {
             tracing::warn!(%error, "a peer's addresses were not kept");
         }
+    }
+
+    /// Stores the addresses of a peer that has become a member since they were learnt.
+    pub(crate) async fn remember_new_members(&mut self) {
+        let now = self.now();
+        let Some(peer) = self.addresses.unstored.next(now, |peer| self.access.is_member(peer)) else { return };
+        let addresses = self.addresses.of(peer);
+        self.remember(peer, &addresses).await;
     }
 
     async fn persist(&mut self, record: Record) -> Result<(), PeerError> {

@@ -1,7 +1,8 @@
 //! The addresses of other peers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::clock::Millis;
 use crate::names::PeerKey;
 use crate::network::Multiaddr;
 
@@ -16,6 +17,7 @@ pub(crate) struct AddressBook {
     /// The peers in the order in which they were last learnt.
     by_age: BTreeMap<u64, PeerKey>,
     next: u64,
+    pub(crate) unstored: Unstored,
 }
 
 impl AddressBook {
@@ -53,6 +55,40 @@ impl AddressBook {
     }
 }
 
+/// Time between two looks at which peers have become members.
+const LOOK_EVERY_MS: u64 = 1_000;
+
+/// The peers whose addresses are to be stored when they become members; at most as many as are in the book.
+#[derive(Default)]
+pub(crate) struct Unstored {
+    peers: BTreeSet<PeerKey>,
+    looked: Millis,
+}
+
+impl Unstored {
+    /// The addresses of a peer have been learnt.
+    pub(crate) fn note(&mut self, peer: PeerKey, is_member: bool) {
+        if is_member {
+            self.peers.remove(&peer);
+        } else if self.peers.len() < MAX_ADDRESS_BOOK {
+            self.peers.insert(peer);
+        }
+    }
+
+    /// One that has become a member.
+    pub(crate) fn next(&mut self, now: Millis, is_member: impl Fn(PeerKey) -> bool) -> Option<PeerKey> {
+        if now.since(self.looked) < LOOK_EVERY_MS {
+            return None;
+        }
+        let peer = self.peers.iter().copied().find(|peer| is_member(*peer));
+        match peer {
+            Some(peer) => drop(self.peers.remove(&peer)),
+            None => self.looked = now,
+        }
+        peer
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +113,16 @@ mod tests {
         book.learn(newcomer, address(2), |peer| peer == member);
         assert_eq!((book.of(member), book.of(newcomer)), (address(1), address(2)));
         assert_eq!(book.of(key(0)), [], "the one that was learnt first has gone");
+    }
+
+    #[test]
+    fn the_addresses_of_a_peer_are_stored_once_it_is_a_member() {
+        let (mut unstored, is_member) = (Unstored::default(), |peer| peer == key(2));
+        (1..=3).for_each(|number| unstored.note(key(number), false));
+        assert_eq!(unstored.next(Millis(LOOK_EVERY_MS), |_| false), None);
+        assert_eq!(unstored.next(Millis(LOOK_EVERY_MS + 1), is_member), None, "it has just looked");
+        let later = Millis(2 * LOOK_EVERY_MS);
+        assert_eq!((unstored.next(later, is_member), unstored.next(later, is_member)), (Some(key(2)), None));
     }
 
     #[test]

@@ -17,6 +17,9 @@ const MOST_TEXTS: usize = 4;
 /// Peers asked for a text at a time, since its holders are unknown.
 const TEXT_HOLDERS: usize = 4;
 
+/// Of these, peers that are no members: whoever is remembered may be made up.
+const TEXT_STRANGERS: usize = 1;
+
 /// A pending fetch.
 pub(crate) struct Fetch {
     blob: BlobRef,
@@ -35,8 +38,22 @@ pub(crate) struct Fetches {
     making: BTreeMap<BlobHash, (BlobRef, Vec<PeerKey>)>,
     /// First states that came out differently from the manifest.
     not_made: BTreeSet<BlobHash>,
-    /// Index of the next peer to ask for text.
+    /// How often peers were asked for a text in vain: then others are asked.
     shard_holder: usize,
+}
+
+/// Whom to ask for a text after so many attempts: members first.
+fn text_holders((mut members, mut others): (Vec<PeerKey>, Vec<PeerKey>), attempt: usize) -> Vec<PeerKey> {
+    let strangers = TEXT_STRANGERS.max(TEXT_HOLDERS.saturating_sub(members.len())).min(others.len());
+    let next = |peers: &mut Vec<PeerKey>, most: usize| {
+        let first = attempt.saturating_mul(most) % peers.len().max(1);
+        peers.rotate_left(first);
+        peers.truncate(most);
+    };
+    next(&mut members, TEXT_HOLDERS - strangers);
+    next(&mut others, strangers);
+    members.extend(others);
+    members
 }
 
 impl Driver {
@@ -94,11 +111,12 @@ impl Driver {
             all = false;
             let texts = || self.fetches.under_way.values().filter(|fetch| !fetch.for_node);
             let waiting_for = texts().any(|fetch| fetch.blob == blob) || texts().count() >= MOST_TEXTS;
-            let mut holders: Vec<PeerKey> = self.addresses.peers().collect();
-            if !waiting_for && !holders.is_empty() {
-                let first = self.fetches.shard_holder % holders.len();
-                holders.rotate_left(first);
-                holders.truncate(TEXT_HOLDERS);
+            if waiting_for {
+                continue;
+            }
+            let known = self.addresses.peers().partition(|peer| self.access.is_member(*peer));
+            let holders = text_holders(known, self.fetches.shard_holder);
+            if !holders.is_empty() {
                 self.begin_fetch(blob, holders, false);
             }
         }
@@ -167,7 +185,7 @@ impl Driver {
         }
         if let Err(error) = &result {
             tracing::debug!(blob = %blob.hash.short(), %error, "a blob was not fetched");
-            self.fetches.shard_holder += if fetch.for_node { 0 } else { TEXT_HOLDERS };
+            self.fetches.shard_holder += usize::from(!fetch.for_node);
         }
         if fetch.for_node && result.is_ok() {
             self.observed.arrived.insert(blob.hash, blob.bytes);
@@ -176,5 +194,41 @@ impl Driver {
             self.events.push_back(Event::Fetched { blob: blob.hash, found: result.is_ok() });
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(numbers: std::ops::Range<u16>) -> Vec<PeerKey> {
+        let key = |number: u16| {
+            let mut key = [0; 32];
+            key[..2].copy_from_slice(&number.to_be_bytes());
+            PeerKey(key)
+        };
+        numbers.map(key).collect()
+    }
+
+    #[test]
+    fn members_are_asked_for_text_at_each_attempt_however_many_others_are_remembered() {
+        let (members, made_up) = (keys(1_000..1_005), keys(2_000..6_000));
+        let asked = |attempt| text_holders((members.clone(), made_up.clone()), attempt);
+        assert!((0..50).all(|attempt| asked(attempt).iter().filter(|peer| members.contains(peer)).count() == 3));
+        let first: BTreeSet<PeerKey> = (0..2).flat_map(asked).collect();
+        assert!(members.iter().all(|member| first.contains(member)), "two attempts reach all five");
+        let others: BTreeSet<PeerKey> = (0..50).flat_map(asked).filter(|peer| made_up.contains(peer)).collect();
+        assert_eq!(others.len(), 50, "each time another one");
+    }
+
+    #[test]
+    fn without_members_others_are_asked_for_text_one_after_another() {
+        let others = keys(0..6);
+        let asked = |attempt| text_holders((Vec::new(), others.clone()), attempt);
+        assert_eq!(asked(0), others[..4]);
+        assert_eq!(asked(1), [4, 5, 0, 1].map(|number| others[number]));
+        assert_eq!(text_holders((others[..1].to_vec(), others[1..3].to_vec()), 9).len(), 3);
+        assert_eq!(text_holders((others.clone(), Vec::new()), 1).len(), TEXT_HOLDERS);
+        assert_eq!(text_holders((Vec::new(), Vec::new()), 1), []);
     }
 }

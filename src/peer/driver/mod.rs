@@ -183,6 +183,7 @@ impl Driver {
             self.settle().await?;
             self.reconnect();
             self.maintain_access().await;
+            self.remember_new_members().await;
             self.inference.watch();
             // To other peers, a suspended peer is gone already.
             if self.gone || (asked_to_stop.is_some() && self.is_suspended()) {

@@ -28,7 +28,7 @@ use crate::peer::respond::respond;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::thread::leave_behind;
 use crate::protocol::Response;
-use crate::query::{MAX_QUERIES, MAX_QUERIES_OF_ONE};
+use crate::query::{MAX_QUERIES, MAX_QUERIES_OF_ONE, MAX_QUERIES_OF_STRANGERS};
 use crate::query::{Query, QueryLimits};
 use crate::store::BlobStore;
 
@@ -52,12 +52,42 @@ pub(in crate::peer) struct Asked {
     pub parts: PathParts,
 }
 
-/// Pending queries of each peer.
-type Waiting = Arc<Mutex<BTreeMap<PeerKey, usize>>>;
+/// The pending queries: those that wait, and the present one.
+type Waiting = Arc<Mutex<Pending>>;
 
-fn lock(waiting: &Waiting) -> MutexGuard<'_, BTreeMap<PeerKey, usize>> {
+fn lock(waiting: &Waiting) -> MutexGuard<'_, Pending> {
     // Counters are consistent even if a thread panicked.
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many queries of each peer, and of all that are no members, are pending.
+#[derive(Default)]
+struct Pending {
+    of_peers: BTreeMap<PeerKey, usize>,
+    of_strangers: usize,
+}
+
+impl Pending {
+    /// Counts a query, or returns why it is one too many.
+    fn begin(&mut self, from: PeerKey, of_member: bool) -> Result<(), String> {
+        if self.of_peers.get(&from).is_some_and(|own| *own >= MAX_QUERIES_OF_ONE) {
+            return Err(format!("busy: {MAX_QUERIES_OF_ONE} queries of the asking peer are pending"));
+        }
+        if !of_member && self.of_strangers >= MAX_QUERIES_OF_STRANGERS {
+            return Err(format!("busy: {MAX_QUERIES_OF_STRANGERS} queries of peers that are no members are pending"));
+        }
+        *self.of_peers.entry(from).or_default() += 1;
+        self.of_strangers += usize::from(!of_member);
+        Ok(())
+    }
+
+    fn end(&mut self, from: PeerKey, of_member: bool) {
+        if let Some(own) = self.of_peers.get_mut(&from) {
+            *own = own.saturating_sub(1);
+        }
+        self.of_peers.retain(|_, own| *own > 0);
+        self.of_strangers = self.of_strangers.saturating_sub(usize::from(!of_member));
+    }
 }
 
 /// The answer that is being made, if any.
@@ -165,23 +195,18 @@ impl InferenceServer {
         if self.present.hangs() {
             return Err("busy: an earlier query hangs on this peer".to_owned());
         }
-        if let Some(wait) = share(&self.share).wait(self.began.elapsed()) {
+        let (from, of_member) = (asked.from, asked.of_member);
+        if let Some(wait) = share(&self.share).wait(of_member, self.began.elapsed()) {
             return Err(format!(
                 "busy: answers have had their share of the device; ask again in {} s",
-                wait.as_secs() + 1
+                wait.as_secs().saturating_add(1)
             ));
         }
-        let from = asked.from;
-        {
-            let mut waiting = lock(&self.waiting);
-            let own = waiting.entry(from).or_default();
-            if *own >= MAX_QUERIES_OF_ONE {
-                return Err(format!("busy: {MAX_QUERIES_OF_ONE} queries of the asking peer are pending"));
-            }
-            *own += 1;
-        }
+        lock(&self.waiting).begin(from, of_member)?;
+        share(&self.share).reserve(of_member);
         self.questions.try_send((asked, Instant::now())).map_err(|error| {
-            release(&self.waiting, from);
+            share(&self.share).settle(of_member, Duration::ZERO);
+            lock(&self.waiting).end(from, of_member);
             match error {
                 TrySendError::Full(_) => format!("busy: {MAX_QUERIES} queries are pending"),
                 TrySendError::Disconnected(_) => "this peer answers no more queries".to_owned(),
@@ -224,7 +249,7 @@ struct Answering {
 impl Answering {
     fn run(&mut self, asked: &mpsc::Receiver<(Asked, Instant)>) {
         loop {
-            let (Asked { from, token, question, parts, .. }, since) = match asked.recv_timeout(IDLE) {
+            let (Asked { from, of_member, token, question, parts }, since) = match asked.recv_timeout(IDLE) {
                 Ok(asked) => asked,
                 Err(RecvTimeoutError::Timeout) => {
                     self.engine.rest();
@@ -232,27 +257,29 @@ impl Answering {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            let mut took = Duration::ZERO;
             // Later, its requester has stopped waiting.
             if since.elapsed() < CONTROL_TIMEOUT {
                 let response = match self.stops.load(Ordering::SeqCst) {
                     true => Response::Refused("this peer is leaving".to_owned()),
-                    false => self.answer(&question, &parts),
+                    false => self.answer(&question, &parts, &mut took),
                 };
                 respond(&self.network, token, &response);
             }
-            release(&self.waiting, from);
+            share(&self.share).settle(of_member, took);
+            lock(&self.waiting).end(from, of_member);
         }
     }
 
-    /// Answers in turn with the trainers. What they have waited for it counts against the share of answers.
+    /// Answers in turn with the trainers. Sets how long they have waited for it, which counts against the share of answers.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long an answer takes")]
-    fn answer(&mut self, question: &Query, parts: &PathParts) -> Response {
+    fn answer(&mut self, question: &Query, parts: &PathParts, took: &mut Duration) -> Response {
         let lease = self.scheduler.acquire();
         let since = Instant::now();
         *self.present.lock() = Some(Running { ticket: lease.ticket(), since, hangs: false });
         let response = self.engine.answer(question, parts);
         if lease.is_wanted() {
-            share(&self.share).take(since.elapsed());
+            *took = since.elapsed();
         }
         *self.present.lock() = None;
         response
@@ -264,17 +291,19 @@ fn share(share: &Mutex<DeviceShare>) -> MutexGuard<'_, DeviceShare> {
     share.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn release(waiting: &Waiting, from: PeerKey) {
-    let mut waiting = lock(waiting);
-    if let Some(own) = waiting.get_mut(&from) {
-        *own = own.saturating_sub(1);
-    }
-    waiting.retain(|_, own| *own > 0);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strangers_leave_half_of_the_places_to_members() {
+        let (mut pending, keys) = (Pending::default(), [1, 2, 3].map(|number| PeerKey([number; 32])));
+        assert!(pending.begin(keys[0], false).is_ok() && pending.begin(keys[1], false).is_ok());
+        assert!(pending.begin(keys[2], false).unwrap_err().contains("busy"));
+        assert!(pending.begin(keys[2], true).is_ok() && pending.begin(keys[2], true).is_ok());
+        pending.end(keys[0], false);
+        assert!(pending.begin(keys[0], false).is_ok());
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "an answer that began long ago")]

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 
 use crate::names::{ModuleId, PeerKey, RunId};
 use crate::network::blobs::fetch::Fetcher;
-use crate::network::blobs::forward::{FORWARD_PROTOCOL, forward_all};
+use crate::network::blobs::forward::FORWARD_PROTOCOL;
 use crate::network::blobs::serve::{Offer, serve_all};
 use crate::network::blobs::{BLOB_PROTOCOL, BlobAccess};
 use crate::network::connectivity::connect::Connecting;
@@ -159,9 +159,9 @@ impl Actor {
             (down, bandwidth.download_bytes_per_s),
             origins.clone(),
         ));
-        let offer = Arc::new(Offer { access: blobs.clone(), origins, counters: counters.clone(), limiter: up });
-        transfers.spawn(serve_all(incoming, offer.clone()));
-        transfers.spawn(forward_all(to_forward, offer, fetcher.clone()));
+        let (access, counted) = (blobs.clone(), counters.clone());
+        let offer = Offer { access, origins, counters: counted, limiter: up, fetcher: fetcher.clone() };
+        transfers.spawn(serve_all(incoming, to_forward, Arc::new(offer)));
         Ok(Self {
             swarm,
             mailbox,

@@ -1,15 +1,20 @@
 //! The peers that a node knows: the members of its own modules, from their heartbeats.
 
+mod admission;
 mod by_peer;
 pub mod small_list;
 
+use std::cmp::Reverse;
+
+use crate::protocol::membership::roster::admission::{Admission, Rank};
 use crate::protocol::membership::roster::by_peer::ByPeer;
 use crate::protocol::membership::roster::small_list::SmallList;
 
 use crate::clock::Millis;
 use crate::names::{ModuleId, PathId, PeerKey};
 use crate::protocol::limits::{
-    LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED, SIGNATURE_BYTES,
+    ADMIT_AT_ONCE, LEASE_MOST_MS, MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_LEASES, MAX_MEMBERS, MAX_WANTED,
+    SIGNATURE_BYTES, STILL_HEARD_MS,
 };
 use crate::protocol::membership::failure_detector::ArrivalWindow;
 use crate::protocol::membership::incarnation::{Copy, Starts};
@@ -105,6 +110,8 @@ pub enum Heard {
 #[derive(Clone, Debug, Default)]
 pub struct Roster {
     members: ByPeer<Member>,
+    /// Who may become known when nearly as many peers are known as may be.
+    admission: Admission,
     /// Since when this node has been running without a suspension.
     awake: Millis,
 }
@@ -138,13 +145,11 @@ impl Roster {
         author: PeerKey,
         heartbeat: &Heartbeat,
     ) -> (Heard, Option<Copy>) {
-        let room = self.members.len() < MAX_MEMBERS || self.members.get(author).is_some() || {
-            self.make_room(now, heartbeat)
-        };
         let starts =
             starts_well_formed(&heartbeat.start, &heartbeat.copied) && heartbeat.claim.len() <= SIGNATURE_BYTES;
         let wants = heartbeat.wanted.len() <= MAX_WANTED;
-        if !well_formed(&heartbeat.leases, &heartbeat.addresses) || !starts || !wants || !room {
+        let is_valid = well_formed(&heartbeat.leases, &heartbeat.addresses) && starts && wants;
+        if !is_valid || !self.has_room_for(now, author, heartbeat) {
             return (Heard::Ignored, None);
         }
         let (member, known) = self.members.get_or_begin(author);
@@ -189,27 +194,38 @@ impl Roster {
         (heard, copy)
     }
 
-    /// Forgets the least useful member, if it is less useful than the author of this heartbeat: first one that is silent,
-    /// then one that holds no path, then, of the half that came last, the one that was not heard for longest. Whoever was
-    /// here first must not keep newcomers out for good, and newcomers must not drive out who has been here for long.
-    fn make_room(&mut self, now: Millis, heartbeat: &Heartbeat) -> bool {
-        let heard =
-            |member: &Member| member.topics.iter().filter_map(|topic| topic.seen.as_ref().map(|seen| seen.at)).max();
-        let mut steady: Vec<u64> = self.members.iter().map(|(_, member)| member.arrivals.steady_ms(now)).collect();
-        let middle = steady.len() / 2;
-        let long_ms = *steady.select_nth_unstable(middle).1;
-        let rank = |member: &Member| {
-            let lives = self.alive(now, member);
-            (lives, lives && !member.leases.is_empty(), member.arrivals.steady_ms(now) > long_ms)
-        };
-        let least = self.members.iter().min_by_key(|(peer, member)| (rank(member), heard(member), *peer));
-        let Some((peer, member)) = least else { return false };
-        // A newcomer is alive, and has not been here for long.
-        if rank(member) > (true, !heartbeat.leases.is_empty(), false) {
+    /// Whether a peer is known or may become known, for which the least useful member may have to go.
+    fn has_room_for(&mut self, now: Millis, author: PeerKey, heartbeat: &Heartbeat) -> bool {
+        if self.members.len() < ADMIT_AT_ONCE || self.members.get(author).is_some() {
+            return true;
+        }
+        // Such a heartbeat would leave an entry that says nothing.
+        if heartbeat.leaving || heartbeat.sequence == 0 || !self.admission.is_due(now, author) {
             return false;
         }
-        self.members.remove(peer);
-        true
+        let room = self.members.len() < MAX_MEMBERS || self.make_room(now);
+        if room {
+            self.admission.admitted(now, author);
+        }
+        room
+    }
+
+    /// Forgets the least useful member. Whoever was here first must not keep newcomers out for good, and newcomers must
+    /// not drive out who has been here for long, or who came just before them.
+    fn make_room(&mut self, now: Millis) -> bool {
+        let steady = |peer, member: &Member| (member.arrivals.steady_ms(now), Reverse(peer));
+        let mut all: Vec<_> = self.members.iter().map(|(peer, member)| steady(peer, member)).collect();
+        let middle = all.len() / 2;
+        let long = *all.select_nth_unstable(middle).1;
+        let rank = |(peer, member): (PeerKey, &Member)| {
+            let heard = member.topics.iter().filter_map(|topic| topic.seen.as_ref().map(|seen| seen.at)).max();
+            let lives = self.alive(now, member);
+            let speaks = lives && heard.is_some_and(|heard| now.since(heard.max(self.awake)) < STILL_HEARD_MS);
+            let is_old = steady(peer, member) > long;
+            Some((Rank::of(is_old, member.arrivals.steady_ms(now), (lives, speaks))?, heard, peer))
+        };
+        let least = self.members.iter().filter_map(rank).min();
+        least.inspect(|(.., peer)| self.members.remove(*peer)).is_some()
     }
 
     /// A known peer sends a request on its own connection.
@@ -220,6 +236,7 @@ impl Roster {
 
     /// Forgets peers that were not heard on any module since then.
     pub fn prune_before(&mut self, time: Millis) {
+        self.admission.prune_before(time);
         self.members.retain(|member| {
             for topic in member.topics.iter_mut() {
                 topic.seen.take_if(|seen| seen.at < time);
@@ -235,6 +252,11 @@ impl Roster {
     /// Number of known peers.
     pub fn peers(&self) -> usize {
         self.members.len()
+    }
+
+    /// Number of peers that wait to become known.
+    pub fn newcomers(&self) -> usize {
+        self.admission.len()
     }
 
     /// The state of a peer.
@@ -313,119 +335,27 @@ impl Roster {
         self.members.iter().filter(move |(_, member)| self.alive(now, member))
     }
 
-    /// The directory of all living peers, for a newcomer.
+    /// The directory of the living peers, in the order of their keys.
     pub fn directory(&self, now: Millis) -> impl Iterator<Item = DirectoryEntry> {
-        self.everybody(now).map(|(peer, member)| DirectoryEntry {
-            peer,
-            addresses: member.addresses.clone(),
-            leases: member.leases.to_vec(),
-        })
+        self.everybody(now).map(entry)
     }
+
+    /// The directory of at most so many living peers, for a newcomer: those that have been here for longest, since keys
+    /// are free.
+    pub fn steadiest(&self, now: Millis, most: usize) -> impl Iterator<Item = DirectoryEntry> {
+        let mut peers: Vec<(PeerKey, &Member)> = self.everybody(now).collect();
+        if peers.len() > most {
+            peers.sort_by_key(|(peer, member)| (Reverse(member.arrivals.steady_ms(now)), *peer));
+            peers.truncate(most);
+            peers.sort_by_key(|(peer, _)| *peer);
+        }
+        peers.into_iter().map(entry)
+    }
+}
+
+fn entry((peer, member): (PeerKey, &Member)) -> DirectoryEntry {
+    DirectoryEntry { peer, addresses: member.addresses.clone(), leases: member.leases.to_vec() }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::protocol::limits::MEMBER_LEASE_MS;
-
-    fn heartbeat(incarnation: u64, sequence: u64) -> Heartbeat {
-        let start = Start { incarnation, ..Start::default() };
-        Heartbeat {
-            start,
-            sequence,
-            head: None,
-            owner: None,
-            claim: vec![],
-            leases: vec![],
-            addresses: vec![],
-            replicas: 0,
-            wanted: vec![],
-            copied: vec![],
-            leaving: false,
-            pace: 0,
-        }
-    }
-
-    const MODULE: ModuleId = ModuleId { level: 0, expert: 0 };
-    const PEER: PeerKey = PeerKey([7; 32]);
-
-    #[test]
-    fn a_member_is_alive_for_the_time_of_its_lease() {
-        let mut roster = Roster::default();
-        assert_eq!(roster.hear(Millis(100), MODULE, PEER, &heartbeat(1, 1)).0, Heard::New);
-        assert!(roster.lives(Millis(100 + MEMBER_LEASE_MS - 1), MODULE, PEER));
-        assert!(!roster.lives(Millis(100 + MEMBER_LEASE_MS), MODULE, PEER));
-    }
-
-    #[test]
-    fn an_old_heartbeat_does_not_revive_a_dead_member() {
-        let mut roster = Roster::default();
-        roster.hear(Millis(0), MODULE, PEER, &heartbeat(2, 5));
-        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &heartbeat(2, 5)).0, Heard::Ignored);
-        assert_eq!(roster.hear(Millis(4_900), MODULE, PEER, &heartbeat(1, 99)).0, Heard::Ignored);
-        assert!(!roster.lives(Millis(9_000), MODULE, PEER));
-        assert_eq!(roster.hear(Millis(9_000), MODULE, PEER, &heartbeat(3, 1)).0, Heard::Known);
-        assert!(roster.lives(Millis(9_000), MODULE, PEER));
-    }
-
-    #[test]
-    fn a_heartbeat_beyond_the_bounds_is_ignored() {
-        let mut roster = Roster::default();
-        let long = Heartbeat { addresses: vec!["x".repeat(MAX_ADDRESS_BYTES + 1)], ..heartbeat(1, 1) };
-        assert_eq!(roster.hear(Millis(0), MODULE, PEER, &long).0, Heard::Ignored);
-    }
-
-    fn made_up(number: u64) -> PeerKey {
-        PeerKey(*blake3::hash(&number.to_le_bytes()).as_bytes())
-    }
-
-    fn holds(sequence: u64) -> Heartbeat {
-        let lease = Lease { path: PathId(1), phase: crate::names::Phase(0), stage: Stage::Training, trainer: None };
-        Heartbeat { leases: vec![lease], ..heartbeat(1, sequence) }
-    }
-
-    #[test]
-    fn made_up_members_keep_no_newcomer_out_and_drive_out_nobody_who_holds_a_path() {
-        let mut roster = Roster::default();
-        let newcomer = PeerKey([8; 32]);
-        roster.hear(Millis(0), MODULE, PEER, &holds(1));
-        for second in 1..=5 {
-            let now = Millis(1_000 * second);
-            roster.hear(now, MODULE, PEER, &holds(1 + second));
-            for number in 0..MAX_MEMBERS as u64 {
-                roster.hear(now, MODULE, made_up(number), &heartbeat(1, second));
-            }
-            assert_eq!(roster.peers(), MAX_MEMBERS);
-        }
-        assert_eq!(roster.hear(Millis(5_000), MODULE, newcomer, &heartbeat(1, 1)).0, Heard::New, "like the others");
-        assert_eq!(roster.hear(Millis(5_000), MODULE, newcomer, &holds(2)).0, Heard::Known);
-        for number in 0..3 * MAX_MEMBERS as u64 {
-            roster.hear(Millis(5_001), MODULE, made_up(1_000_000 + number), &heartbeat(1, 1));
-        }
-        assert!(roster.lives(Millis(5_001), MODULE, PEER) && roster.lives(Millis(5_001), MODULE, newcomer));
-        assert_eq!(roster.peers(), MAX_MEMBERS);
-    }
-
-    #[test]
-    fn whoever_has_been_here_for_long_stays_if_all_claim_to_hold_paths() {
-        let mut roster = Roster::default();
-        for number in 0..MAX_MEMBERS as u64 {
-            let now = Millis(number);
-            roster.hear(now, MODULE, made_up(number), &holds(1));
-        }
-        for number in 0..3 * MAX_MEMBERS as u64 {
-            roster.hear(Millis(2_000), MODULE, made_up(1_000_000 + number), &holds(1));
-        }
-        let stay = (0..MAX_MEMBERS as u64).filter(|number| roster.member(made_up(*number)).is_some()).count();
-        assert!(stay >= MAX_MEMBERS / 2 - 1, "{stay}");
-        assert!(roster.member(made_up(1_000_000 + 3 * MAX_MEMBERS as u64 - 1)).is_some(), "the last one came in");
-    }
-
-    #[test]
-    fn a_member_that_leaves_is_gone_at_once() {
-        let mut roster = Roster::default();
-        roster.hear(Millis(0), MODULE, PEER, &heartbeat(1, 1));
-        roster.hear(Millis(1), MODULE, PEER, &Heartbeat { leaving: true, ..heartbeat(1, 2) });
-        assert!(!roster.lives(Millis(1), MODULE, PEER));
-    }
-}
+mod tests;

@@ -47,7 +47,7 @@ impl Node {
     fn directory(&self) -> Vec<DirectoryEntry> {
         let me =
             DirectoryEntry { peer: self.me, addresses: self.membership.addresses().to_vec(), leases: self.leases() };
-        std::iter::once(me).chain(self.membership.roster().directory(self.now)).take(MAX_DIRECTORY).collect()
+        std::iter::once(me).chain(self.membership.roster().steadiest(self.now, MAX_DIRECTORY - 1)).collect()
     }
 
     fn bring_up(&self, module: ModuleId, from: Option<(Version, UpdateHash)>) -> Response {

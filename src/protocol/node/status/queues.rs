@@ -2,8 +2,8 @@
 
 use crate::protocol::limits::{
     MAX_ASKED, MAX_ASKING, MAX_AUDITS, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_DIRECTORY, MAX_INVALIDATED, MAX_LEASES,
-    MAX_MEMBERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_REPROPOSED, MAX_SCORES, MAX_UNAWAITED, STATES_KEPT,
-    VERSIONS_KEPT,
+    MAX_MEMBERS, MAX_NEWCOMERS, MAX_OFFERS, MAX_REFUSED, MAX_REPLICAS, MAX_REPROPOSED, MAX_SCORES, MAX_UNAWAITED,
+    STATES_KEPT, VERSIONS_KEPT,
 };
 use crate::protocol::status::queues::Queue;
 use crate::protocol::{Node, Replica};
@@ -14,7 +14,7 @@ const FETCHING_PER_MODULE: usize = 2 * (MAX_CONTRIBUTIONS + MAX_UNAWAITED) + 2;
 
 impl Node {
     /// The current length of each table.
-    pub fn queues(&self) -> [Queue; 23] {
+    pub fn queues(&self) -> [Queue; 24] {
         let [audits, proven, invalidated] = self.reputation.audits().counts();
         let longest = |length: fn(&Replica) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
@@ -37,6 +37,7 @@ impl Node {
             ),
             queue("paths held", self.paths.held().len(), MAX_LEASES),
             queue("peers known", self.membership.roster().peers(), MAX_MEMBERS),
+            queue("peers that wait to be known", self.membership.roster().newcomers(), MAX_NEWCOMERS),
             queue("copied identities", self.membership.copies().len(), MAX_COPIED),
             queue("failed owners", self.reputation.failed_owners(), MAX_MEMBERS),
             queue("peers scored", self.reputation.scores().count(), MAX_MEMBERS),

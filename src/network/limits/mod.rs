@@ -1,7 +1,11 @@
 //! Every limit of the network, with its arithmetic. Nothing that a peer sends is stored, queued or waited for without
 //! one.
 
+mod blobs;
+
 use std::time::Duration;
+
+pub use self::blobs::*;
 
 /// The largest gossip message. Heartbeats, offers and updates are some hundred bytes; larger data travels as blobs.
 pub const GOSSIP_BYTES: usize = 4 * 1024;
@@ -118,91 +122,6 @@ pub const DIALS: usize = 64;
 
 /// Time-out for an address to listen on.
 pub const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Bytes of a blob that are read or written at a time. Fewer under a bandwidth limit.
-pub const BLOB_SLICE_BYTES: usize = 64 * 1024;
-
-/// Silence on a blob's stream that ends the transfer. The whole transfer has no time-out, since a blob may be large.
-pub const BLOB_IDLE: Duration = Duration::from_secs(10);
-
-/// Time-out of one slice: 64 KiB in 30 s is 2 KiB/s, so no peer holds a permit by sending a byte now and then.
-pub const BLOB_SLICE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Time-out to open a stream for a blob.
-pub const BLOB_OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Blobs fetched at once. Each donor holds two pieces of 256 KiB: 8 x 16 x 512 KiB = 64 MiB if all fetches have
-/// [`DONORS`]. More fetches wait.
-pub const FETCHES: usize = 8;
-
-/// Fetches beside these that bring little: as much memory again at worst.
-pub const SLOW_FETCHES: usize = 8;
-
-/// A fetch that brings less than this within [`FETCH_PROGRESS_WITHIN`] is slow, and moves to a place for slow ones if
-/// others wait: 8 KiB/s, so eight together 64 KiB/s. Under a bandwidth limit, half of its share of that.
-pub const FETCH_PROGRESS_BYTES: u64 = 24 * 1024;
-/// See [`FETCH_PROGRESS_BYTES`].
-pub const FETCH_PROGRESS_WITHIN: Duration = Duration::from_secs(3);
-
-/// Limit of donors of a blob, out of the peers that the application names.
-pub const DONORS: usize = 16;
-
-/// Donors used at the same time at first, but no more than there are pieces.
-pub const DONORS_AT_ONCE: usize = 6;
-
-/// Interval at which one more donor is asked while a blob is incomplete.
-pub const DONORS_GROW: Duration = Duration::from_secs(2);
-
-/// Pause before a donor without new pieces, or a busy one, is asked again, while others send.
-pub const DONOR_RESTS: Duration = Duration::from_millis(300);
-
-/// Time for which a donor without new pieces keeps its stream: less than [`BLOB_IDLE`], after which it would close it.
-pub const DONOR_WAITS: Duration = Duration::from_secs(5);
-
-/// Pieces requested from a donor at a time, at first.
-pub const PIECES_ASKED_AT_FIRST: usize = 2;
-
-/// And at most: 40 x 256 KiB = 10 MiB, the window of one QUIC stream.
-pub const PIECES_ASKED: usize = 40;
-
-/// A donor that lacked this many offered pieces is dropped.
-pub const PIECES_LACKED: u32 = 8;
-
-/// Time without a new piece after which a fetch fails: at 2 KiB/s a piece takes 128 s.
-pub const FETCH_STUCK: Duration = Duration::from_secs(150);
-
-/// One more piece is requested at a time if a piece arrives within this, one less if it takes twice as long.
-pub const PIECE_LATENESS: Duration = Duration::from_millis(500);
-
-/// Time after which a piece is also requested from a second, idle donor.
-pub const PIECE_IS_LATE: Duration = Duration::from_secs(1);
-
-/// Blob streams forwarded at once between two other peers, with a slice of each in memory.
-pub const FORWARDS: usize = 16;
-
-/// Of these, for one requester.
-pub const FORWARDS_PER_PEER: usize = 4;
-
-/// Of these, for requesters that are no members.
-pub const FORWARDS_OF_OTHERS: usize = 4;
-
-/// Time for which a fetch waits for a direct connection before it asks others to forward.
-pub const FORWARD_AFTER: Duration = Duration::from_secs(3);
-
-/// Peers asked to forward, one after the other.
-pub const FORWARDERS_ASKED: usize = 4;
-
-/// Blobs served at once, with one piece of each in memory: 32 x 256 KiB = 8 MiB. More wait for [`SERVING_WAIT`].
-pub const SERVINGS: usize = 32;
-
-/// Blobs served at once to a single peer.
-pub const SERVINGS_PER_PEER: usize = 8;
-
-/// Accepted streams that are served or wait for it; further ones are dropped.
-pub const SERVINGS_AND_WAITING: usize = 128;
-
-/// Wait after which the requester is told "busy". Less than [`BLOB_IDLE`], so that it still listens.
-pub const SERVING_WAIT: Duration = Duration::from_secs(5);
 
 /// Provider records of others that this peer keeps: 4096 x (8 addresses x 176 bytes + a key of 32) = 5.6 MiB. The
 /// oldest one is dropped for a new one; a peer that is still a member announces itself again soon. One peer may have
