@@ -53,8 +53,9 @@ pub struct RelayConfig {
 /// Limits of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayBounds {
+    /// Reservations at once. Peers behind one IP address may have a sixteenth, but at least eight.
     pub reservations: usize,
-    /// Circuits at once. Peers behind one IP address may have an eighth, and of the reservations, but at least eight.
+    /// Circuits at once. Peers behind one IP address may have an eighth, but at least eight.
     pub circuits: usize,
     /// Circuits that one peer has requested.
     pub circuits_per_peer: usize,
@@ -62,7 +63,7 @@ pub struct RelayBounds {
     pub circuit_bytes: u64,
     /// Duration of a circuit.
     pub circuit_lasts: Duration,
-    /// Connections from one IP address, and so its reservations.
+    /// Connections from one IP address.
     pub connections_per_ip: usize,
     /// Bytes through the circuits that are requested from one IP address in an hour. A circuit counts with all that it
     /// may carry.

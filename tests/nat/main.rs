@@ -63,12 +63,12 @@ fn a_peer_that_has_dialled_another_through_a_relay_is_itself_reached_through_a_h
 }
 
 #[test]
-fn two_in_one_house_that_meet_through_a_relay_find_each_other_there() {
+fn two_on_one_lan_that_meet_through_a_relay_find_each_other_there() {
     let Some(internet) = Internet::build(Router::KeepsPorts, Router::KeepsPorts) else { return };
     let relay = internet.relay(FIRST);
     let host = internet.first_house("host", &[("RELAYS", &relay.hear("address")), ("MDNS", "yes")]);
     let address = host.hear("address");
-    // Their router sends nothing back into the house, so that no hole can be punched.
+    // Their router sends nothing back to where it came from, so that no hole can be punched.
     let guest = internet.first_house("guest", &[("ADDRESSES", &address), ("PORT", "4002"), ("MDNS", "yes")]);
     assert_eq!(guest.hear("asked"), "hello");
     assert_eq!(guest.hear("fetched"), "3000000 bytes");
