@@ -33,13 +33,13 @@ pub struct Relay {
     /// Folder of the relay's key, which identifies it, and of its log.
     #[arg(long, value_name = "FOLDER", default_value = "relay")]
     dir: PathBuf,
-    /// Most peers with a reservation.
+    /// Most peers with a reservation; a sixteenth of them behind one IP address.
     #[arg(long, value_name = "NUMBER", default_value_t = RESERVATIONS)]
     reservations: usize,
-    /// Most circuits at once.
+    /// Most circuits at once; an eighth of them requested from one IP address.
     #[arg(long, value_name = "NUMBER", default_value_t = CIRCUITS)]
     circuits: usize,
-    /// Most connections from one IP address, and so most reservations of the peers behind it.
+    /// Most connections from one IP address.
     #[arg(long, value_name = "NUMBER", default_value_t = CONNECTIONS_PER_IP)]
     connections_per_ip: usize,
     /// Most bytes an hour through circuits that are requested from one IP address; each circuit counts with all that it

@@ -5,9 +5,7 @@
 //! module. It belongs to no run, stores only provider records, and sees only encrypted traffic of others.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
-use std::num::NonZeroU32;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use libp2p::allow_block_list::{self, AllowedPeers};
@@ -23,28 +21,23 @@ use libp2p::{
 use tokio::sync::watch;
 
 use crate::names::PeerKey;
-use crate::network::connectivity::address_scope::origin_of;
 use crate::network::connectivity::addresses::{full, in_order, is_loopback};
 use crate::network::connectivity::providers::{ProviderRecords, Providers, learn, providers};
 use crate::network::connectivity::scoped::Scoped;
 use crate::network::identity::{Identity, peer_id};
 use crate::network::limits::{
-    CIRCUIT_BYTES, CIRCUIT_EVERY, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_IN_A_ROW, CIRCUITS_PER_PEER, COMING_BURST,
-    COMING_PER_SECOND, CONNECT_TIMEOUT, CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, INTERFACES_WITHIN, LISTEN_TIMEOUT,
-    PEERS_PER_IP, RELAY_CONNECTIONS, RELAY_IDLE, RELAY_PENDING, RELAY_PENDING_PER_IP, RESERVATION_EVERY,
-    RESERVATION_LASTS, RESERVATIONS, RESERVATIONS_IN_A_ROW, RESERVATIONS_PER_PEER,
+    CIRCUIT_BYTES, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_PER_PEER, COMING_BURST, COMING_PER_SECOND, CONNECT_TIMEOUT,
+    CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, INTERFACES_WITHIN, LISTEN_TIMEOUT, RELAY_CONNECTIONS, RELAY_IDLE,
+    RELAY_PENDING, RELAY_PENDING_PER_IP, RESERVATION_LASTS, RESERVATIONS, RESERVATIONS_PER_PEER,
 };
 use crate::network::protection::per_ip_limiter::{PerIpBounds, PerIpLimiter};
-use crate::network::protection::rate_limiter::KeyedRateLimiter;
+use crate::network::relay_shares::SharedRelay;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
 use crate::network::swarm::build::{StartError, listen, not_built, settings};
 use crate::network::traffic::bytes_of_connections;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Response;
-
-/// The period of a relay's byte budgets.
-const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
@@ -60,16 +53,17 @@ pub struct RelayConfig {
 /// Limits of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayBounds {
+    /// Reservations at once. Peers behind one IP address may have a sixteenth, but at least eight.
     pub reservations: usize,
-    /// Circuits at once.
+    /// Circuits at once. Peers behind one IP address may have an eighth, but at least eight.
     pub circuits: usize,
-    /// Circuits to or from one peer.
+    /// Circuits that one peer has requested.
     pub circuits_per_peer: usize,
     /// Bytes through one circuit, both ways together.
     pub circuit_bytes: u64,
     /// Duration of a circuit.
     pub circuit_lasts: Duration,
-    /// Connections from one IP address, and so its reservations.
+    /// Connections from one IP address.
     pub connections_per_ip: usize,
     /// Bytes through the circuits that are requested from one IP address in an hour. A circuit counts with all that it
     /// may carry.
@@ -112,7 +106,7 @@ pub(crate) struct Server {
     limits: connection_limits::Behaviour,
     per_ip: PerIpLimiter,
     allowed: Toggle<allow_block_list::Behaviour<AllowedPeers>>,
-    relay: relay::Behaviour,
+    relay: SharedRelay,
     probes: Scoped<autonat::v2::server::Behaviour>,
     identify: Scoped<identify::Behaviour>,
     providers: Scoped<Providers>,
@@ -140,7 +134,7 @@ impl Server {
                 own: true,
             }),
             allowed: allowed.into(),
-            relay: relay::Behaviour::new(me, relay_config(bounds)),
+            relay: SharedRelay::new(me, bounds, relay_config(bounds)),
             probes: Scoped::new(autonat::v2::server::Behaviour::default()),
             identify: Scoped::new(introduction(keypair)),
             providers: Scoped::new(providers(me)),
@@ -150,30 +144,15 @@ impl Server {
     }
 }
 
-/// libp2p refuses the request after the one that exceeds the limit, hence one less.
+/// Without what [`SharedRelay`] adds. libp2p refuses the request after the one that exceeds the limit, hence one less.
 fn relay_config(bounds: RelayBounds) -> relay::Config {
-    let in_a_row = |number: u32| NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN);
-    // libp2p's own limits for an IP address would count each address of an IPv6 network.
-    let per_ip = |mut limiter: KeyedRateLimiter<IpAddr>| {
-        move |_: PeerId, address: &Multiaddr, _: Instant| origin_of(address).is_none_or(|ip| limiter.allows(&ip))
-    };
-    let of_an_office = RESERVATIONS_IN_A_ROW * PEERS_PER_IP;
-    let reservations = KeyedRateLimiter::in_each(RESERVATION_EVERY * RESERVATIONS_IN_A_ROW, of_an_office);
-    let budget = bounds.hourly_bytes_per_ip / bounds.circuit_bytes.max(1);
-    let circuits = KeyedRateLimiter::in_each(HOUR, u32::try_from(budget).unwrap_or(u32::MAX));
     relay::Config {
-        max_reservations: bounds.reservations,
         max_reservations_per_peer: RESERVATIONS_PER_PEER - 1,
         reservation_duration: RESERVATION_LASTS,
-        reservation_rate_limiters: vec![Box::new(per_ip(reservations))],
-        max_circuits: bounds.circuits,
-        max_circuits_per_peer: bounds.circuits_per_peer.saturating_sub(1),
         max_circuit_duration: bounds.circuit_lasts,
         max_circuit_bytes: bounds.circuit_bytes,
-        circuit_src_rate_limiters: vec![Box::new(per_ip(circuits))],
+        ..relay::Config::default()
     }
-    .reservation_rate_per_peer(in_a_row(RESERVATIONS_IN_A_ROW), RESERVATION_EVERY)
-    .circuit_src_per_peer(in_a_row(CIRCUITS_IN_A_ROW), CIRCUIT_EVERY)
 }
 
 /// The transports of a peer without relaying; bytes are counted.

@@ -64,6 +64,18 @@ fn a_peer_that_has_dialled_another_through_a_relay_is_itself_reached_through_a_h
 }
 
 #[test]
+fn two_on_one_lan_that_meet_through_a_relay_find_each_other_there() {
+    let Some(internet) = Internet::build(Router::KeepsPorts, Router::KeepsPorts) else { return };
+    let relay = internet.relay(FIRST);
+    let host = internet.first_house("host", &[("RELAYS", &relay.hear("address")), ("MDNS", "yes")]);
+    let address = host.hear("address");
+    // Their router sends nothing back to where it came from, so that no hole can be punched.
+    let guest = internet.first_house("guest", &[("ADDRESSES", &address), ("PORT", "4002"), ("MDNS", "yes")]);
+    assert_eq!(guest.hear("asked"), "hello");
+    assert_eq!(guest.hear("fetched"), "3000000 bytes");
+}
+
+#[test]
 fn where_a_router_changes_ports_what_is_small_goes_through_a_relay_and_through_another_when_that_dies() {
     let Some(internet) = Internet::build(Router::KeepsPorts, Router::ChangesPorts) else { return };
     let relays = [internet.relay(FIRST), internet.relay(SECOND)];

@@ -72,7 +72,9 @@ fn bytes() -> Vec<u8> {
 
 async fn begin() -> Peer {
     let (relays, announce) = (addresses("RELAYS"), addresses("ANNOUNCE"));
-    let config = NetworkConfig { listen: listen(), relays, announce, ..NetworkConfig::visitor(Identity::generate()) };
+    let mdns = setting("MDNS").is_some();
+    let visitor = NetworkConfig::visitor(Identity::generate());
+    let config = NetworkConfig { listen: listen(), relays, announce, mdns, ..visitor };
     let peer = Peer::with(config).await;
     peer.handle.subscribe(MODULE).await.unwrap();
     peer

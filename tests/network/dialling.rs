@@ -1,16 +1,24 @@
 //! Joining a peer at an address, and what is said when that fails.
 
 use std::net::{TcpListener, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use libp2p::swarm::SwarmEvent;
 use libp2p::{SwarmBuilder, identify, noise, ping, tcp, yamux};
+use pathswarm::names::{BlobRef, PeerKey};
+use pathswarm::network::limits::DIALLED_PEERS;
 use pathswarm::network::{
-    DialError, Identity, Multiaddr, NetworkConfig, NetworkEvent, Provider, Scope, StartError, start, with_peer,
+    BlobAccess, BlobSink, BlobSource, DialError, Identity, Multiaddr, NetworkConfig, NetworkEvent, PeerAccess,
+    Provider, Relay, RelayBounds, RelayConfig, Scope, Standing, StartError, is_relayed, start, with_peer,
 };
+use pathswarm::peer::StoredBlobs;
 
-use crate::peers::{MODULE, Peer, QUIC, TCP, join};
+use crate::peers::{Blobs, MODULE, Peer, QUIC, TCP, join};
+
+/// Far more than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 async fn connected(peer: &mut Peer, to: &Peer) {
     peer.wait_for("a connection", |event| match event {
@@ -289,9 +297,92 @@ async fn who_is_on_this_machine_may_name_its_addresses() {
     assert_eq!(may_name(&mut one).await, Scope::Loopback);
     other.handle.provide(MODULE).await.unwrap();
     let is_it = |named: &Multiaddr| named.to_string().starts_with(&address.to_string());
-    for id in 10.. {
-        if found(&mut one, id).await.iter().any(|provider| provider.addresses.iter().any(is_it)) {
-            break;
+    // Until the announcement has reached it.
+    let looking = async {
+        for id in 10.. {
+            if found(&mut one, id).await.iter().any(|provider| provider.addresses.iter().any(is_it)) {
+                break;
+            }
         }
+    };
+    tokio::time::timeout(DEADLINE, looking).await.expect("the address was not found");
+}
+
+/// A socket that takes connections and says nothing.
+fn silent() -> (TcpListener, Multiaddr) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("/ip4/127.0.0.1/tcp/{}", socket.local_addr().unwrap().port());
+    (socket, address.parse().unwrap())
+}
+
+/// More peers than are dialled at once, that do not exist.
+const MADE_UP: usize = 2 * DIALLED_PEERS;
+
+#[tokio::test]
+async fn peers_that_are_named_and_do_not_answer_keep_the_user_from_nothing() {
+    let (one, other) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
+    let (_socket, address) = silent();
+    for _ in 0..MADE_UP {
+        one.handle.dial_peer(Identity::generate().key(), vec![address.clone()]).unwrap();
     }
+    assert_eq!(one.handle.dial(other.addresses().await.remove(0)).await, Ok(other.key()));
+}
+
+#[tokio::test]
+async fn relays_that_are_named_and_do_not_answer_keep_nobody_from_a_peer_behind_one_that_does() {
+    let listen = vec![TCP.parse().unwrap()];
+    let identity = Identity::generate();
+    let bounds = RelayBounds::default();
+    let relay =
+        Relay::start(RelayConfig { identity, listen, announce: Vec::new(), allow: None, bounds }).await.unwrap();
+    let hidden = Peer::behind(&[relay.addresses()[0].clone()]).await;
+    let circuit = hidden.addresses().await.into_iter().find(is_relayed).unwrap();
+    let one = Peer::on(&[TCP]).await;
+    let (_socket, address) = silent();
+    for _ in 0..MADE_UP {
+        let [relay, peer] = [(); 2].map(|()| Identity::generate().key());
+        let dead = format!("{}/p2p-circuit", with_peer(&address, relay)).parse().unwrap();
+        one.handle.dial_peer(peer, vec![with_peer(&dead, peer)]).unwrap();
+    }
+    assert_eq!(one.handle.dial(circuit).await, Ok(hidden.key()));
+}
+
+/// Regards some peers as members.
+struct Members(Arc<StoredBlobs>, Vec<PeerKey>);
+
+impl PeerAccess for Members {
+    fn standing(&self, peer: PeerKey) -> Standing {
+        if self.1.contains(&peer) { Standing::Member } else { Standing::Stranger }
+    }
+}
+
+impl BlobAccess for Members {
+    fn open(&self, blob: BlobRef) -> std::io::Result<Option<Box<dyn BlobSource>>> {
+        self.0.open(blob)
+    }
+
+    fn receive(&self, blob: BlobRef) -> std::io::Result<Box<dyn BlobSink>> {
+        self.0.receive(blob)
+    }
+}
+
+#[tokio::test]
+async fn a_member_is_dialled_at_once_though_requests_to_others_wait_for_an_answer_and_those_before_who_was_named() {
+    let (mut member, mut stranger) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
+    let blobs = Blobs::new();
+    let access = Arc::new(Members(blobs.access.clone(), vec![member.key()]));
+    let mut one = Peer::with_access(NetworkConfig::visitor(Identity::generate()), blobs, access).await;
+    let (_socket, address) = silent();
+    for _ in 0..MADE_UP {
+        one.handle.dial_peer(Identity::generate().key(), vec![address.clone()]).unwrap();
+    }
+    one.handle.request(1_000, stranger.key(), stranger.addresses().await, b"you".to_vec()).unwrap();
+    one.wait_for_connection(stranger.key()).await;
+    stranger.wait_for_connection(one.key()).await;
+    for id in 0..MADE_UP as u64 {
+        one.handle.request(id, Identity::generate().key(), vec![address.clone()], b"nobody".to_vec()).unwrap();
+    }
+    one.handle.dial_peer(member.key(), member.addresses().await).unwrap();
+    one.wait_for_connection(member.key()).await;
+    member.wait_for_connection(one.key()).await;
 }

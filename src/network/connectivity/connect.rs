@@ -9,7 +9,18 @@ use libp2p::{Multiaddr, PeerId, Swarm, swarm};
 
 use crate::network::connectivity::addresses::{is_relayed, same_place, usable};
 use crate::network::connectivity::dial_error::{DialError, explain};
-use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS};
+use crate::network::limits::ADDRESSES_PER_PEER;
+
+/// Who needs a dial, the least first. Where there is not a place for all, the least gives way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// Another peer has named one that is no member.
+    Named,
+    /// This peer wants something of one that is no member.
+    Wanted,
+    /// The user's wish, or a member.
+    First,
+}
 
 /// A peer that cannot be connected.
 #[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +48,11 @@ pub(crate) struct Failed<P> {
 }
 
 impl<P> Failed<P> {
+    /// There was no place for an attempt, or it has given way to another.
+    pub(crate) fn busy(tried: Vec<Multiaddr>, waiting: Vec<P>) -> Self {
+        Self { waiting, tried, waited: Duration::ZERO, failure: Failure::Busy }
+    }
+
     /// The error for requests and fetches.
     pub(crate) fn unreachable(&self) -> Unreachable {
         let reason = match (&self.failure, self.tried.first()) {
@@ -67,6 +83,7 @@ struct Attempt<P> {
     wrong: Vec<Multiaddr>,
     waiting: Vec<P>,
     beside: Beside,
+    priority: Priority,
 }
 
 /// Existing connections to the peer.
@@ -89,15 +106,16 @@ impl<P> Default for Connecting<P> {
 }
 
 impl<P> Connecting<P> {
-    /// Begins an attempt, or joins the pending one. Must not be called for a connected peer.
+    /// Begins an attempt, or joins the pending one. Must not be called for a connected peer. The caller has made a place.
     pub(crate) fn begin(
         &mut self,
         swarm: &mut Swarm<impl NetworkBehaviour>,
         peer: PeerId,
         addresses: Vec<Multiaddr>,
         purpose: Option<P>,
+        priority: Priority,
     ) -> Result<(), Box<Failed<P>>> {
-        self.begin_one(swarm, peer, usable(addresses, peer), purpose, Beside::Nothing)
+        self.begin_one(swarm, peer, usable(addresses, peer), purpose, (Beside::Nothing, priority))
     }
 
     /// The same for a direct connection while there is a relayed one.
@@ -106,14 +124,37 @@ impl<P> Connecting<P> {
         swarm: &mut Swarm<impl NetworkBehaviour>,
         peer: PeerId,
         addresses: Vec<Multiaddr>,
+        priority: Priority,
     ) {
         let mut addresses = usable(addresses, peer);
         addresses.retain(|address| !is_relayed(address));
         if !addresses.is_empty()
-            && let Err(failed) = self.begin_one(swarm, peer, addresses, None, Beside::ARelay)
+            && let Err(failed) = self.begin_one(swarm, peer, addresses, None, (Beside::ARelay, priority))
         {
             tracing::debug!(%peer, error = %failed.unreachable(), "not dialled while a relay is in use");
         }
+    }
+
+    /// Pending attempts.
+    pub(crate) fn pending(&self) -> usize {
+        self.attempts.len()
+    }
+
+    /// The attempt that gives way to one of this priority: the oldest of the least.
+    pub(crate) fn gives_way_to(&self, priority: Priority) -> Option<(Priority, PeerId)> {
+        let lower = self.attempts.iter().filter(|(_, attempt)| attempt.priority < priority);
+        let first = lower.min_by_key(|(_, attempt)| (attempt.priority, attempt.began));
+        first.map(|(peer, attempt)| (attempt.priority, *peer))
+    }
+
+    /// Ends an attempt, if there is one.
+    pub(crate) fn abandon(&mut self, swarm: &mut Swarm<impl NetworkBehaviour>, peer: &PeerId) -> Option<Failed<P>> {
+        let Attempt { tried, waiting, beside, .. } = self.attempts.remove(peer)?;
+        if beside == Beside::Nothing {
+            // There is no connection to end, but the dial.
+            let _ = swarm.disconnect_peer_id(*peer);
+        }
+        Some(Failed::busy(tried, waiting))
     }
 
     /// Whether an attempt is pending.
@@ -128,21 +169,15 @@ impl<P> Connecting<P> {
         peer: PeerId,
         mut addresses: Vec<Multiaddr>,
         purpose: Option<P>,
-        beside: Beside,
+        (beside, priority): (Beside, Priority),
     ) -> Result<(), Box<Failed<P>>> {
         if let Some(attempt) = self.attempts.get_mut(&peer) {
             addresses.retain(|address| !attempt.tried.contains(address) && !attempt.next.contains(address));
             attempt.next.extend(addresses);
             attempt.next.truncate(ADDRESSES_PER_PEER);
             attempt.waiting.extend(purpose);
+            attempt.priority = attempt.priority.max(priority);
             return Ok(());
-        }
-        let failed = |failure, tried, purpose: Option<P>| {
-            let waiting = purpose.into_iter().collect();
-            Err(Box::new(Failed { waiting, tried, waited: Duration::ZERO, failure }))
-        };
-        if self.attempts.len() >= DIALLED_PEERS {
-            return failed(Failure::Busy, addresses, purpose);
         }
         match dial(swarm, peer, addresses.clone(), Known::Too, beside) {
             Ok(connection) => {
@@ -155,11 +190,16 @@ impl<P> Connecting<P> {
                     wrong: Vec::new(),
                     waiting,
                     beside,
+                    priority,
                 };
                 self.attempts.insert(peer, attempt);
                 Ok(())
             }
-            Err(error) => failed(Failure::Swarm(error), addresses, purpose),
+            Err(error) => {
+                let waiting = purpose.into_iter().collect();
+                let failure = Failure::Swarm(error);
+                Err(Box::new(Failed { waiting, tried: addresses, waited: Duration::ZERO, failure }))
+            }
         }
     }
 

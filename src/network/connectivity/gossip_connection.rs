@@ -90,6 +90,11 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
     pub(crate) fn is_relay(&mut self, peer: PeerId) {
         self.relays.insert(peer);
     }
+
+    /// A relay is known no longer.
+    pub(crate) fn is_no_relay(&mut self, peer: &PeerId) {
+        self.relays.remove(peer);
+    }
 }
 
 impl<B: NetworkBehaviour> GossipConnection<B> {

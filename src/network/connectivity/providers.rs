@@ -139,7 +139,12 @@ pub(crate) fn provider_of(providers: &mut Scoped<Providers>, key: &RecordKey, pe
 
 #[cfg(test)]
 mod tests {
+    use libp2p::core::ConnectedPoint;
+    use libp2p::swarm::FromSwarm;
+    use libp2p::swarm::behaviour::{ConnectionClosed, ConnectionEstablished};
+
     use super::*;
+    use crate::network::identity::{Identity, peer_id};
 
     #[test]
     fn every_module_of_every_run_has_its_own_key() {
@@ -162,6 +167,40 @@ mod tests {
         assert_eq!(records.len(), 1);
         assert_eq!(records[0].addresses.len(), KAD_ADDRESSES);
         assert!(records[0].addresses.iter().all(|address| address.len() <= KAD_ADDRESS_BYTES));
+    }
+
+    #[test]
+    fn what_others_say_of_a_neighbour_that_has_gone_is_not_taken_for_its_own_word() {
+        let [neighbour, informant] = [(); 2].map(|()| Identity::generate().key()).map(|key| peer_id(key).unwrap());
+        let mut store = Scoped::new(providers(PeerId::random()));
+        let ends = ["/ip4/192.168.1.7/tcp/9", "/ip4/198.51.100.1/tcp/9"].map(|from| ConnectedPoint::Listener {
+            local_addr: "/ip4/192.0.2.1/tcp/1".parse().unwrap(),
+            send_back_addr: from.parse().unwrap(),
+        });
+        for (number, (peer_id, endpoint)) in [neighbour, informant].into_iter().zip(&ends).enumerate() {
+            store.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
+                peer_id,
+                connection_id: ConnectionId::new_unchecked(number),
+                endpoint,
+                failed_addresses: &[],
+                other_established: 0,
+            }));
+        }
+        for address in ["/ip4/192.168.1.1/tcp/80", "/ip4/203.0.113.7/tcp/4001"] {
+            store.add_address(&neighbour, address.parse().unwrap());
+        }
+        let key = module_key(RunId([1; 32]), ModuleId { level: 0, expert: 0 });
+        let found = |store: &mut Scoped<Providers>| provider_of(store, &key, neighbour).unwrap().addresses.len();
+        assert_eq!(found(&mut store), 2, "as long as it is there");
+        store.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed {
+            peer_id: neighbour,
+            connection_id: ConnectionId::new_unchecked(0),
+            endpoint: &ends[0],
+            cause: None,
+            remaining_established: 0,
+        }));
+        assert_eq!(found(&mut store), 1);
+        assert_eq!(store.scope_of(&neighbour), Scope::Lan, "what it has signed itself may still come");
     }
 
     #[test]

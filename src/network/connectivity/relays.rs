@@ -3,9 +3,10 @@
 //! A peer that cannot be reached from outside reserves a slot on a relay. Other peers then ask the relay for a circuit
 //! to it. A peer learns of relays from its machine's profile and from its connections through relays. It holds
 //! reservations on [`RELAYS_AT_ONCE`] relays, so that it can be reached when one of them fails. A reservation that is
-//! lost or refused is requested again on the relay with the fewest failures, after a pause that grows with each
-//! failure.
+//! lost or refused is requested again, first on the relays of the profile, then on the relay with the fewest failures,
+//! after a pause that grows with each failure.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,10 @@ struct Relay {
     /// Consecutive failures.
     failures: u32,
     not_before: Option<Instant>,
+    /// Whether the machine's profile names it.
+    configured: bool,
+    /// Its number in the order in which relays were learnt.
+    number: u64,
 }
 
 /// A reservation that was requested or granted.
@@ -35,30 +40,53 @@ pub(crate) struct Relays {
     me: PeerId,
     wanted: bool,
     relays: BTreeMap<PeerId, Relay>,
+    next_number: u64,
     reservations: HashMap<ListenerId, Reservation>,
 }
 
 impl Relays {
     /// With the profile's relays. `wanted` tells whether other peers should find this one at all.
     pub(crate) fn new(me: PeerId, configured: &[Multiaddr], wanted: bool) -> Self {
-        let mut relays = Self { me, wanted, relays: BTreeMap::new(), reservations: HashMap::new() };
+        let mut relays = Self { me, wanted, relays: BTreeMap::new(), next_number: 0, reservations: HashMap::new() };
         for (relay, address) in configured.iter().filter_map(relay_and_address) {
             relays.learn(relay, vec![address]);
+            relays.relays.entry(relay).and_modify(|known| known.configured = true);
         }
         relays
     }
 
-    /// Remembers a relay, or more addresses of one.
-    pub(crate) fn learn(&mut self, relay: PeerId, addresses: Vec<Multiaddr>) {
-        if relay == self.me || (self.relays.len() >= RELAYS_KNOWN && !self.relays.contains_key(&relay)) {
-            return;
+    /// Remembers a relay, or more addresses of one. If the table is full, a new relay takes the place of the one that has
+    /// failed most, and of these of the one that was learnt first; but not of one of the profile, or with a reservation.
+    /// Returns the relay that is no longer known.
+    pub(crate) fn learn(&mut self, relay: PeerId, addresses: Vec<Multiaddr>) -> Option<PeerId> {
+        if relay == self.me {
+            return None;
         }
-        let known = self.relays.entry(relay).or_insert(Relay { addresses: Vec::new(), failures: 0, not_before: None });
+        let mut replaced = None;
+        if self.relays.len() >= RELAYS_KNOWN && !self.relays.contains_key(&relay) {
+            replaced = Some(self.replaceable()?);
+            self.relays.remove(&replaced?);
+        }
+        let number = self.next_number;
+        let new = || Relay { addresses: Vec::new(), failures: 0, not_before: None, configured: false, number };
+        let known = self.relays.entry(relay).or_insert_with(new);
+        self.next_number += 1;
         for address in in_order(addresses) {
             if known.addresses.len() < ADDRESSES_PER_RELAY && !known.addresses.contains(&address) {
                 known.addresses.push(address);
             }
         }
+        replaced
+    }
+
+    fn replaceable(&self) -> Option<PeerId> {
+        let idle = self.relays.iter().filter(|(relay, known)| !known.configured && self.is_idle(relay));
+        idle.max_by_key(|(_, known)| (known.failures, Reverse(known.number))).map(|(relay, _)| *relay)
+    }
+
+    /// Whether no reservation on it was requested.
+    fn is_idle(&self, relay: &PeerId) -> bool {
+        self.reservations.values().all(|held| held.relay != *relay)
     }
 
     /// Whether this peer is a known relay.
@@ -82,13 +110,12 @@ impl Relays {
         if !self.wanted || reachable || self.reservations.len() >= RELAYS_AT_ONCE {
             return None;
         }
-        let idle = |relay: &PeerId| self.reservations.values().all(|held| held.relay != *relay);
         let rested = |known: &Relay| known.not_before.is_none_or(|until| until <= now);
         let (relay, known) = self
             .relays
             .iter()
-            .filter(|(relay, known)| idle(relay) && rested(known) && !known.addresses.is_empty())
-            .min_by_key(|(relay, known)| (known.failures, self.spread(relay, 0)))?;
+            .filter(|(relay, known)| self.is_idle(relay) && rested(known) && !known.addresses.is_empty())
+            .min_by_key(|(relay, known)| (!known.configured, known.failures, self.spread(relay, 0)))?;
         let address = &known.addresses[known.failures as usize % known.addresses.len()];
         Some((*relay, address.clone().with(Protocol::P2p(*relay)).with(Protocol::P2pCircuit)))
     }
@@ -222,6 +249,46 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "a moment to begin with")]
+    fn a_relay_of_the_profile_is_asked_before_all_that_were_met_though_it_has_failed() {
+        let own = PeerId::random();
+        let mut relays = Relays::new(PeerId::random(), &[address(1).with(Protocol::P2p(own))], true);
+        for number in 0..2 * RELAYS_KNOWN as u8 {
+            relays.learn(PeerId::random(), vec![address(number)]);
+        }
+        let mut now = Instant::now();
+        for _ in 0..3 {
+            let (relay, _) = relays.due(now, false).unwrap();
+            assert_eq!(relay, own);
+            let listener = ListenerId::next();
+            relays.asked(listener, relay);
+            relays.ended(listener, now);
+            assert_ne!(relays.due(now, false).unwrap().0, own, "while it rests");
+            now += 2 * RELAY_LONGEST_PAUSE;
+        }
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a moment to begin with")]
+    fn relays_that_came_first_keep_no_later_one_out_and_drive_out_none_in_use() {
+        let used = PeerId::random();
+        let mut relays = knows(&[used]);
+        let now = Instant::now();
+        relays.asked(ListenerId::next(), relays.due(now, false).unwrap().0);
+        let first = [(); RELAYS_KNOWN - 1].map(|()| PeerId::random());
+        for relay in first {
+            assert_eq!(relays.learn(relay, vec![address(2)]), None);
+        }
+        relays.failed(first[7], now);
+        assert_eq!(relays.learn(PeerId::random(), vec![address(3)]), Some(first[7]), "it has failed");
+        assert_eq!(relays.learn(PeerId::random(), vec![address(3)]), Some(first[0]), "the oldest");
+        for _ in 0..99 {
+            relays.learn(PeerId::random(), vec![address(4)]);
+        }
+        assert!(relays.is_relay(&used) && relays.relays.len() == RELAYS_KNOWN);
+    }
+
+    #[test]
     fn relays_and_addresses_do_not_grow_without_bound() {
         let mut relays = knows(&[]);
         let first = PeerId::random();
@@ -230,6 +297,8 @@ mod tests {
             relays.learn(PeerId::random(), vec![address(1)]);
         }
         assert_eq!(relays.relays.len(), RELAYS_KNOWN);
+        assert!(!relays.relays.contains_key(&first), "a later one has its place");
+        relays.learn(first, (0..99).map(address).collect());
         assert_eq!(relays.relays[&first].addresses.len(), ADDRESSES_PER_RELAY);
     }
 }

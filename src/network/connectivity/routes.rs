@@ -3,6 +3,9 @@
 //! A relayed route is slow and short-lived, and costs the relay's bandwidth. While there is a direct connection, a
 //! further one through a relay is refused. A relayed one that came first is closed soon after a direct one was made.
 //! Blob transfers ask here whether a peer is connected directly.
+//!
+//! An incoming connection through a relay has no IP address, and keys cost nothing. So these connections are counted by
+//! their relays, and all together have half of the places for incoming ones.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,6 +16,7 @@ use std::time::Instant;
 use libp2p::core::Endpoint;
 use libp2p::core::connection::ConnectedPoint;
 use libp2p::core::transport::PortUse;
+use libp2p::multiaddr::Protocol;
 use libp2p::swarm::behaviour::{ConnectionClosed, ConnectionEstablished};
 use libp2p::swarm::{
     CloseConnection, ConnectionDenied, ConnectionId, FromSwarm, NetworkBehaviour, THandler, THandlerInEvent,
@@ -22,12 +26,16 @@ use libp2p::{Multiaddr, PeerId};
 
 use crate::network::connectivity::address_scope::origin_of;
 use crate::network::connectivity::addresses::is_relayed;
-use crate::network::limits::DETOUR_LASTS;
+use crate::network::limits::{DETOUR_LASTS, RELAYED_INCOMING, RELAYED_INCOMING_PER_RELAY};
 
 /// Why another connection was refused.
 #[derive(Debug, thiserror::Error)]
 #[error("a direct connection to the peer exists already")]
 struct Detour;
+
+#[derive(Debug, thiserror::Error)]
+#[error("too many connections come through relays")]
+struct TooManyRelayed;
 
 /// A direct connection.
 struct Direct {
@@ -73,6 +81,8 @@ impl Origins {
 pub(crate) struct Routes {
     peers: BTreeMap<PeerId, Route>,
     origins: Arc<Origins>,
+    /// Incoming connections through relays, and the relay of each.
+    incoming: HashMap<ConnectionId, Option<PeerId>>,
     to_close: VecDeque<(PeerId, ConnectionId)>,
     /// Our own addresses as observed by others, for AutoNAT and DCUtR.
     seen: VecDeque<Multiaddr>,
@@ -122,11 +132,25 @@ impl Routes {
         }
     }
 
+    /// Whether one more connection may come from this local address, if that is on a relay.
+    fn admit_incoming(&self, local: &Multiaddr) -> Result<(), ConnectionDenied> {
+        let relay = relay_in(local);
+        let through_it = self.incoming.values().filter(|other| **other == relay).count();
+        let space = self.incoming.len() < RELAYED_INCOMING && through_it < RELAYED_INCOMING_PER_RELAY;
+        match is_relayed(local) && !space {
+            true => Err(ConnectionDenied::new(TooManyRelayed)),
+            false => Ok(()),
+        }
+    }
+
     #[expect(clippy::disallowed_methods, reason = "an edge: how old a connection is")]
     fn established(&mut self, event: &ConnectionEstablished<'_>) {
         let route = self.peers.entry(event.peer_id).or_default();
         let since = Instant::now();
         if event.endpoint.is_relayed() {
+            if let ConnectedPoint::Listener { local_addr, .. } = event.endpoint {
+                self.incoming.insert(event.connection_id, relay_in(local_addr));
+            }
             route.relayed.insert(event.connection_id, since);
         } else {
             let from_listening_port = matches!(event.endpoint, ConnectedPoint::Dialer { port_use: PortUse::Reuse, .. });
@@ -138,6 +162,7 @@ impl Routes {
     }
 
     fn closed(&mut self, event: &ConnectionClosed<'_>) {
+        self.incoming.remove(&event.connection_id);
         let Some(route) = self.peers.get_mut(&event.peer_id) else { return };
         route.direct.remove(&event.connection_id);
         route.relayed.remove(&event.connection_id);
@@ -148,6 +173,14 @@ impl Routes {
             self.peers.remove(&event.peer_id);
         }
     }
+}
+
+/// The relay in the address of a circuit.
+fn relay_in(address: &Multiaddr) -> Option<PeerId> {
+    address.iter().find_map(|part| match part {
+        Protocol::P2p(relay) => Some(relay),
+        _ => None,
+    })
 }
 
 impl NetworkBehaviour for Routes {
@@ -161,6 +194,7 @@ impl NetworkBehaviour for Routes {
         local: &Multiaddr,
         _: &Multiaddr,
     ) -> Result<THandler<Self>, ConnectionDenied> {
+        self.admit_incoming(local)?;
         self.admit(&peer, local)
     }
 
@@ -196,5 +230,63 @@ impl NetworkBehaviour for Routes {
             Some(address) => Poll::Ready(ToSwarm::NewExternalAddrCandidate(address)),
             None => Poll::Pending,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::limits::INCOMING_CONNECTIONS;
+
+    fn comes(routes: &mut Routes, number: usize, local: &Multiaddr) -> bool {
+        let (peer_id, connection_id) = (PeerId::random(), ConnectionId::new_unchecked(number));
+        let endpoint = ConnectedPoint::Listener { local_addr: local.clone(), send_back_addr: local.clone() };
+        if routes.handle_established_inbound_connection(connection_id, peer_id, local, local).is_err() {
+            return false;
+        }
+        routes.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
+            peer_id,
+            connection_id,
+            endpoint: &endpoint,
+            failed_addresses: &[],
+            other_established: 0,
+        }));
+        true
+    }
+
+    #[test]
+    fn keys_that_come_through_one_relay_leave_places_to_others_and_all_relays_leave_half_to_direct_connections() {
+        let mut routes = Routes::default();
+        let mut number = 0;
+        let mut come = |routes: &mut Routes, local: &Multiaddr| {
+            (0..INCOMING_CONNECTIONS)
+                .filter(|_| {
+                    comes(
+                        routes,
+                        {
+                            number += 1;
+                            number
+                        },
+                        local,
+                    )
+                })
+                .count()
+        };
+        let through =
+            || -> Multiaddr { format!("/ip4/203.0.113.7/tcp/1/p2p/{}/p2p-circuit", PeerId::random()).parse().unwrap() };
+        let first = through();
+        assert_eq!(come(&mut routes, &first), RELAYED_INCOMING_PER_RELAY);
+        assert_eq!(come(&mut routes, &through()), RELAYED_INCOMING_PER_RELAY);
+        assert_eq!(come(&mut routes, &through()), RELAYED_INCOMING - 2 * RELAYED_INCOMING_PER_RELAY);
+        assert_eq!(come(&mut routes, &"/ip4/192.0.2.1/tcp/1".parse().unwrap()), INCOMING_CONNECTIONS as usize);
+        let endpoint = ConnectedPoint::Listener { local_addr: first.clone(), send_back_addr: first.clone() };
+        routes.on_swarm_event(FromSwarm::ConnectionClosed(ConnectionClosed {
+            peer_id: PeerId::random(),
+            connection_id: ConnectionId::new_unchecked(1),
+            endpoint: &endpoint,
+            cause: None,
+            remaining_established: 0,
+        }));
+        assert!(comes(&mut routes, 9_999, &first), "when one has gone");
     }
 }

@@ -1,7 +1,8 @@
 //! A behaviour that dials only addresses of a scope that other peers may name.
 //!
 //! Kademlia, identify and hole punching dial what other peers tell them, and do not say who told them what. So an address
-//! passes if any connected peer may name it: as long as all are on this machine or this LAN, addresses there are tried.
+//! passes if its peer is connected and may name it, or if it is not and all that ever were connected may: any of them may
+//! have passed it on, also that of a peer that was a neighbour.
 //!
 //! The others are left out, and the dial goes on without them: an honest peer in a house names the address at which its
 //! neighbours see it beside that at which the world does. libp2p takes no address from a dial, so a dial with such an
@@ -69,8 +70,8 @@ impl<B> Scoped<B> {
         self.to_dial.push_back(dial);
     }
 
-    /// Which addresses a peer may name: by its connection; if there is none, by an earlier one on the LAN or this
-    /// machine; else by what any connected peer may name, since one of them has passed it on.
+    /// Which addresses a peer may name of itself: by its connection; if there is none, by an earlier one on the LAN or
+    /// this machine; else by what all may name.
     pub(crate) fn scope_of(&self, peer: &PeerId) -> Scope {
         self.scopes.of_peer(peer)
     }
@@ -121,7 +122,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for Scoped<B> {
         role: Endpoint,
     ) -> Result<Vec<Multiaddr>, ConnectionDenied> {
         let scope = match &peer {
-            Some(peer) => self.scopes.of_peer(peer),
+            Some(peer) => self.scopes.of_named(peer),
             None => self.scopes.of_all(),
         };
         let own = self.dial.take_if(|dial| *dial == connection).is_some();

@@ -51,9 +51,18 @@ impl Scopes {
         self.widest.unwrap_or(Scope::Loopback)
     }
 
+    /// For what a peer has said of itself.
     pub(super) fn of_peer(&self, peer: &PeerId) -> Scope {
-        let connected = self.peers.get(peer).and_then(|connections| connections.values().min().copied());
-        connected.or_else(|| self.neighbours.get(peer).copied()).unwrap_or_else(|| self.of_all())
+        self.of_connected(peer).or_else(|| self.neighbours.get(peer).copied()).unwrap_or_else(|| self.of_all())
+    }
+
+    /// For what may have been said of a peer by any other: an earlier connection of the peer is no merit of theirs.
+    pub(super) fn of_named(&self, peer: &PeerId) -> Scope {
+        self.of_connected(peer).unwrap_or_else(|| self.of_all())
+    }
+
+    fn of_connected(&self, peer: &PeerId) -> Option<Scope> {
+        self.peers.get(peer).and_then(|connections| connections.values().min().copied())
     }
 }
 

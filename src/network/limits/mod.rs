@@ -2,10 +2,12 @@
 //! one.
 
 mod blobs;
+mod relays;
 
 use std::time::Duration;
 
 pub use self::blobs::*;
+pub use self::relays::*;
 
 /// The largest gossip message. Heartbeats, offers and updates are some hundred bytes; larger data travels as blobs.
 pub const GOSSIP_BYTES: usize = 4 * 1024;
@@ -69,6 +71,13 @@ pub const CONNECTIONS: u32 = 256;
 /// Incoming connections: 64 are left that only this peer can dial.
 pub const INCOMING_CONNECTIONS: u32 = 192;
 
+/// Incoming connections through relays: half of all. Who is behind them is seen by the relay alone, which counts keys that
+/// cost nothing for this peer.
+pub const RELAYED_INCOMING: usize = INCOMING_CONNECTIONS as usize / 2;
+
+/// Incoming connections through one relay, so that those through another find places.
+pub const RELAYED_INCOMING_PER_RELAY: usize = RELAYED_INCOMING / RELAYS_AT_ONCE;
+
 /// To one peer: TCP and QUIC, if both sides dial at the same time; or a relayed one, a direct one that replaces it, and
 /// the tests of a relay ([`PROBES_AT_ONCE`]).
 pub const CONNECTIONS_PER_PEER: u32 = 4;
@@ -114,7 +123,9 @@ pub const ALL_NAMED_PER_SECOND: u32 = 32;
 /// See [`ALL_NAMED_PER_SECOND`].
 pub const ALL_NAMED_BURST: u32 = 1_024;
 
-/// Peers dialled by our own wish: 16 fewer than may be pending, which are left to Kademlia's lookups.
+/// Peers and relays dialled by our own wish: 16 fewer than may be pending, which are left to Kademlia's lookups. If all
+/// are taken, a peer that others have named, and that is no member, gives way to what this peer wants; and what it wants
+/// of others gives way to members and the user.
 pub const DIALLED_PEERS: usize = PENDING_CONNECTIONS as usize - 16;
 
 /// Callers of `dial` that wait for its outcome.
@@ -197,62 +208,6 @@ pub const SEEN_ADDRESSES: usize = 1024;
 /// Peers and addresses that mDNS may announce on our LAN: 1024 x 200 bytes = 200 KiB. Beyond this, mDNS is switched
 /// off: it is not a LAN, or they are made up.
 pub const MDNS_ADDRESSES: usize = 1024;
-
-/// Peers that hold a reservation on a relay. Each is a connection: 512 of some 50 KiB = 25 MiB.
-pub const RESERVATIONS: usize = 512;
-
-/// Reservations of one peer: it holds one, and asks for the next before it notices that a connection has died.
-pub const RESERVATIONS_PER_PEER: usize = 2;
-
-/// Duration of a reservation. libp2p renews it in time.
-pub const RESERVATION_LASTS: Duration = Duration::from_secs(60 * 60);
-
-/// Circuits through a relay at once: 512 x 2 x 8 KiB of buffers = 8 MiB.
-pub const CIRCUITS: usize = 512;
-
-/// Circuits requested by one peer, to members of its modules that it cannot reach otherwise.
-pub const CIRCUITS_PER_PEER: usize = 32;
-
-/// Bytes through one circuit, for gossip and control, both ways together: 20 modules with 500 bytes a second of
-/// heartbeats, offers and updates each, in three copies, are 30 KB/s, so 54 MB in half an hour. Blobs never use
-/// circuits, and this bounds any misuse.
-pub const CIRCUIT_BYTES: u64 = 64 << 20;
-
-/// Duration of a circuit, after which peers make another one. If hole punching works, it lasts seconds.
-pub const CIRCUIT_LASTS: Duration = Duration::from_secs(30 * 60);
-
-/// Circuits that one peer may request in a row; then one every [`CIRCUIT_EVERY`].
-pub const CIRCUITS_IN_A_ROW: u32 = 120;
-/// See [`CIRCUITS_IN_A_ROW`].
-pub const CIRCUIT_EVERY: Duration = Duration::from_secs(5);
-
-/// Reservations that one peer may request in a row; then one every [`RESERVATION_EVERY`].
-pub const RESERVATIONS_IN_A_ROW: u32 = 30;
-/// See [`RESERVATIONS_IN_A_ROW`].
-pub const RESERVATION_EVERY: Duration = Duration::from_secs(30);
-
-/// All peers behind one IP address may request this many times as much as one peer: a household, or an office.
-pub const PEERS_PER_IP: u32 = 8;
-
-/// Connections of a relay in all: its reservations, as many for circuits, and some for lookups.
-pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
-
-/// Pending handshakes of a relay: 16 addresses, each with its share, and a handshake takes at most [`CONNECT_TIMEOUT`].
-pub const RELAY_PENDING: u32 = 256;
-
-/// Pending handshakes of a relay with one IP address: twice as many peers as are behind one.
-pub const RELAY_PENDING_PER_IP: usize = 2 * PEERS_PER_IP as usize;
-
-/// Bytes through the circuits that are requested from one IP address in an hour, where each circuit counts with all that
-/// it may carry: 8 peers that renew 32 circuits of 64 MiB each every half an hour. Most circuits carry far less, and end
-/// with hole punching.
-pub const HOURLY_BYTES_PER_IP: u64 = 2 * PEERS_PER_IP as u64 * CIRCUITS_PER_PEER as u64 * CIRCUIT_BYTES;
-
-/// Silence after which a relay that listens on all interfaces has reported all of them.
-pub const INTERFACES_WITHIN: Duration = Duration::from_millis(200);
-
-/// Time after which a relay closes a connection without a reservation or a circuit.
-pub const RELAY_IDLE: Duration = Duration::from_secs(60);
 
 /// Gossip messages of one author in a second, and at once. A peer sends a heartbeat once a second on each of at most
 /// 120 topics, and at once after changes. Each of its 16 paths offers one contribution to each of its modules at most

@@ -46,6 +46,14 @@ impl AddressBook {
         self.next += 1;
     }
 
+    /// A peer is connected. It can be asked as long as it is, even if it has named no address that counts here: behind a
+    /// router, without a relay.
+    pub(crate) fn met(&mut self, peer: PeerKey, is_useful: impl Fn(PeerKey) -> bool) {
+        if !self.peers.contains_key(&peer) {
+            self.learn(peer, Vec::new(), is_useful);
+        }
+    }
+
     fn make_room(&mut self, is_useful: impl Fn(PeerKey) -> bool) {
         let useless = self.by_age.iter().find(|(_, peer)| !is_useful(**peer)).map(|(age, _)| *age);
         let first = || self.by_age.first_key_value().map(|(age, _)| *age);
@@ -131,5 +139,16 @@ mod tests {
         book.learn(key(1), address(1), |_| false);
         book.learn(key(1), address(2), |_| false);
         assert_eq!((book.of(key(1)), book.peers().count(), book.addresses().count()), (address(2), 1, 1));
+    }
+
+    #[test]
+    fn a_connected_peer_that_names_no_address_can_be_asked_and_one_that_did_keeps_its_own() {
+        let mut book = AddressBook::default();
+        book.learn(key(1), address(1), |_| false);
+        for peer in [key(1), key(2)] {
+            book.met(peer, |_| false);
+        }
+        assert!(book.peers().any(|peer| peer == key(2)));
+        assert_eq!((book.of(key(1)), book.of(key(2))), (address(1), Vec::new()));
     }
 }

@@ -57,6 +57,8 @@ impl Driver {
                 self.observed.heard_anybody = true;
                 self.redial.connected(peer);
                 self.connected(peer);
+                let node = &self.node;
+                self.addresses.met(peer, |peer| node.knows(peer));
                 tracing::debug!(peer = %peer.short(), "connected");
             }
             // Its first heartbeat follows within a second, with more information.
@@ -68,7 +70,7 @@ impl Driver {
                 self.access.disconnected(peer);
                 tracing::debug!(peer = %peer.short(), "disconnected");
                 if self.node.knows(peer) {
-                    self.redial.lost(self.now(), peer);
+                    self.redial.lost(self.now(), peer, self.access.is_member(peer));
                 }
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
 use crate::names::{BlobRef, PeerKey, RunId};
+use crate::network::limits::PUNCHING_PAUSE;
 use crate::network::{
     DialError, FetchError, Multiaddr, NetworkEvent, NetworkEvents, NetworkHandle, RequestError, is_relayed,
 };
@@ -19,6 +20,9 @@ const ATTEMPTS: usize = 5;
 
 /// Time between two of them.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How often a newcomer begins anew with hole punching that has failed: on a busy machine, it may only have been too slow.
+const PUNCHES: u32 = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
@@ -124,19 +128,42 @@ pub async fn fetch_blob(
     what: &'static str,
     from: (PeerKey, &Multiaddr),
 ) -> Result<(), JoinError> {
-    let (peer, address) = from;
+    fetch(network, events, (blob, what), from, 0).await
+}
+
+/// The same for a newcomer, which does not give up when hole punching has failed once: some minutes at most.
+pub async fn fetch_part(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    blob: BlobRef,
+    what: &'static str,
+    from: (PeerKey, &Multiaddr),
+) -> Result<(), JoinError> {
+    fetch(network, events, (blob, what), from, PUNCHES).await
+}
+
+async fn fetch(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    (blob, what): (BlobRef, &'static str),
+    (peer, address): (PeerKey, &Multiaddr),
+    mut punches: u32,
+) -> Result<(), JoinError> {
     let mut reason = String::new();
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
+    let (mut id, mut attempts) = (0, 0);
+    while attempts < ATTEMPTS {
+        if id > 0 {
             tokio::time::sleep(PAUSE).await;
         }
-        if let Err(error) = network.fetch(attempt as u64, blob, vec![(peer, vec![address.clone()])]) {
+        id += 1;
+        attempts += 1;
+        if let Err(error) = network.fetch(id, blob, vec![(peer, vec![address.clone()])]) {
             reason = error.to_string();
             continue;
         }
         let result = loop {
             match events.next().await {
-                Some(NetworkEvent::Fetched { id, result, .. }) if id == attempt as u64 => break result,
+                Some(NetworkEvent::Fetched { id: fetched, result, .. }) if fetched == id => break result,
                 Some(_) => {}
                 None => return Err(no_answer(address, "the network has stopped")),
             }
@@ -146,10 +173,32 @@ pub async fn fetch_blob(
             Err(FetchError::Storage { kind, reason }) => {
                 return Err(JoinError::Disk(std::io::Error::new(kind, reason)));
             }
+            Err(error @ FetchError::OnlyRelayed { .. }) if punches > 0 => {
+                tracing::info!(%error, seconds = PUNCHING_PAUSE.as_secs(), "trying again after a pause");
+                punches -= 1;
+                attempts = 0;
+                punch_again(network, events, peer).await;
+            }
             Err(error) => reason = error.to_string(),
         }
     }
     Err(JoinError::Blob { what, from: address.to_string(), reason })
+}
+
+/// A hole is punched once for each relayed connection. So ends this one, and waits until fetches wait for the next.
+async fn punch_again(network: &NetworkHandle, events: &mut NetworkEvents, peer: PeerKey) {
+    // A peer that is too busy to hear this is asked again beside the old connection.
+    let _ = network.disconnect(peer);
+    let pause = tokio::time::sleep(PUNCHING_PAUSE);
+    tokio::pin!(pause);
+    loop {
+        tokio::select! {
+            () = &mut pause => return,
+            event = events.next() => if event.is_none() {
+                return;
+            },
+        }
+    }
 }
 
 /// The blobs that every peer of a run stores, with their names. Those that list others come first.

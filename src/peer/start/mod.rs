@@ -309,7 +309,7 @@ impl Listening {
         self.access.take_in(blobs.clone());
         for (blob, what) in crate::peer::join::parts(&manifest) {
             if !blobs.has(blob.hash)? {
-                crate::peer::join::fetch_blob(&self.network, &mut self.events, blob, what, (peer, address)).await?;
+                crate::peer::join::fetch_part(&self.network, &mut self.events, blob, what, (peer, address)).await?;
             }
         }
         if let Some(documents) = own_text {

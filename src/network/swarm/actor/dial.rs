@@ -2,17 +2,20 @@
 
 use std::time::Instant;
 
+use libp2p::core::Endpoint;
+use libp2p::swarm::{ConnectionId, NetworkBehaviour};
 use libp2p::{Multiaddr, PeerId};
 use tokio::sync::oneshot;
 
 use crate::names::{BlobRef, PeerKey};
 use crate::network::blobs::FetchError;
 use crate::network::connectivity::addresses::{dialable, named_peer, usable};
-use crate::network::connectivity::connect::{Failed, Unreachable};
+use crate::network::connectivity::connect::{Failed, Priority, Unreachable};
 use crate::network::connectivity::dial_error::DialError;
 use crate::network::identity::{peer_id, peer_key};
-use crate::network::limits::{DIALS, DONORS, REQUESTS_PER_PEER};
+use crate::network::limits::{ADDRESSES_PER_PEER, DIALLED_PEERS, DIALS, DONORS, REQUESTS_PER_PEER};
 use crate::network::rpc::RequestError;
+use crate::network::standing::Standing;
 use crate::network::swarm::actor::{Actor, Asked, Joining};
 use crate::network::swarm::events::{NetworkEvent, Slot};
 
@@ -45,26 +48,77 @@ impl Actor {
         let _ = reply.send(Err(error));
     }
 
-    pub(crate) fn dial_peer(&mut self, peer: PeerKey, addresses: Vec<Multiaddr>) {
+    pub(crate) fn dial_peer(&mut self, peer: PeerKey, mut addresses: Vec<Multiaddr>) {
         let Some(id) = peer_id(peer).filter(|id| id != self.swarm.local_peer_id()) else { return };
         // What is not dialled anyway takes nothing of what may be.
         if self.swarm.behaviour().routes.is_direct(&id) {
             return;
         }
-        let addresses = self.named_rates.within(&id, addresses);
-        if self.swarm.is_connected(&id) {
-            return self.try_direct(id, addresses);
+        let priority = self.priority(&id, None);
+        if !self.connecting.is_dialling(&id) && !self.make_place(priority) {
+            return tracing::debug!(peer = %id, "not dialled: others are");
         }
-        self.connect_or_wait(id, addresses, None);
+        let is_connected = self.swarm.is_connected(&id);
+        if is_connected {
+            addresses.splice(..0, self.addresses_on_lan(&id));
+        }
+        // Each has a budget, so that what is said of others takes nothing of what members may name.
+        let rates = if priority == Priority::First { &mut self.member_rates } else { &mut self.named_rates };
+        let addresses = rates.within(&id, addresses);
+        match is_connected {
+            true => self.try_direct(id, addresses, priority),
+            false => self.connect_or_wait(id, addresses, None),
+        }
+    }
+
+    /// Who needs a connection to this peer.
+    pub(crate) fn priority(&self, peer: &PeerId, purpose: Option<&Purpose>) -> Priority {
+        let standing = peer_key(peer).map(|key| self.access.standing(key));
+        match purpose {
+            _ if standing == Some(Standing::Member) => Priority::First,
+            Some(Purpose::Dial { .. }) => Priority::First,
+            Some(Purpose::Request { .. } | Purpose::Fetch { .. }) => Priority::Wanted,
+            None => Priority::Named,
+        }
+    }
+
+    /// Whether there is a place for one more dial. If all are taken, one that is needed less gives way.
+    pub(crate) fn make_place(&mut self, priority: Priority) -> bool {
+        if self.connecting.pending() + self.pending_relays.pending() < DIALLED_PEERS {
+            return true;
+        }
+        match (self.connecting.gives_way_to(priority), self.pending_relays.gives_way_to(priority)) {
+            (Some((least, peer)), relay) if relay.is_none_or(|(other, _)| least <= other) => {
+                if let Some(failed) = self.connecting.abandon(&mut self.swarm, &peer) {
+                    self.on_failed(peer, failed);
+                }
+                true
+            }
+            (_, Some((_, at))) => {
+                self.abandon_relay(at);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// What mDNS knows of a peer. libp2p adds it to a dial by itself, but not beside a connection.
+    fn addresses_on_lan(&mut self, peer: &PeerId) -> Vec<Multiaddr> {
+        let Some(neighbours) = self.swarm.behaviour_mut().neighbours.as_mut() else { return Vec::new() };
+        let dial = ConnectionId::new_unchecked(0);
+        let known = neighbours.handle_pending_outbound_connection(dial, Some(*peer), &[], Endpoint::Dialer);
+        // The rest of what is dialled is named by the peer itself.
+        known.unwrap_or_default().into_iter().take(ADDRESSES_PER_PEER / 2).collect()
     }
 
     /// Next to a relayed connection: two peers behind the same router cannot reach each other by hole punching, but by
     /// their local addresses.
     #[expect(clippy::disallowed_methods, reason = "an edge: how long something on the network took or has waited")]
-    fn try_direct(&mut self, peer: PeerId, addresses: Vec<Multiaddr>) {
+    fn try_direct(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, priority: Priority) {
         let relayed = self.swarm.behaviour().routes.relayed_since(&peer).is_some();
-        if relayed && !self.punching.has_failed(&peer, Instant::now()) {
-            self.connecting.begin_beside(&mut self.swarm, peer, addresses);
+        let tries = relayed && !addresses.is_empty() && !self.punching.has_failed(&peer, Instant::now());
+        if tries && (self.connecting.is_dialling(&peer) || self.make_place(priority)) {
+            self.connecting.begin_beside(&mut self.swarm, peer, addresses, priority);
         }
     }
 
@@ -75,7 +129,9 @@ impl Actor {
         };
         if self.swarm.is_connected(&id) {
             if matches!(purpose, Purpose::Fetch { .. }) {
-                self.try_direct(id, addresses);
+                let priority = self.priority(&id, Some(&purpose));
+                let known = self.addresses_on_lan(&id).into_iter().chain(addresses);
+                self.try_direct(id, known.collect(), priority);
             }
             return self.proceed(id, purpose);
         }

@@ -83,6 +83,8 @@ pub(crate) struct Actor {
     pub(crate) gossip_rates: GossipRateLimiter,
     pub(crate) request_rates: KeyedRateLimiter<PeerId>,
     pub(crate) named_rates: NamedRateLimiter,
+    /// The same for members.
+    pub(crate) member_rates: NamedRateLimiter,
     pub(crate) scores: PeerScores,
     pub(crate) access: Arc<dyn PeerAccess>,
     /// For the application, which shows and stores them.
@@ -187,6 +189,7 @@ impl Actor {
             gossip_rates: GossipRateLimiter::default(),
             request_rates: rate_limiter::requests(),
             named_rates: NamedRateLimiter::default(),
+            member_rates: NamedRateLimiter::default(),
             scores: PeerScores::default(),
             access: blobs.clone(),
             bans,

@@ -99,7 +99,9 @@ impl Actor {
         let named = |address: &Multiaddr| !is_relayed(address) && scope.may_name(address);
         let direct = addresses.into_iter().filter(named).collect::<Vec<_>>();
         learn(&mut self.swarm.behaviour_mut().providers, peer, direct.clone());
-        self.relays.learn(peer, direct);
+        if let Some(gone) = self.relays.learn(peer, direct) {
+            self.swarm.behaviour_mut().gossip.is_no_relay(&gone);
+        }
         if self.relays.is_relay(&peer) {
             self.swarm.behaviour_mut().gossip.is_relay(peer);
         }

@@ -11,8 +11,8 @@ use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::{Multiaddr, PeerId, Swarm};
 
 use crate::network::connectivity::addresses::{is_relayed, without_peer};
-use crate::network::connectivity::connect::Failed;
-use crate::network::limits::{CONNECT_TIMEOUT, DIALLED_PEERS, IDENTIFY_TIMEOUT};
+use crate::network::connectivity::connect::{Failed, Priority};
+use crate::network::limits::{CONNECT_TIMEOUT, IDENTIFY_TIMEOUT};
 use crate::network::swarm::actor::Actor;
 use crate::network::swarm::actor::dial::{Purpose, give_up};
 use crate::network::swarm::behaviour::Behaviour;
@@ -24,11 +24,24 @@ struct PendingRelay {
     addresses: Vec<Multiaddr>,
     waiting: Vec<Purpose>,
     until: Instant,
+    priority: Priority,
 }
 
-/// Pending connections to relays: at most as many as peers may be dialled.
+/// Pending connections to relays, the oldest first: with the pending dials at most as many as peers may be dialled.
 #[derive(Default)]
 pub(crate) struct PendingRelays(Vec<PendingRelay>);
+
+impl PendingRelays {
+    pub(crate) fn pending(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The one that gives way to one of this priority, the oldest of the least, and where it is.
+    pub(crate) fn gives_way_to(&self, priority: Priority) -> Option<(Priority, usize)> {
+        let all = self.0.iter().enumerate().map(|(at, pending)| (pending.priority, at));
+        all.filter(|(least, _)| *least < priority).min()
+    }
+}
 
 /// The relay in a circuit's address, with its own address.
 fn relay_of(circuit: &Multiaddr) -> Option<(PeerId, Multiaddr)> {
@@ -62,10 +75,19 @@ impl Actor {
             _ => true,
         };
         let (now, later): (Vec<_>, Vec<_>) = addresses.into_iter().partition(is_ready);
-        let Some((relay, _)) = later.first().and_then(relay_of).filter(|_| self.pending_relays.0.len() < DIALLED_PEERS)
-        else {
+        let Some((relay, _)) = later.first().and_then(relay_of) else { return Some((now, purpose)) };
+        let priority = self.priority(&peer, purpose.as_ref());
+        let is_same = |pending: &PendingRelay| pending.relay == relay && pending.peer == peer;
+        if now.is_empty()
+            && let Some(pending) = self.pending_relays.0.iter_mut().find(|pending| is_same(pending))
+        {
+            pending.waiting.extend(purpose);
+            pending.priority = pending.priority.max(priority);
+            return None;
+        }
+        if self.pending_relays.0.iter().any(is_same) || !self.make_place(priority) {
             return Some((now, purpose));
-        };
+        }
         let addresses = later.iter().filter_map(relay_of).filter(|(other, _)| *other == relay);
         dial(&mut self.swarm, relay, addresses.map(|(_, address)| address).collect());
         let (waiting, rest) = match now.is_empty() {
@@ -73,7 +95,7 @@ impl Actor {
             false => (Vec::new(), Some((now, purpose))),
         };
         let until = Instant::now() + CONNECT_TIMEOUT.min(IDENTIFY_TIMEOUT);
-        self.pending_relays.0.push(PendingRelay { relay, peer, addresses: later, waiting, until });
+        self.pending_relays.0.push(PendingRelay { relay, peer, addresses: later, waiting, until, priority });
         rest
     }
 
@@ -105,8 +127,23 @@ impl Actor {
         }
     }
 
+    /// Gives up a pending relay, to which nothing else leads, for another dial.
+    pub(crate) fn abandon_relay(&mut self, at: usize) {
+        let PendingRelay { relay, addresses, waiting, .. } = self.pending_relays.0.remove(at);
+        let is_wanted = self.relays.is_relay(&relay) || self.pending_relays.0.iter().any(|other| other.relay == relay);
+        if !is_wanted && !self.swarm.is_connected(&relay) {
+            // There is no connection to end, but the dial.
+            let _ = self.swarm.disconnect_peer_id(relay);
+        }
+        give_up(Failed::busy(addresses, waiting));
+    }
+
     pub(crate) fn begin(&mut self, peer: PeerId, addresses: Vec<Multiaddr>, purpose: Option<Purpose>) {
-        if let Err(failed) = self.connecting.begin(&mut self.swarm, peer, addresses, purpose) {
+        let priority = self.priority(&peer, purpose.as_ref());
+        if !self.connecting.is_dialling(&peer) && !self.make_place(priority) {
+            return self.on_failed(peer, Failed::busy(addresses, Vec::from_iter(purpose)));
+        }
+        if let Err(failed) = self.connecting.begin(&mut self.swarm, peer, addresses, purpose, priority) {
             self.on_failed(peer, *failed);
         }
     }
