@@ -52,6 +52,10 @@ pub const UNANSWERED_FOR_MEMBERS: usize = UNANSWERED_REQUESTS / 2;
 /// connection: 256 x 256 KiB = 64 MiB.
 pub const RESULTS: usize = 256;
 
+/// Own authentication requests whose result the application has not yet taken, apart from [`RESULTS`]: one to each
+/// connected peer. The requests have at most 4 KiB, 1 MiB in all; the answers count like other results.
+pub const INTRODUCTIONS: usize = CONNECTIONS as usize;
+
 /// Commands waiting for the network's task. It handles one in microseconds; a full mailbox is `NotSent::Busy`.
 pub const COMMANDS: usize = 1024;
 
