@@ -66,15 +66,24 @@ pub const CHANGES: usize = 64;
 /// swarm is.
 pub const CONNECTIONS: u32 = 256;
 
-/// Incoming connections: 64 are left that only this peer can dial.
+/// Incoming connections: 64 are left that only this peer can dial. When all are taken, a further one takes the place of
+/// one with a worse claim.
 pub const INCOMING_CONNECTIONS: u32 = 192;
 
 /// To one peer: TCP and QUIC, if both sides dial at the same time; or a relayed one, a direct one that replaces it, and
 /// the tests of a relay ([`PROBES_AT_ONCE`]).
 pub const CONNECTIONS_PER_PEER: u32 = 4;
 
-/// Pending handshakes, each way.
+/// Connections that had to make room for others and are not closed yet, which a peer that reads nothing can delay. Then
+/// no further one has to: 512 in all at worst.
+pub const CLOSING_CONNECTIONS: usize = CONNECTIONS as usize;
+
+/// Pending handshakes of connections that this peer dials.
 pub const PENDING_CONNECTIONS: u32 = 64;
+
+/// Pending handshakes of incoming connections, of a peer or a relay: 16 addresses, each with its share, and a handshake
+/// takes at most [`CONNECT_TIMEOUT`].
+pub const PENDING_INCOMING: u32 = 256;
 
 /// Streams in negotiation on one connection.
 pub const NEGOTIATING_STREAMS: usize = 64;
@@ -307,11 +316,11 @@ pub const PEERS_PER_IP: u32 = 8;
 /// Connections of a relay in all: its reservations, as many for circuits, and some for lookups.
 pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
 
-/// Pending handshakes of a relay: 16 addresses, each with its share, and a handshake takes at most [`CONNECT_TIMEOUT`].
-pub const RELAY_PENDING: u32 = 256;
+/// Pending handshakes of a relay.
+pub const RELAY_PENDING: u32 = PENDING_INCOMING;
 
-/// Pending handshakes of a relay with one IP address: twice as many peers as are behind one.
-pub const RELAY_PENDING_PER_IP: usize = 2 * PEERS_PER_IP as usize;
+/// Pending handshakes of a relay with one IP address.
+pub const RELAY_PENDING_PER_IP: usize = PENDING_PER_IP;
 
 /// Bytes through the circuits that are requested from one IP address in an hour, where each circuit counts with all that
 /// it may carry: 8 peers that renew 32 circuits of 64 MiB each every half an hour. Most circuits carry far less, and end
@@ -370,8 +379,12 @@ pub const RATED_PEERS: usize = 4_096;
 /// Incoming connections from one IP address: a third of all, or four of each of 16 peers in one office.
 pub const CONNECTIONS_PER_IP: usize = 64;
 
-/// Pending handshakes from one IP address: half of all.
-pub const PENDING_PER_IP: usize = PENDING_CONNECTIONS as usize / 2;
+/// Pending handshakes from one IP address: twice as many as there are peers behind one.
+pub const PENDING_PER_IP: usize = 2 * PEERS_PER_IP as usize;
+
+/// An IPv6 network of 48 bits, which a site or many customers of a provider have, may have so many times as much as one
+/// of 64 bits.
+pub const NETWORKS_PER_SITE: u32 = 4;
 
 /// Connections that may come from one IP address in a second, and at once. A refused peer retries.
 pub const COMING_PER_SECOND: u32 = 8;
