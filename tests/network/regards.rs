@@ -8,21 +8,42 @@ use pathswarm::names::{BlobRef, PeerKey};
 use pathswarm::network::{BlobAccess, BlobSink, BlobSource, Identity, NetworkConfig, PeerAccess, Standing, Verdict};
 
 use crate::peers::{Blobs, Peer};
+use crate::unmannered::DEADLINE;
 
 /// The store of a peer, and its view of others.
 pub struct Regards {
     store: Arc<dyn BlobAccess>,
     by_invitation: bool,
     known: Mutex<BTreeMap<PeerKey, Standing>>,
+    asked: Mutex<BTreeMap<PeerKey, usize>>,
 }
 
 impl Regards {
     pub fn new(store: Arc<dyn BlobAccess>, by_invitation: bool) -> Arc<Self> {
-        Arc::new(Self { store, by_invitation, known: Mutex::default() })
+        Arc::new(Self { store, by_invitation, known: Mutex::default(), asked: Mutex::default() })
     }
 
     pub fn set(&self, peer: PeerKey, standing: Standing) {
         self.known.lock().unwrap().insert(peer, standing);
+    }
+
+    fn of(&self, peer: PeerKey) -> Standing {
+        let unknown = if self.by_invitation { Standing::NotAdmitted } else { Standing::Stranger };
+        self.known.lock().unwrap().get(&peer).copied().unwrap_or(unknown)
+    }
+
+    /// How often the network has asked for the standing of a peer: for each thing that its gossip brings, among others.
+    pub fn times_asked(&self, about: PeerKey) -> usize {
+        self.asked.lock().unwrap().get(&about).copied().unwrap_or_default()
+    }
+
+    pub async fn wait_until_asked(&self, about: PeerKey, times: usize) {
+        let asked = async {
+            while self.times_asked(about) < times {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(DEADLINE, asked).await.expect("the network did not ask about a peer");
     }
 }
 
@@ -32,12 +53,12 @@ impl PeerAccess for Regards {
     }
 
     fn standing(&self, peer: PeerKey) -> Standing {
-        let unknown = if self.by_invitation { Standing::NotAdmitted } else { Standing::Stranger };
-        self.known.lock().unwrap().get(&peer).copied().unwrap_or(unknown)
+        *self.asked.lock().unwrap().entry(peer).or_default() += 1;
+        self.of(peer)
     }
 
     fn verdict(&self, author: PeerKey, _: &[u8]) -> Verdict {
-        if self.standing(author).gossips() { Verdict::Accept } else { Verdict::Ignore }
+        if self.of(author).gossips() { Verdict::Accept } else { Verdict::Ignore }
     }
 }
 

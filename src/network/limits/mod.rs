@@ -58,6 +58,10 @@ pub const UNANSWERED_FOR_MEMBERS: usize = UNANSWERED_REQUESTS / 2;
 /// connection: 256 x 256 KiB = 64 MiB.
 pub const RESULTS: usize = 256;
 
+/// Own authentication requests whose result the application has not yet taken, apart from [`RESULTS`]: one to each
+/// connected peer. The requests have at most 4 KiB, 1 MiB in all; the answers count like other results.
+pub const INTRODUCTIONS: usize = CONNECTIONS as usize;
+
 /// Commands waiting for the network's task. It handles one in microseconds; a full mailbox is `NotSent::Busy`.
 pub const COMMANDS: usize = 1024;
 
@@ -68,7 +72,8 @@ pub const CHANGES: usize = 64;
 /// swarm is.
 pub const CONNECTIONS: u32 = 256;
 
-/// Incoming connections: 64 are left that only this peer can dial.
+/// Incoming connections: 64 are left that only this peer can dial. When all are taken, a further one takes the place of
+/// one with a worse claim.
 pub const INCOMING_CONNECTIONS: u32 = 192;
 
 /// Incoming connections through relays: half of all. Who is behind them is seen by the relay alone, which counts keys that
@@ -82,8 +87,16 @@ pub const RELAYED_INCOMING_PER_RELAY: usize = RELAYED_INCOMING / RELAYS_AT_ONCE;
 /// the tests of a relay ([`PROBES_AT_ONCE`]).
 pub const CONNECTIONS_PER_PEER: u32 = 4;
 
-/// Pending handshakes, each way.
+/// Connections that had to make room for others and are not closed yet, which a peer that reads nothing can delay. Then
+/// no further one has to: 512 in all at worst.
+pub const CLOSING_CONNECTIONS: usize = CONNECTIONS as usize;
+
+/// Pending handshakes of connections that this peer dials.
 pub const PENDING_CONNECTIONS: u32 = 64;
+
+/// Pending handshakes of incoming connections, of a peer or a relay: 16 addresses, each with its share, and a handshake
+/// takes at most [`CONNECT_TIMEOUT`].
+pub const PENDING_INCOMING: u32 = 256;
 
 /// Streams in negotiation on one connection.
 pub const NEGOTIATING_STREAMS: usize = 64;
@@ -255,8 +268,12 @@ pub const RATED_PEERS: usize = 4_096;
 /// Incoming connections from one IP address: a third of all, or four of each of 16 peers in one office.
 pub const CONNECTIONS_PER_IP: usize = 64;
 
-/// Pending handshakes from one IP address: half of all.
-pub const PENDING_PER_IP: usize = PENDING_CONNECTIONS as usize / 2;
+/// Pending handshakes from one IP address: twice as many as there are peers behind one.
+pub const PENDING_PER_IP: usize = 2 * PEERS_PER_IP as usize;
+
+/// An IPv6 network of 48 bits, which a site or many customers of a provider have, may have so many times as much as one
+/// of 64 bits.
+pub const NETWORKS_PER_SITE: u32 = 4;
 
 /// Connections that may come from one IP address in a second, and at once. A refused peer retries.
 pub const COMING_PER_SECOND: u32 = 8;

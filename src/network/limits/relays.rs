@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::network::limits::RELAYED_INCOMING_PER_RELAY;
+use crate::network::limits::{PENDING_INCOMING, PENDING_PER_IP, RELAYED_INCOMING_PER_RELAY};
 
 /// Peers that hold a reservation on a relay. Each is a connection: 512 of some 50 KiB = 25 MiB.
 pub const RESERVATIONS: usize = 512;
@@ -47,12 +47,11 @@ pub const PEERS_PER_IP: u32 = 8;
 /// Connections of a relay in all: its reservations, as many for circuits, and some for lookups.
 pub const RELAY_CONNECTIONS: u32 = 2 * RESERVATIONS as u32 + 256;
 
-/// Pending handshakes of a relay: 16 addresses, each with its share, and a handshake takes at most
-/// [`CONNECT_TIMEOUT`](crate::network::limits::CONNECT_TIMEOUT).
-pub const RELAY_PENDING: u32 = 256;
+/// Pending handshakes of a relay.
+pub const RELAY_PENDING: u32 = PENDING_INCOMING;
 
-/// Pending handshakes of a relay with one IP address: twice as many peers as are behind one.
-pub const RELAY_PENDING_PER_IP: usize = 2 * PEERS_PER_IP as usize;
+/// Pending handshakes of a relay with one IP address.
+pub const RELAY_PENDING_PER_IP: usize = PENDING_PER_IP;
 
 /// Bytes through the circuits that are requested from one IP address in an hour, where each circuit counts with all that
 /// it may carry: 8 peers that request 32 circuits of 64 MiB each. An address holds an eighth of [`CIRCUITS`] at once, and

@@ -1,7 +1,8 @@
 //! Limits the connections from one IP address, since keys are free but addresses are not.
 //!
-//! An IPv6 /64 network counts as one address. Relayed connections are not counted, since the relay counts them. A peer
-//! does not count connections from its own machine, on which there may be many peers; a relay does.
+//! An IPv6 network of 64 bits counts as one address, and one of 48 bits, which a site has, as a few. Relayed connections
+//! are not counted, since the relay counts them. A peer does not count connections from its own machine, on which there
+//! may be many peers; a relay does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -17,12 +18,42 @@ use libp2p::{Multiaddr, PeerId};
 
 use crate::network::connectivity::address_scope::origin_of;
 use crate::network::connectivity::addresses::is_relayed;
-use crate::network::limits::{COMING_BURST, COMING_PER_SECOND, CONNECTIONS_PER_IP, PENDING_PER_IP};
+use crate::network::limits::{COMING_BURST, COMING_PER_SECOND, CONNECTIONS_PER_IP, NETWORKS_PER_SITE, PENDING_PER_IP};
 use crate::network::protection::rate_limiter::KeyedRateLimiter;
 
 #[derive(Debug, thiserror::Error)]
 #[error("too many connections come from {0}")]
 struct TooManyConnections(IpAddr);
+
+/// Connections are counted by both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    Address(IpAddr),
+    /// The 48 bits of an IPv6 address.
+    Site(IpAddr),
+}
+
+impl Group {
+    fn of(ip: IpAddr) -> impl Iterator<Item = Self> {
+        [Some(Self::Address(ip)), ip.is_ipv6().then(|| Self::Site(site_of(ip)))].into_iter().flatten()
+    }
+
+    /// How many times as much as an address it may have.
+    fn times(self) -> usize {
+        match self {
+            Self::Address(_) => 1,
+            Self::Site(_) => NETWORKS_PER_SITE as usize,
+        }
+    }
+}
+
+/// The network that one site has: 48 bits of an IPv6 address; of IPv4, the address itself.
+pub(crate) fn site_of(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 80 << 80).into()),
+    }
+}
 
 /// The connections that came from one address.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +84,8 @@ impl Default for PerIpBounds {
 pub(crate) struct PerIpLimiter {
     bounds: PerIpBounds,
     coming: KeyedRateLimiter<IpAddr>,
-    from: BTreeMap<IpAddr, Count>,
+    coming_from_sites: KeyedRateLimiter<IpAddr>,
+    from: BTreeMap<Group, Count>,
     pending: HashMap<ConnectionId, IpAddr>,
     established: HashMap<ConnectionId, IpAddr>,
 }
@@ -71,8 +103,15 @@ fn origin(local: &Multiaddr, remote: &Multiaddr) -> Option<IpAddr> {
 
 impl PerIpLimiter {
     pub(crate) fn new(bounds: PerIpBounds) -> Self {
-        let coming = KeyedRateLimiter::new(bounds.coming);
-        Self { bounds, coming, from: BTreeMap::new(), pending: HashMap::new(), established: HashMap::new() }
+        let (per_second, burst) = bounds.coming;
+        Self {
+            bounds,
+            coming: KeyedRateLimiter::new(bounds.coming),
+            coming_from_sites: KeyedRateLimiter::new((per_second * NETWORKS_PER_SITE, burst * NETWORKS_PER_SITE)),
+            from: BTreeMap::new(),
+            pending: HashMap::new(),
+            established: HashMap::new(),
+        }
     }
 
     /// The IP address of a connection, if it is counted.
@@ -80,12 +119,26 @@ impl PerIpLimiter {
         origin(local, remote).filter(|ip| self.bounds.own || !ip.is_loopback())
     }
 
+    /// Whether an address, and the site that it belongs to, have less than this.
+    fn has_less(&self, ip: IpAddr, than: impl Fn(&Count, usize) -> bool) -> bool {
+        Group::of(ip).all(|group| than(&self.from.get(&group).copied().unwrap_or_default(), group.times()))
+    }
+
+    fn may_come(&mut self, ip: IpAddr) -> bool {
+        self.coming.allows(&ip) && (ip.is_ipv4() || self.coming_from_sites.allows(&site_of(ip)))
+    }
+
+    fn add(&mut self, ip: IpAddr, which: fn(&mut Count) -> &mut usize) {
+        Group::of(ip).for_each(|group| *which(self.from.entry(group).or_default()) += 1);
+    }
+
     fn release(&mut self, ip: IpAddr, which: fn(&mut Count) -> &mut usize) {
-        if let Some(count) = self.from.get_mut(&ip) {
+        for group in Group::of(ip) {
+            let Some(count) = self.from.get_mut(&group) else { continue };
             let one = which(count);
             *one = one.saturating_sub(1);
             if count.pending + count.established == 0 {
-                self.from.remove(&ip);
+                self.from.remove(&group);
             }
         }
     }
@@ -115,12 +168,13 @@ impl NetworkBehaviour for PerIpLimiter {
         remote: &Multiaddr,
     ) -> Result<(), ConnectionDenied> {
         let Some(ip) = self.counted(local, remote) else { return Ok(()) };
-        let count = self.from.get(&ip).copied().unwrap_or_default();
-        let space = count.pending < self.bounds.pending && count.established < self.bounds.connections;
-        if !space || !self.coming.allows(&ip) {
+        let PerIpBounds { pending, connections, .. } = self.bounds;
+        let space = self
+            .has_less(ip, |count, times| count.pending < pending * times && count.established < connections * times);
+        if !space || !self.may_come(ip) {
             return Err(ConnectionDenied::new(TooManyConnections(ip)));
         }
-        self.from.entry(ip).or_default().pending += 1;
+        self.add(ip, |count| &mut count.pending);
         self.pending.insert(connection, ip);
         Ok(())
     }
@@ -134,10 +188,11 @@ impl NetworkBehaviour for PerIpLimiter {
     ) -> Result<THandler<Self>, ConnectionDenied> {
         self.settle(connection);
         let Some(ip) = self.counted(local, remote) else { return Ok(dummy::ConnectionHandler) };
-        if self.from.get(&ip).is_some_and(|count| count.established >= self.bounds.connections) {
+        let most = self.bounds.connections;
+        if !self.has_less(ip, |count, times| count.established < most * times) {
             return Err(ConnectionDenied::new(TooManyConnections(ip)));
         }
-        self.from.entry(ip).or_default().established += 1;
+        self.add(ip, |count| &mut count.established);
         self.established.insert(connection, ip);
         Ok(dummy::ConnectionHandler)
     }
@@ -174,6 +229,7 @@ impl NetworkBehaviour for PerIpLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::limits::PENDING_INCOMING;
 
     fn at(address: &str) -> Multiaddr {
         address.parse().unwrap()
@@ -204,6 +260,21 @@ mod tests {
         per_ip.close(ConnectionId::new_unchecked(900));
         per_ip.close(ConnectionId::new_unchecked(902));
         assert!(per_ip.from.is_empty() && per_ip.pending.is_empty() && per_ip.established.is_empty());
+    }
+
+    #[test]
+    fn silent_sockets_of_two_addresses_or_a_site_leave_handshakes_to_others() {
+        let mut per_ip = PerIpLimiter::default();
+        let from = |number: usize| format!("/ip4/198.51.100.{}/tcp/{number}", number % 2);
+        let pending = (0..200).filter(|id| comes(&mut per_ip, *id, &from(*id))).count();
+        assert_eq!(pending, 2 * PENDING_PER_IP);
+        let of_a_site = |number: usize| format!("/ip6/2001:db8:1:{number:x}::1/tcp/1");
+        let pending = (200..900).filter(|id| comes(&mut per_ip, *id, &of_a_site(*id))).count();
+        assert_eq!(pending, NETWORKS_PER_SITE as usize * PENDING_PER_IP);
+        assert!(6 * PENDING_PER_IP < PENDING_INCOMING as usize);
+        assert!(comes(&mut per_ip, 900, "/ip6/2001:db8:2::1/tcp/1"), "the next site");
+        (0..=900).for_each(|id| per_ip.close(ConnectionId::new_unchecked(id)));
+        assert!(per_ip.from.is_empty() && per_ip.pending.is_empty());
     }
 
     #[test]

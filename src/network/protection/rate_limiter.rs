@@ -205,6 +205,13 @@ mod tests {
         // A peer forwards within its own budgets, of which one and a half may be used.
         let most = u64::from(GOSSIP_OF_MEMBERS_PER_SECOND + GOSSIP_OF_STRANGERS_PER_SECOND) * 3 / 2;
         assert!(most <= u64::from(FLOOD_PER_SECOND));
+        // However many keys speak.
+        let (mut rates, mut fine) = (GossipRateLimiter::default(), 0);
+        for _ in 0..8 * GOSSIP_OF_STRANGERS_PER_SECOND {
+            let author = PeerId::random();
+            fine += u32::from(heard(&mut rates, &author, &author) == Pace::Fine);
+        }
+        assert!(fine <= GOSSIP_OF_STRANGERS_PER_SECOND * 3 / 2, "{fine} of strangers");
         let mut rates = GossipRateLimiter::default();
         let from = PeerId::random();
         for _ in 0..FLOOD_PER_SECOND {

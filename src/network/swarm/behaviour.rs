@@ -18,13 +18,15 @@ use crate::network::connectivity::scoped::Scoped;
 use crate::network::gossip::{Gossip, gossip};
 use crate::network::identity::agent_version;
 use crate::network::limits::{
-    CONNECTIONS, CONNECTIONS_PER_PEER, INCOMING_CONNECTIONS, PENDING_CONNECTIONS, PING_INTERVAL, PING_TIMEOUT,
+    CONNECTIONS_PER_PEER, PENDING_CONNECTIONS, PENDING_INCOMING, PING_INTERVAL, PING_TIMEOUT,
 };
+use crate::network::protection::connection_places::ConnectionPlaces;
 use crate::network::protection::per_ip_limiter::PerIpLimiter;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::standing::PeerAccess;
 
-/// Behaviours that refuse connections come first, so that the others never see those.
+/// Behaviours that refuse connections come first, so that the others never see those. The last of them is `places`: what
+/// is refused for another reason takes nobody's place.
 #[derive(NetworkBehaviour)]
 #[behaviour(prelude = "libp2p::swarm::derive_prelude")]
 pub(crate) struct Behaviour {
@@ -32,6 +34,7 @@ pub(crate) struct Behaviour {
     pub per_ip: PerIpLimiter,
     pub banned: allow_block_list::Behaviour<BlockedPeers>,
     pub routes: Routes,
+    pub places: ConnectionPlaces,
     pub gossip: GossipConnection<Gossip>,
     pub control: Control,
     pub identify: Scoped<identify::Behaviour>,
@@ -62,12 +65,12 @@ impl Behaviour {
         access: Arc<dyn PeerAccess>,
     ) -> Result<Self, String> {
         let me = keypair.public().to_peer_id();
-        let limits = limits().with_max_established_incoming(Some(INCOMING_CONNECTIONS));
         Ok(Self {
-            limits: connection_limits::Behaviour::new(limits.with_max_established(Some(CONNECTIONS))),
+            limits: connection_limits::Behaviour::new(limits()),
             per_ip: PerIpLimiter::default(),
             banned: allow_block_list::Behaviour::default(),
             routes: Routes::default(),
+            places: ConnectionPlaces::new(access.clone()),
             gossip: GossipConnection::new(gossip(keypair)?, access),
             control: control(),
             identify: Scoped::new(introduction(keypair)),
@@ -86,7 +89,7 @@ impl Behaviour {
 /// Limits of both peers and relays.
 pub(crate) fn limits() -> ConnectionLimits {
     ConnectionLimits::default()
-        .with_max_pending_incoming(Some(PENDING_CONNECTIONS))
+        .with_max_pending_incoming(Some(PENDING_INCOMING))
         .with_max_pending_outgoing(Some(PENDING_CONNECTIONS))
         .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER))
 }

@@ -1,7 +1,9 @@
 //! Events for the application, and their treatment when the application is slow.
 //!
-//! Four bounded queues, one for each treatment:
+//! Five bounded queues, one for each treatment:
 //! - *results* (responses, fetched blobs, lookups): never lost. A result's slot is reserved before its request is sent.
+//! - *introductions* (responses of peers to which this peer has shown its credential): likewise, apart from what members
+//!   are asked.
 //! - *changes* (connections, addresses): never lost, but merged: a change that is undone before it is reported is
 //!   dropped.
 //! - *requests* from others: refused at once if the queue is full, and the other peer is told.
@@ -19,7 +21,7 @@ use crate::network::blobs::FetchError;
 use crate::network::blobs::fetch::Donor;
 use crate::network::connectivity::address_scope::Scope;
 use crate::network::connectivity::providers::Provider;
-use crate::network::limits::{CHANGES, GOSSIP_EVENTS, RESULTS, UNANSWERED_REQUESTS};
+use crate::network::limits::{CHANGES, GOSSIP_EVENTS, INTRODUCTIONS, RESULTS, UNANSWERED_REQUESTS};
 use crate::network::rpc::{RequestError, RequestToken};
 use crate::network::traffic::Counters;
 
@@ -89,26 +91,28 @@ impl NetworkEvent {
     }
 }
 
-/// A reserved slot in the queue of results.
+/// A reserved slot in the queue of results, or of introductions.
 pub(crate) type Slot = OwnedPermit<NetworkEvent>;
 
 /// The receiver of events. Dropping it does not stop the network, but no further operation can be started.
 #[derive(Debug)]
 pub struct NetworkEvents {
     results: mpsc::Receiver<NetworkEvent>,
+    introductions: mpsc::Receiver<NetworkEvent>,
     changes: mpsc::Receiver<NetworkEvent>,
     requests: mpsc::Receiver<NetworkEvent>,
     gossip: mpsc::Receiver<NetworkEvent>,
 }
 
 impl NetworkEvents {
-    /// The next event: results and changes before requests before gossip. `None` once the network has stopped. Cancel
-    /// safe: no event is lost.
+    /// The next event: results, introductions and changes before requests before gossip. `None` once the network has
+    /// stopped. Cancel safe: no event is lost.
     pub async fn next(&mut self) -> Option<NetworkEvent> {
-        let Self { results, changes, requests, gossip } = self;
+        let Self { results, introductions, changes, requests, gossip } = self;
         tokio::select! {
             biased;
             Some(event) = results.recv() => Some(event),
+            Some(event) = introductions.recv() => Some(event),
             Some(event) = changes.recv() => Some(event),
             Some(event) = requests.recv() => Some(event),
             Some(event) = gossip.recv() => Some(event),
@@ -119,15 +123,15 @@ impl NetworkEvents {
     /// The next event, if there is one.
     #[cfg(test)]
     fn try_next(&mut self) -> Option<NetworkEvent> {
-        let Self { results, changes, requests, gossip } = self;
-        [results, changes, requests, gossip].into_iter().find_map(|queue| queue.try_recv().ok())
+        let Self { results, introductions, changes, requests, gossip } = self;
+        [results, introductions, changes, requests, gossip].into_iter().find_map(|queue| queue.try_recv().ok())
     }
 }
 
 /// The task's ends of the queues.
 pub(crate) struct EventQueues {
-    /// Only kept open: results go through slots.
-    _results: mpsc::Sender<NetworkEvent>,
+    /// Only kept open: results and introductions go through slots.
+    _results: [mpsc::Sender<NetworkEvent>; 2],
     changes: mpsc::Sender<NetworkEvent>,
     requests: mpsc::Sender<NetworkEvent>,
     gossip: mpsc::Sender<NetworkEvent>,
@@ -135,17 +139,32 @@ pub(crate) struct EventQueues {
     counters: Arc<Counters>,
 }
 
-/// The queues, and the sender that hands out slots in the queue of results.
-pub(crate) fn event_queues(counters: Arc<Counters>) -> (EventQueues, mpsc::WeakSender<NetworkEvent>, NetworkEvents) {
+/// The senders that hand out slots: those of results, and of introductions.
+type Slots = (mpsc::WeakSender<NetworkEvent>, mpsc::WeakSender<NetworkEvent>);
+
+/// The queues, and the senders that hand out slots in two of them.
+pub(crate) fn event_queues(counters: Arc<Counters>) -> (EventQueues, Slots, NetworkEvents) {
     let (results, results_out) = mpsc::channel(RESULTS);
     let (changes, changes_out) = mpsc::channel(CHANGES);
+    let (introductions, introductions_out) = mpsc::channel(INTRODUCTIONS);
     let (requests, requests_out) = mpsc::channel(UNANSWERED_REQUESTS);
     let (gossip, gossip_out) = mpsc::channel(GOSSIP_EVENTS);
-    let slots = results.downgrade();
-    let queues =
-        EventQueues { _results: results, changes, requests, gossip, pending: PendingChanges::default(), counters };
-    let events =
-        NetworkEvents { results: results_out, changes: changes_out, requests: requests_out, gossip: gossip_out };
+    let slots = (results.downgrade(), introductions.downgrade());
+    let queues = EventQueues {
+        _results: [results, introductions],
+        changes,
+        requests,
+        gossip,
+        pending: PendingChanges::default(),
+        counters,
+    };
+    let events = NetworkEvents {
+        results: results_out,
+        introductions: introductions_out,
+        changes: changes_out,
+        requests: requests_out,
+        gossip: gossip_out,
+    };
     (queues, slots, events)
 }
 
@@ -269,7 +288,7 @@ mod tests {
     #[test]
     fn a_flood_of_gossip_is_dropped_and_counted_and_costs_no_result() {
         let counters = Arc::new(Counters::default());
-        let (queues, slots, mut events) = event_queues(counters.clone());
+        let (queues, (slots, _), mut events) = event_queues(counters.clone());
         for _ in 0..GOSSIP_EVENTS + 5 {
             queues.gossip(MODULE, PEER, vec![], Scope::Public);
         }
@@ -281,8 +300,11 @@ mod tests {
 
     #[test]
     fn results_are_bounded_by_the_slots_reserved_in_advance() {
-        let (_queues, slots, mut events) = event_queues(Arc::default());
+        let (_queues, (slots, introductions), mut events) = event_queues(Arc::default());
         let take = || slots.upgrade().unwrap().try_reserve_owned();
+        let introduce = || introductions.upgrade().unwrap().try_reserve_owned();
+        let introduced: Vec<Slot> = (0..INTRODUCTIONS).map(|_| introduce().unwrap()).collect();
+        assert!(introduce().is_err(), "and those that introduce this peer by theirs");
         let mut taken: Vec<Slot> = (0..RESULTS).map(|_| take().unwrap()).collect();
         assert!(take().is_err());
         taken.pop().unwrap().send(NetworkEvent::Response {
@@ -294,5 +316,6 @@ mod tests {
         assert!(take().is_err(), "the place is free only once the application has taken the result");
         assert!(events.try_next().is_some());
         assert!(take().is_ok());
+        drop(introduced);
     }
 }

@@ -97,6 +97,8 @@ pub struct NetworkHandle {
     me: PeerKey,
     commands: mpsc::Sender<Command>,
     slots: mpsc::WeakSender<NetworkEvent>,
+    /// For authentication requests.
+    introductions: mpsc::WeakSender<NetworkEvent>,
     counters: Arc<Counters>,
     bans: watch::Receiver<Vec<Ban>>,
 }
@@ -110,7 +112,7 @@ pub async fn start(
 ) -> Result<(NetworkHandle, NetworkEvents), StartError> {
     let counters = Arc::new(Counters::default());
     let (commands, mailbox) = mpsc::channel(COMMANDS);
-    let (queues, slots, events) = event_queues(counters.clone());
+    let (queues, (slots, introductions), events) = event_queues(counters.clone());
     if let Some(wrong) = config.relays.iter().find(|relay| !is_relay_address(relay)) {
         return Err(StartError::NotARelay(wrong.clone()));
     }
@@ -122,7 +124,7 @@ pub async fn start(
     actor.listen(&config.listen, &config.announce).await?;
     actor.wait_for_reservation().await;
     tokio::spawn(actor.run());
-    Ok((NetworkHandle { me: config.identity.key(), commands, slots, counters, bans }, events))
+    Ok((NetworkHandle { me: config.identity.key(), commands, slots, introductions, counters, bans }, events))
 }
 
 impl NetworkHandle {
@@ -154,8 +156,25 @@ impl NetworkHandle {
     /// Sends a request to a peer; [`NetworkEvent::Response`] with this id always follows. The addresses are tried if
     /// there is no connection yet.
     pub fn request(&self, id: u64, to: PeerKey, addresses: Vec<Multiaddr>, bytes: Vec<u8>) -> Result<(), NotSent> {
+        self.request_with(slot(&self.slots)?, id, to, addresses, bytes)
+    }
+
+    /// Sends a request that introduces this peer to another, in a run by invitation; [`NetworkEvent::Response`] with this
+    /// id always follows. It has a place of its own ([`INTRODUCTIONS`](crate::network::limits::INTRODUCTIONS)), so peers
+    /// that are not admitted, and do not answer, take no place of what members are asked.
+    pub fn introduce(&self, id: u64, to: PeerKey, addresses: Vec<Multiaddr>, bytes: Vec<u8>) -> Result<(), NotSent> {
+        self.request_with(slot(&self.introductions)?, id, to, addresses, bytes)
+    }
+
+    fn request_with(
+        &self,
+        slot: Slot,
+        id: u64,
+        to: PeerKey,
+        addresses: Vec<Multiaddr>,
+        bytes: Vec<u8>,
+    ) -> Result<(), NotSent> {
         fits(&bytes)?;
-        let slot = self.slot()?;
         self.tell(move |actor| actor.connect(to, addresses, Purpose::Request { id, to, bytes, slot }))
     }
 
@@ -168,7 +187,7 @@ impl NetworkHandle {
     /// Fetches a blob into the store from all of these peers that have some of it, the most likely holder first and at
     /// most [`DONORS`](crate::network::limits::DONORS); [`NetworkEvent::Fetched`] with this id always follows.
     pub fn fetch(&self, id: u64, blob: BlobRef, from: Vec<(PeerKey, Vec<Multiaddr>)>) -> Result<(), NotSent> {
-        let slot = self.slot()?;
+        let slot = slot(&self.slots)?;
         self.tell(move |actor| actor.fetch(id, blob, from, slot))
     }
 
@@ -231,7 +250,7 @@ impl NetworkHandle {
     /// Looks for members of a module; [`NetworkEvent::Providers`] with this id always follows, within
     /// [`LOOKUP_TIMEOUT`](crate::network::limits::LOOKUP_TIMEOUT).
     pub fn find_providers(&self, id: u64, module: ModuleId) -> Result<(), NotSent> {
-        let slot = self.slot()?;
+        let slot = slot(&self.slots)?;
         self.tell(move |actor| actor.find_providers(id, module, slot))
     }
 
@@ -281,14 +300,14 @@ impl NetworkHandle {
             mpsc::error::TrySendError::Closed(_) => NotSent::Stopped,
         })
     }
+}
 
-    fn slot(&self) -> Result<Slot, NotSent> {
-        let results = self.slots.upgrade().ok_or(NotSent::Stopped)?;
-        results.try_reserve_owned().map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => NotSent::Busy,
-            mpsc::error::TrySendError::Closed(_) => NotSent::Stopped,
-        })
-    }
+fn slot(slots: &mpsc::WeakSender<NetworkEvent>) -> Result<Slot, NotSent> {
+    let slots = slots.upgrade().ok_or(NotSent::Stopped)?;
+    slots.try_reserve_owned().map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => NotSent::Busy,
+        mpsc::error::TrySendError::Closed(_) => NotSent::Stopped,
+    })
 }
 
 fn fits(bytes: &[u8]) -> Result<(), NotSent> {

@@ -2,6 +2,7 @@
 //! credentials of others, and drops requests of peers that are not admitted. Gossip with a peer begins when each of the
 //! two has admitted the other. In an open run it only notes which peers have been members for a while.
 
+mod presentations;
 mod revocations;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,13 +16,11 @@ use crate::network::{RequestError, Standing, now_s};
 use crate::peer::access::access_control::AccessControl;
 use crate::peer::access::known_members::KnownMembers;
 use crate::peer::driver::Driver;
+use crate::peer::driver::access::presentations::{MayPresent, Presentations};
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::status::Invited;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Event, RequestId};
-
-/// Marks the ids of authentication requests; the node counts its own from 0.
-const AUTHENTICATION_BIT: u64 = 1 << 63;
 
 /// Time after which a connected peer without a credential is disconnected.
 const STRANGER_MS: u64 = 20_000;
@@ -32,16 +31,6 @@ const ANNOUNCE_EVERY_MS: u64 = 10_000;
 
 /// Time for which a peer of an open run must have sent heartbeats without a break to come before strangers.
 const STEADY_MS: u64 = 10_000;
-
-/// Pause before our credential is presented again to a connected peer that did not answer, or that presents its own
-/// again: it has restarted. Two peers that present theirs at the same time do not answer each other without end.
-const PRESENT_AGAIN_MS: u64 = 5_000;
-
-/// The same, if the peer has refused it.
-const REFUSED_AGAIN_MS: u64 = 30_000;
-
-/// Time within which a peer that takes part and is near answers. Further away, our credential is sent twice.
-const ANSWERED_WITHIN_MS: u64 = 50;
 
 /// Least interval, however many peers join.
 const ANNOUNCE_LEAST_MS: u64 = 2_000;
@@ -59,17 +48,10 @@ const SAY_EVERY_MS: u64 = 1_000;
 #[derive(Default)]
 pub(crate) struct AccessState {
     pub(crate) access_control: Option<Arc<AccessControl>>,
-    /// Peers that have answered our credential since they connected.
-    introduced: BTreeSet<PeerKey>,
-    /// Those of them that have accepted it.
-    accepted: BTreeSet<PeerKey>,
-    /// When it was last presented to each connected peer.
-    presented: BTreeMap<PeerKey, Millis>,
+    presentations: Presentations,
     /// Our last heartbeat on each of our modules, and the modules where a new subscriber has not heard it.
     heartbeats: BTreeMap<ModuleId, Vec<u8>>,
     unheard: BTreeSet<ModuleId>,
-    authenticating: BTreeMap<u64, PeerKey>,
-    next_authentication: u64,
     /// Requests of the node that wait.
     held: BTreeMap<PeerKey, Vec<(RequestId, Vec<u8>)>>,
     /// Start of each connection.
@@ -94,7 +76,7 @@ impl AccessState {
         members: KnownMembers,
         accepted: BTreeSet<PeerKey>,
     ) -> Self {
-        Self { access_control, members, accepted, ..Self::default() }
+        Self { access_control, members, presentations: Presentations::new(accepted), ..Self::default() }
     }
 
     /// Our heartbeat on a module, for members with which gossip begins later.
@@ -105,7 +87,7 @@ impl AccessState {
     }
 
     pub(crate) fn is_authentication(id: u64) -> bool {
-        id & AUTHENTICATION_BIT != 0
+        Presentations::is_authentication(id)
     }
 
     /// Whether a peer's messages on topics count.
@@ -151,34 +133,12 @@ impl AccessState {
 
     pub(crate) fn disconnected(&mut self, peer: PeerKey) {
         self.connected_since.remove(&peer);
-        self.presented.remove(&peer);
-        self.forget_answer(peer);
-    }
-
-    fn forget_answer(&mut self, peer: PeerKey) {
-        self.introduced.remove(&peer);
-        self.accepted.remove(&peer);
-    }
-
-    /// Whether a peer should have answered our credential by now, if it has got it. A newcomer does not answer before it
-    /// has joined, and the request itself would wait much longer.
-    fn is_unanswered(&self, peer: PeerKey, now: Millis) -> bool {
-        let is_late = |at: &Millis| now.since(*at) >= ANSWERED_WITHIN_MS;
-        !self.introduced.contains(&peer) && self.presented.get(&peer).is_some_and(is_late)
-    }
-
-    /// Whether it is time to present our credential to a connected peer again.
-    fn must_present(&self, peer: PeerKey, now: Millis) -> bool {
-        let pause_ms = if self.introduced.contains(&peer) { REFUSED_AGAIN_MS } else { PRESENT_AGAIN_MS };
-        match self.presented.get(&peer) {
-            None => true,
-            Some(at) => !self.accepted.contains(&peer) && now.since(*at) >= pause_ms,
-        }
+        self.presentations.disconnected(peer);
     }
 
     /// A peer refused us though it had seen our credential: it has restarted, or has changed its mind.
     pub(crate) fn authenticate_again(&mut self, peer: PeerKey) {
-        self.forget_answer(peer);
+        self.presentations.forget_answer(peer);
     }
 
     /// For `status`.
@@ -206,7 +166,7 @@ impl Driver {
     /// Whether a peer must see our credential before any request.
     pub(crate) fn must_authenticate(&self, to: PeerKey) -> bool {
         let shows = self.access.access_control.as_ref().is_some_and(|access_control| access_control.own().is_some());
-        shows && !self.access.introduced.contains(&to)
+        shows && !self.access.presentations.is_answered(to)
     }
 
     /// Presents our credential before this request.
@@ -233,21 +193,22 @@ impl Driver {
 
     /// Sends our credential. Returns whether it is on its way.
     fn authenticate(&mut self, to: PeerKey) -> bool {
-        if self.access.authenticating.values().any(|peer| *peer == to) && !self.access.is_unanswered(to, self.now()) {
-            return true;
+        let (now, admitted) = (self.now(), self.access.is_member(to));
+        match self.access.presentations.may_present(to, admitted, now) {
+            MayPresent::Now => {}
+            MayPresent::UnderWay => return true,
+            MayPresent::Later => return false,
         }
         let Some(credential) = self.access.access_control.as_ref().and_then(|access_control| access_control.own())
         else {
             return false;
         };
         let Ok(bytes) = encoding::encode(&AuthenticationRequest::Present(credential)) else { return false };
-        let id = AUTHENTICATION_BIT | self.access.next_authentication;
-        self.access.next_authentication += 1;
+        let id = self.access.presentations.next_id();
         let addresses = self.addresses.of(to);
-        let sent = self.network.request(id, to, addresses, bytes).is_ok();
+        let sent = self.network.introduce(id, to, addresses, bytes).is_ok();
         if sent {
-            self.access.authenticating.insert(id, to);
-            self.access.presented.insert(to, self.now());
+            self.access.presentations.sent(id, to, admitted, now);
         }
         sent
     }
@@ -256,30 +217,24 @@ impl Driver {
     pub(crate) fn connected(&mut self, peer: PeerKey) {
         if self.access.access_control.is_some() {
             self.access.connected_since.insert(peer, self.now());
-            self.access.forget_answer(peer);
+            self.access.presentations.forget_answer(peer);
             self.authenticate(peer);
         }
     }
 
     /// The response to our credential.
     pub(crate) fn authentication_answered(&mut self, id: u64, from: PeerKey, result: Result<Vec<u8>, RequestError>) {
-        self.access.authenticating.remove(&id);
         let answer = result.ok().and_then(|bytes| encoding::decode::<AuthenticationResponse>(&bytes).ok());
         let answered = answer.is_some();
+        let accepted = answer.as_ref().map(|answer| matches!(answer, AuthenticationResponse::Accepted { .. }));
+        self.access.presentations.answered(id, from, accepted);
         match answer {
             Some(AuthenticationResponse::Accepted { revocations, .. }) => {
-                self.access.introduced.insert(from);
-                self.access.accepted.insert(from);
                 self.access.refused = None;
                 self.take_revocations(revocations);
                 self.gossip_with(vec![from]);
             }
-            Some(AuthenticationResponse::NotInvited(reason)) => {
-                // It will refuse each request, too, with the same reason.
-                self.access.introduced.insert(from);
-                self.access.accepted.remove(&from);
-                self.report_refused(from, reason);
-            }
+            Some(AuthenticationResponse::NotInvited(reason)) => self.report_refused(from, reason),
             None => tracing::debug!(peer = %from.short(), "our credential was not answered"),
         }
         for (id, bytes) in self.access.held.remove(&from).unwrap_or_default() {
@@ -290,15 +245,12 @@ impl Driver {
         }
     }
 
-    /// A peer has presented its credential. If it has restarted, it has not seen ours; if it has just joined, it did not
-    /// answer while it did.
+    /// A peer has presented something, which was answered: a credential, if it takes part now.
     pub(crate) fn presented(&mut self, from: PeerKey) {
-        let now = self.now();
-        let is_old = |at: &Millis| now.since(*at) >= PRESENT_AGAIN_MS;
-        if self.access.access_control.is_some()
-            && (self.access.presented.get(&from).is_none_or(is_old) || self.access.is_unanswered(from, now))
-        {
-            self.access.forget_answer(from);
+        let Some(access_control) = &self.access.access_control else { return };
+        let takes_part = access_control.takes_part(from);
+        if self.access.presentations.is_due_in_return(from, takes_part, self.now()) {
+            self.access.presentations.forget_answer(from);
             self.authenticate(from);
         }
         self.gossip_with(vec![from]);
@@ -307,7 +259,7 @@ impl Driver {
     /// Begins gossip with those of these peers that have accepted our credential, and whose own is valid.
     fn gossip_with(&self, mut peers: Vec<PeerKey>) {
         let Some(access_control) = &self.access.access_control else { return };
-        peers.retain(|peer| self.access.accepted.contains(peer) && access_control.takes_part(*peer));
+        peers.retain(|peer| self.access.presentations.is_accepted(*peer) && access_control.takes_part(*peer));
         if !peers.is_empty() && self.network.gossip_with(peers).is_err() {
             tracing::debug!("too many pending operations to begin gossip: tried again in a second");
         }
@@ -377,7 +329,9 @@ impl Driver {
             let since = *self.access.connected_since.entry(*peer).or_insert(now);
             if now.since(since) >= STRANGER_MS && !access_control.admits(*peer) {
                 self.disconnect(*peer);
-            } else if self.access.must_present(*peer, now) && access_control.standing(*peer) != Standing::Visitor {
+            } else if self.access.presentations.is_due(*peer, now)
+                && access_control.standing(*peer) != Standing::Visitor
+            {
                 self.authenticate(*peer);
             }
         }
