@@ -1,7 +1,7 @@
 //! A swarm that shares its text out anew while it trains, by which path predicts it best: the router is a module like any
 //! other, and its owner may be killed in the middle of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::run::{RUN, World, pathswarm};
 use crate::swarm::{Swarm, holders, modules};
@@ -37,10 +37,14 @@ fn look(known: &mut BTreeMap<u64, Value>, statuses: &[Value]) {
 fn the_text_is_shared_out_anew_though_the_routers_owner_is_killed_meanwhile() {
     let mut swarm = Swarm::start_on(World::of(&run(), 6), 4);
     let mut known = BTreeMap::new();
+    // Before the third phase or, where a slow machine has missed that, before the fifth.
     let in_hand = |statuses: &[Value]| {
-        holders(statuses).len() == 4 && statuses.len() == 4 && statuses.iter().all(|status| version(status) == 1)
+        let versions: BTreeSet<u64> = statuses.iter().map(version).collect();
+        let one = versions.first().filter(|version| versions.len() == 1 && [1, 3].contains(*version));
+        holders(statuses).len() == 4 && statuses.len() == 4 && one.is_some()
     };
-    let statuses = swarm.until("all paths train the phase whose scores make the next router", in_hand);
+    let statuses = swarm.until("all paths train a phase whose scores make the next router", in_hand);
+    let before = version(&statuses[0]);
     look(&mut known, &statuses);
     let owner = router(&statuses[0]).unwrap()["owner"].clone();
     let victim = (0..4).find(|number| swarm.key(*number).map(Value::from) == Some(owner.clone())).unwrap();
@@ -48,7 +52,7 @@ fn the_text_is_shared_out_anew_though_the_routers_owner_is_killed_meanwhile() {
 
     let shared_out = |statuses: &[Value]| {
         let owned = |status: &Value| router(status).is_some_and(|module| module["owner"] != owner);
-        statuses.iter().all(|status| version(status) >= 2 && owned(status))
+        statuses.iter().all(|status| version(status) > before && owned(status))
     };
     let statuses = swarm.until("the router's next version, by another owner", shared_out);
     look(&mut known, &statuses);

@@ -18,6 +18,8 @@ pub(in crate::protocol) struct Attester<'a> {
     pub(in crate::protocol) owner: bool,
     /// What it has shown of its chain, oldest first. Its head may have moved since.
     pub(in crate::protocol) shown: &'a [ChainIndex],
+    /// It was asked for its chain, and has shown nothing.
+    pub(in crate::protocol) silent: bool,
 }
 
 impl Attester<'_> {
@@ -145,10 +147,10 @@ pub(in crate::protocol) fn is_outvoted<'a>(
 /// How the other members stand to a node's chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::protocol) struct Followers {
-    /// They have its head, or are ahead and have shown that they are on it.
+    /// They have its head, or are ahead and on no other chain as far as is known.
     pub(in crate::protocol) with: usize,
-    /// They are ahead, and nobody knows on which chain.
-    pub(in crate::protocol) unknown: usize,
+    /// They are ahead, were asked, and have not shown on which chain.
+    pub(in crate::protocol) silent: usize,
     /// They are on it, and behind.
     pub(in crate::protocol) behind: usize,
     /// The most that have the same head on another chain.
@@ -165,8 +167,8 @@ impl Followers {
             match (member.contradicts(chain), is_behind) {
                 (true, _) => *heads.entry(member.head.update).or_default() += 1,
                 (false, true) => counted.behind += 1,
-                (false, false) if member.is_on(chain) == Some(chain.head().version) => counted.with += 1,
-                (false, false) => counted.unknown += 1,
+                (false, false) if member.silent && member.is_on(chain).is_none() => counted.silent += 1,
+                (false, false) => counted.with += 1,
             }
         }
         counted.elsewhere = heads.into_values().max().unwrap_or(0);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     fn at(chain: &Chain) -> Attester<'static> {
-        Attester { peer: PeerKey([9; 32]), head: chain.head(), owner: false, shown: &[] }
+        Attester { peer: PeerKey([9; 32]), head: chain.head(), owner: false, shown: &[], silent: false }
     }
 
     fn attested(candidate: &Chain, mine: Option<&Chain>, members: &[Attester]) -> Option<u64> {
@@ -273,12 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_ahead_is_with_a_chain_only_if_it_has_shown_that_it_is_on_it() {
+    fn who_is_ahead_and_shows_nothing_is_with_nobody() {
         let (mine, longer, other) = (chain(3, 0), chain(5, 0), chain(6, 1));
         let [same, another] = [&longer, &other].map(|chain| chain.indices().collect::<Vec<_>>());
         let shows = |shown| Attester { shown, ..at(&longer) };
-        let members = [at(&mine), shows(&same), shows(&[]), shows(&another), at(&chain(2, 0))];
-        assert_eq!(Followers::of(&mine, members), Followers { with: 2, unknown: 1, behind: 1, elsewhere: 1 });
+        let silent = Attester { silent: true, ..at(&longer) };
+        let members = [at(&mine), shows(&same), shows(&[]), silent, shows(&another), at(&chain(2, 0))];
+        assert_eq!(Followers::of(&mine, members), Followers { with: 3, silent: 1, behind: 1, elsewhere: 1 });
     }
 
     #[test]

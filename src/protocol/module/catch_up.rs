@@ -1,6 +1,6 @@
 //! The progress of catch-up for one module: the pending request, and the chain whose state is being fetched.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::chain::{Chain, ChainIndex};
 use crate::clock::Millis;
@@ -32,6 +32,8 @@ pub(in crate::protocol) struct CatchUp {
     far_behind: BTreeMap<PeerKey, ChainIndex>,
     /// What donors have shown of their chains.
     shown: BTreeMap<PeerKey, Vec<ChainIndex>>,
+    /// Donors that were asked since this node's head has moved, and have shown nothing.
+    silent: BTreeSet<PeerKey>,
 }
 
 impl CatchUp {
@@ -51,8 +53,8 @@ impl CatchUp {
 
     /// Times out the pending request.
     pub(in crate::protocol) fn time_out(&mut self, now: Millis, timeout_ms: u64) {
-        if self.asked.take_if(|(_, _, at)| now.since(*at) >= timeout_ms).is_some() {
-            self.failures += 1;
+        if let Some((_, donor, _)) = self.asked.take_if(|(_, _, at)| now.since(*at) >= timeout_ms) {
+            self.shows_nothing(donor);
         }
     }
 
@@ -90,8 +92,22 @@ impl CatchUp {
         self.outvoted_since = outvoted.then(|| self.outvoted_since.unwrap_or(now));
     }
 
+    /// A donor that was asked has shown nothing. The next donor is asked.
+    pub(in crate::protocol) fn shows_nothing(&mut self, donor: PeerKey) {
+        self.failures += 1;
+        if self.silent.len() < MAX_SHOWN {
+            self.silent.insert(donor);
+        }
+    }
+
+    /// Whether a member was asked since this node's head has moved, and has shown nothing.
+    pub(in crate::protocol) fn is_silent(&self, member: PeerKey) -> bool {
+        self.silent.contains(&member)
+    }
+
     /// A donor has shown its newest updates.
     pub(in crate::protocol) fn note_shown(&mut self, donor: PeerKey, newest: Vec<ChainIndex>) {
+        self.silent.remove(&donor);
         self.shown.insert(donor, newest);
         if self.shown.len() > MAX_SHOWN {
             self.shown.pop_first();
@@ -144,6 +160,7 @@ impl CatchUp {
     pub(in crate::protocol) fn advanced(&mut self) {
         self.whole = false;
         self.leads_since = None;
+        self.silent.clear();
     }
 
     /// Another chain is now followed.
@@ -151,6 +168,7 @@ impl CatchUp {
         (self.failures, self.whole, self.outvoted_since) = (0, false, None);
         self.shown.clear();
         self.far_behind.clear();
+        self.silent.clear();
         self.leads_since = None;
     }
 

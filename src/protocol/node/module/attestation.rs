@@ -23,7 +23,8 @@ impl Node {
         };
         let heads = self.membership.roster().heads_lately(self.now, module, ATTESTED_MS);
         heads.filter(|(peer, _)| !self.reputation.scores().is_quarantined(self.now, *peer)).map(move |(peer, head)| {
-            Attester { peer, head, owner: owner == Some(peer), shown: shown(peer, head).unwrap_or(&[]) }
+            let silent = state.is_some_and(|state| state.catch_up.is_silent(peer));
+            Attester { peer, head, owner: owner == Some(peer), shown: shown(peer, head).unwrap_or(&[]), silent }
         })
     }
 
@@ -124,14 +125,13 @@ impl Node {
         let outvoted = state.catch_up.outvoted_ms(self.now).is_some_and(|ms| ms >= NO_MAJORITY_MS);
         let attestation = self.attestation(module, chain);
         let at_head = attestation.at_least(chain.head().version);
-        let Followers { with, unknown, behind, elsewhere } = Followers::of(mine, self.attesters(module));
+        let Followers { with, silent, behind, elsewhere } = Followers::of(mine, self.attesters(module));
         let moved = state.history.advanced().max(self.lifecycle.began());
         let behind_ms = state.catch_up.behind_since().map_or(0, |since| self.now.since(since.max(moved)));
         let stuck = behind_ms >= STUCK_MS;
         let heavier = state.history.gives_way_to(&chain.head());
-        // Whoever were ahead on this node's chain would have shown it by then.
         let alone = heavier && stuck && with == 0;
-        let with = if alone { 0 } else { with + unknown };
+        let with = if alone { 0 } else { with + silent };
         let least = if heavier { with + 1 } else { with + 2 };
         let more = (outvoted || alone) && at_head >= least.max(behind).max(elsewhere);
         let third = heavier && stuck && attestation.third() == Some(chain.head().version);

@@ -146,7 +146,12 @@ impl Node {
         let understood = match response {
             Some(Response::Replay(updates)) => self.replay(module, donor, updates),
             Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
-            _ => false,
+            _ => {
+                if let Some(state) = self.modules.get_mut(&module) {
+                    state.catch_up.shows_nothing(donor);
+                }
+                return;
+            }
         };
         if let Some(state) = self.modules.get_mut(&module)
             && !understood
