@@ -49,20 +49,14 @@ impl Queue {
     }
 
     fn admit_one(&mut self, now: Instant, standing: StandingOf<'_>) -> bool {
-        let mut waiting: Vec<(u64, Claim)> =
-            self.waiting.iter().map(|(number, (claim, _))| (*number, *claim)).collect();
-        self.places.sort(&mut waiting, standing);
-        for (number, claim) in waiting {
-            let Some((_, signals)) = self.waiting.get(&number) else { continue };
-            let evicted = signals.evicted.clone();
-            if let Ok(left) = self.places.enter(number, claim, evicted, (now, standing)) {
-                left.iter().for_each(|left| left.notify_one());
-                let entered = self.waiting.remove(&number);
-                entered.iter().for_each(|(_, signals)| signals.entered.notify_one());
-                return true;
-            }
-        }
-        false
+        let waiting: Vec<(u64, Claim)> = self.waiting.iter().map(|(number, (claim, _))| (*number, *claim)).collect();
+        let signals =
+            |number| self.waiting.get(&number).map(|(_, signals)| signals.evicted.clone()).unwrap_or_default();
+        let Some((number, left)) = self.places.enter_one(&waiting, signals, (now, standing)) else { return false };
+        left.iter().for_each(|left| left.notify_one());
+        let entered = self.waiting.remove(&number);
+        entered.iter().for_each(|(_, signals)| signals.entered.notify_one());
+        true
     }
 
     /// A stream has ended, or waits no more.

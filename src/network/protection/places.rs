@@ -51,20 +51,38 @@ struct Held<T> {
 }
 
 /// How many places each has.
+#[derive(Default)]
 struct Shares {
     origins: BTreeMap<Origin, usize>,
     peers: BTreeMap<PeerId, usize>,
 }
 
-impl Shares {
-    fn of_origin(&self, claim: &Claim) -> usize {
-        self.origins.get(&claim.origin()).copied().unwrap_or(0)
-    }
+/// A claim, and what decides about it.
+#[derive(Clone, Copy)]
+struct Rated {
+    number: u64,
+    claim: Claim,
+    origin: Origin,
+    of_origin: usize,
+    of_peer: usize,
+    standing: Standing,
+}
 
-    fn of_peer(&self, claim: &Claim) -> usize {
-        self.peers.get(&claim.peer).copied().unwrap_or(0)
+impl Rated {
+    /// Whether the holder of this place has to leave it to another: if its origin has at least two more, or one more and
+    /// a lower standing. Within one origin, the same holds for keys.
+    fn yields_to(&self, other: &Self) -> bool {
+        let (has, would_have) = match self.origin == other.origin {
+            true => (self.of_peer, other.of_peer + 1),
+            false => (self.of_origin, other.of_origin + 1),
+        };
+        has > would_have || (has == would_have && self.standing < other.standing)
     }
 }
+
+/// All that hold places are at least as entitled.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Full;
 
 /// The places, and what is in each.
 pub(crate) struct Places<T> {
@@ -80,25 +98,29 @@ impl<T> Places<T> {
         Self { most, stays, held: BTreeMap::new() }
     }
 
-    /// Takes a place, under a number that nothing else there has. Returns what had to leave for it; or `what` itself, if
-    /// all that are there are at least as entitled.
+    /// Takes a place, under a number that nothing else there has. Returns what had to leave for it.
     pub(crate) fn enter(
         &mut self,
         number: u64,
         claim: Claim,
         what: T,
+        at: (Instant, StandingOf<'_>),
+    ) -> Result<Option<T>, Full> {
+        self.enter_one(&[(number, claim)], |_| what, at).map(|(_, left)| left).ok_or(Full)
+    }
+
+    /// Lets one of these in: of those that may enter, the one whose origin has least, then a member, then the one whose
+    /// key has least, then the first. Returns its number, and what had to leave for it.
+    pub(crate) fn enter_one(
+        &mut self,
+        waiting: &[(u64, Claim)],
+        what: impl FnOnce(u64) -> T,
         (now, standing): (Instant, StandingOf<'_>),
-    ) -> Result<Option<T>, T> {
-        let leaves = match self.held.len() < self.most {
-            true => None,
-            false => match self.least_entitled(&claim, now, standing) {
-                Some(other) => Some(other),
-                None => return Err(what),
-            },
-        };
-        let evicted = leaves.and_then(|other| self.leave(other));
-        self.held.insert(number, Held { claim, since: now, what });
-        Ok(evicted)
+    ) -> Option<(u64, Option<T>)> {
+        let (chosen, leaves) = self.choose(waiting, now, standing)?;
+        let left = leaves.and_then(|number| self.leave(number));
+        self.held.insert(chosen.number, Held { claim: chosen.claim, since: now, what: what(chosen.number) });
+        Some((chosen.number, left))
     }
 
     /// Frees a place.
@@ -116,16 +138,8 @@ impl<T> Places<T> {
         self.held.values().filter(|held| held.claim.peer == *peer).count()
     }
 
-    /// Sorts claims by how little their origins and keys have, members first among equals. Otherwise the order stays.
-    pub(crate) fn sort<K: Copy>(&self, claims: &mut [(K, Claim)], standing: StandingOf<'_>) {
-        let shares = self.shares();
-        claims.sort_by_cached_key(|(_, claim)| {
-            (shares.of_origin(claim), Reverse(standing(&claim.peer)), shares.of_peer(claim))
-        });
-    }
-
     fn shares(&self) -> Shares {
-        let mut shares = Shares { origins: BTreeMap::new(), peers: BTreeMap::new() };
+        let mut shares = Shares::default();
         for Held { claim, .. } in self.held.values() {
             *shares.origins.entry(claim.origin()).or_default() += 1;
             *shares.peers.entry(claim.peer).or_default() += 1;
@@ -133,23 +147,26 @@ impl<T> Places<T> {
         shares
     }
 
-    /// The place that this claim may take, if any: the weakest one of the origin with the most, if that has at least two
-    /// more, or one more and a lower standing. Within the own origin, the same holds for keys.
-    fn least_entitled(&self, claim: &Claim, now: Instant, standing: StandingOf<'_>) -> Option<u64> {
+    /// The next one to come in, and who has to leave for it.
+    fn choose(&self, waiting: &[(u64, Claim)], now: Instant, standing: StandingOf<'_>) -> Option<(Rated, Option<u64>)> {
         let shares = self.shares();
-        let own = standing(&claim.peer);
+        let rated = |(number, claim): (u64, Claim)| {
+            let origin = claim.origin();
+            let of_origin = shares.origins.get(&origin).copied().unwrap_or(0);
+            let of_peer = shares.peers.get(&claim.peer).copied().unwrap_or(0);
+            Rated { number, claim, origin, of_origin, of_peer, standing: standing(&claim.peer) }
+        };
+        let mut waiting: Vec<Rated> = waiting.iter().copied().map(rated).collect();
+        waiting.sort_by_key(|it| (it.of_origin, Reverse(it.standing), it.of_peer));
+        if self.held.len() < self.most {
+            return waiting.first().map(|first| (*first, None));
+        }
         let may_leave = self.held.iter().filter(|(_, held)| now.saturating_duration_since(held.since) >= self.stays);
-        let yields = may_leave.filter_map(|(number, held)| {
-            let other = &held.claim;
-            let (has, would_have) = match other.origin() == claim.origin() {
-                true => (shares.of_peer(other), shares.of_peer(claim) + 1),
-                false => (shares.of_origin(other), shares.of_origin(claim) + 1),
-            };
-            let standing = standing(&other.peer);
-            let yields = has > would_have || (has == would_have && standing < own);
-            yields.then_some((shares.of_origin(other), Reverse(standing), shares.of_peer(other), *number))
-        });
-        yields.max().map(|(.., number)| number)
+        let mut held: Vec<Rated> = may_leave.map(|(number, held)| rated((*number, held.claim))).collect();
+        // The weakest one of the origin with the most comes first.
+        held.sort_by_key(|it| Reverse((it.of_origin, Reverse(it.standing), it.of_peer, it.number)));
+        let leaves = |it: &Rated| held.iter().find(|held| held.yields_to(it)).map(|held| held.number);
+        waiting.iter().find_map(|it| Some((*it, Some(leaves(it)?))))
     }
 }
 
@@ -189,7 +206,7 @@ mod tests {
             table
         }
 
-        fn enter(&mut self, claim: Claim) -> Result<Option<Claim>, Claim> {
+        fn enter(&mut self, claim: Claim) -> Result<Option<Claim>, Full> {
             let members = self.members.clone();
             let standing = move |peer: &PeerId| if members.contains(peer) { Member } else { Stranger };
             self.next += 1;
@@ -263,7 +280,7 @@ mod tests {
         for number in 0..2 {
             assert_eq!(places.enter(number, greedy, (), (came, &standing)), Ok(None));
         }
-        assert_eq!(places.enter(2, honest, (), (came + stays / 2, &standing)), Err(()));
+        assert_eq!(places.enter(2, honest, (), (came + stays / 2, &standing)), Err(Full));
         assert_eq!(places.enter(2, honest, (), (came + stays, &standing)), Ok(Some(())));
     }
 
