@@ -5,7 +5,6 @@
 //! module. It belongs to no run, stores only provider records, and sees only encrypted traffic of others.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use futures::StreamExt;
 use libp2p::allow_block_list::{self, AllowedPeers};
@@ -26,12 +25,11 @@ use crate::network::connectivity::providers::{ProviderRecords, Providers, learn,
 use crate::network::connectivity::scoped::Scoped;
 use crate::network::identity::{Identity, peer_id};
 use crate::network::limits::{
-    CIRCUIT_BYTES, CIRCUIT_LASTS, CIRCUITS, CIRCUITS_PER_PEER, COMING_BURST, COMING_PER_SECOND, CONNECT_TIMEOUT,
-    CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, INTERFACES_WITHIN, LISTEN_TIMEOUT, RELAY_CONNECTIONS, RELAY_IDLE,
-    RELAY_PENDING, RELAY_PENDING_PER_IP, RESERVATION_LASTS, RESERVATIONS, RESERVATIONS_PER_PEER,
+    COMING_BURST, COMING_PER_SECOND, CONNECT_TIMEOUT, INTERFACES_WITHIN, LISTEN_TIMEOUT, RELAY_CONNECTIONS, RELAY_IDLE,
+    RELAY_PENDING, RELAY_PENDING_PER_IP, RESERVATION_LASTS, RESERVATIONS_PER_PEER,
 };
 use crate::network::protection::per_ip_limiter::{PerIpBounds, PerIpLimiter};
-use crate::network::relay_shares::SharedRelay;
+use crate::network::relay_shares::{RelayBounds, SharedRelay};
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
 use crate::network::swarm::build::{StartError, listen, not_built, settings};
@@ -48,40 +46,6 @@ pub struct RelayConfig {
     /// The peers that may connect; nothing for all.
     pub allow: Option<Vec<PeerKey>>,
     pub bounds: RelayBounds,
-}
-
-/// Limits of a relay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RelayBounds {
-    /// Reservations at once. Peers behind one IP address may have a sixteenth, but at least eight.
-    pub reservations: usize,
-    /// Circuits at once. Peers behind one IP address may have an eighth, but at least eight.
-    pub circuits: usize,
-    /// Circuits that one peer has requested.
-    pub circuits_per_peer: usize,
-    /// Bytes through one circuit, both ways together.
-    pub circuit_bytes: u64,
-    /// Duration of a circuit.
-    pub circuit_lasts: Duration,
-    /// Connections from one IP address.
-    pub connections_per_ip: usize,
-    /// Bytes through the circuits that are requested from one IP address in an hour. A circuit counts with all that it
-    /// may carry.
-    pub hourly_bytes_per_ip: u64,
-}
-
-impl Default for RelayBounds {
-    fn default() -> Self {
-        Self {
-            reservations: RESERVATIONS,
-            circuits: CIRCUITS,
-            circuits_per_peer: CIRCUITS_PER_PEER,
-            circuit_bytes: CIRCUIT_BYTES,
-            circuit_lasts: CIRCUIT_LASTS,
-            connections_per_ip: CONNECTIONS_PER_IP,
-            hourly_bytes_per_ip: HOURLY_BYTES_PER_IP,
-        }
-    }
 }
 
 /// Counts since the start of a relay.

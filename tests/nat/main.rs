@@ -132,7 +132,7 @@ fn a_relay_tells_a_peer_that_others_reach_it_and_one_behind_a_router_that_they_d
 }
 
 #[test]
-fn a_peer_on_the_internet_makes_nobody_in_a_house_knock_at_its_doors() {
+fn a_peer_on_the_internet_makes_nobody_in_a_house_dial_addresses_there() {
     let Some(internet) = Internet::build(Router::KeepsPorts, Router::KeepsPorts) else { return };
     let (door, socket) = ("/ip4/192.168.1.2/tcp/9000", "192.168.1.2:9000");
     let settings = [("LISTEN", "203.0.113.3"), ("PORT", "4003"), ("ANNOUNCE", door)];

@@ -6,7 +6,6 @@ mod blobs;
 mod control;
 mod copies;
 mod dialling;
-mod forward;
 mod gossip;
 mod hostile;
 mod peers;

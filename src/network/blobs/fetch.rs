@@ -2,26 +2,24 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::{BoxFuture, Shared};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use libp2p::PeerId;
-use libp2p_stream::Control;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::names::{BlobRef, PeerKey};
 use crate::network::blobs::fetch_places::{FetchPlace, FetchPlaces};
+use crate::network::blobs::forwarders::Forwarders;
 use crate::network::blobs::piece_fetch::{Ended, fetch_pieces};
 use crate::network::blobs::transfer::{Streams, Through, Transfer};
 use crate::network::blobs::{BlobAccess, FetchError, blocking};
 use crate::network::connectivity::routes::Origins;
 use crate::network::limits::{DONOR_RESTS, DONORS, DONORS_AT_ONCE, DONORS_GROW, FETCH_STUCK, STREAMS_CUT};
-use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
-use crate::network::traffic::Counters;
 use crate::pieces::{PieceTree, piece_count};
 
 /// A peer that may hold a blob, with the outcome of a direct connection to it.
@@ -38,10 +36,10 @@ pub struct Donor {
 
 /// State shared by all fetches.
 pub(crate) struct Fetcher {
-    pub(super) streams: Streams,
-    pub(super) access: Arc<dyn BlobAccess>,
+    streams: Arc<Streams>,
+    access: Arc<dyn BlobAccess>,
     places: FetchPlaces,
-    pub(super) origins: Arc<Origins>,
+    forwarders: Arc<Forwarders>,
 }
 
 /// How streams to a holder are opened.
@@ -136,14 +134,13 @@ impl<'a> Donors<'a> {
 
 impl Fetcher {
     pub(crate) fn new(
-        control: Control,
+        streams: Arc<Streams>,
         access: Arc<dyn BlobAccess>,
-        counters: Arc<Counters>,
-        (limiter, limit_bytes_per_s): (BandwidthLimiter, u64),
         origins: Arc<Origins>,
+        limit_bytes_per_s: u64,
     ) -> Self {
-        let streams = Streams { control, counters, limiter, locks: Mutex::default() };
-        Self { streams, access, places: FetchPlaces::new(limit_bytes_per_s), origins }
+        let forwarders = Arc::new(Forwarders { access: access.clone(), origins });
+        Self { streams, access, places: FetchPlaces::new(limit_bytes_per_s), forwarders }
     }
 
     /// Waits for a connection and for its turn, then fetches from all of these peers, and reports the bytes of each.
@@ -155,7 +152,8 @@ impl Fetcher {
         let (mut donors, mut connected) = (Vec::new(), Vec::new());
         for (peer, connection) in holders.into_iter().take(DONORS) {
             donors.push(Donor { peer, bytes: 0, failed: None });
-            connected.push(self.clone().reach(blob, peer, connection).boxed().shared());
+            let reached = self.forwarders.clone().reach(self.streams.clone(), (blob, peer), connection);
+            connected.push(reached.boxed().shared());
         }
         let result = self.fetch_from(blob, connected, &mut donors).await;
         (donors, result)
@@ -278,6 +276,7 @@ mod tests {
     use super::*;
     use crate::network::blobs::{BlobSink, BlobSource};
     use crate::network::limits::FETCHES;
+    use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
     use crate::network::standing::PeerAccess;
     use crate::network::traffic::Direction;
 
@@ -298,8 +297,9 @@ mod tests {
     #[tokio::test]
     async fn a_fetch_that_waits_for_a_connection_takes_no_place() {
         let control = libp2p_stream::Behaviour::new().new_control();
-        let limiter = (BandwidthLimiter::new(0, Direction::Down, Arc::default()), 0);
-        let fetcher = Arc::new(Fetcher::new(control, Arc::new(Nothing), Arc::default(), limiter, Arc::default()));
+        let limiter = BandwidthLimiter::new(0, Direction::Down, Arc::default());
+        let streams = Streams::new(control, Arc::default(), limiter);
+        let fetcher = Arc::new(Fetcher::new(Arc::new(streams), Arc::new(Nothing), Arc::default(), 0));
         let mut waiting = Vec::new();
         for _ in 0..2 * FETCHES {
             let (connects, connection) = oneshot::channel();

@@ -7,6 +7,8 @@
 pub(super) mod fetch;
 pub(super) mod fetch_places;
 pub(super) mod forward;
+pub(super) mod forwarders;
+pub(super) mod offer;
 pub(super) mod piece_fetch;
 pub(super) mod piece_scheduler;
 pub(super) mod serve;
@@ -28,6 +30,9 @@ use crate::pieces::{PieceSet, PieceTree};
 
 /// The protocol of a blob's stream.
 pub(crate) const BLOB_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob/2");
+
+/// The protocol of a stream to be forwarded to another peer.
+pub(crate) const FORWARD_PROTOCOL: StreamProtocol = StreamProtocol::new("/pathswarm/blob-forward/1");
 
 /// The peer has all of the blob.
 pub(crate) const STATUS_HERE: u8 = 0;

@@ -11,12 +11,11 @@ use libp2p::Stream;
 use tokio::task::JoinHandle;
 
 use crate::names::PeerKey;
-use crate::network::blobs::forward::{FORWARD_PROTOCOL, name_donor};
 use crate::network::blobs::piece_scheduler::{DonorId, Next};
-use crate::network::blobs::transfer::{Streams, Through, Transfer};
+use crate::network::blobs::transfer::{Streams, Through, Transfer, name_donor};
 use crate::network::blobs::{
-    ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FORWARDS, FetchError, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
-    STATUS_NOT_CONNECTED, STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
+    ASK_TREE, ASK_WHICH, BLOB_PROTOCOL, FORWARD_PROTOCOL, FORWARDS, FetchError, GIVEN, LACKING, STATUS_BUSY,
+    STATUS_HERE, STATUS_IN_PART, STATUS_NOT_CONNECTED, STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
 };
 use crate::network::limits::{
     BLOB_OPEN_TIMEOUT, BLOB_SLICE_BYTES, DONOR_RESTS, DONOR_WAITS, PIECE_LATENESS, PIECES_ASKED, PIECES_ASKED_AT_FIRST,

@@ -15,22 +15,18 @@ use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 
 use crate::names::{BlobHash, BlobRef};
-use crate::network::blobs::fetch::Fetcher;
+use crate::network::blobs::forward::forward;
+use crate::network::blobs::offer::{Offer, refuse};
 use crate::network::blobs::serving_places::{ServingPlaces, Signals};
 use crate::network::blobs::{
-    ASK_TREE, ASK_WHICH, BlobAccess, BlobSource, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART,
-    STATUS_NOT_HERE, STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
+    ASK_TREE, ASK_WHICH, BlobSource, GIVEN, LACKING, STATUS_BUSY, STATUS_HERE, STATUS_IN_PART, STATUS_NOT_HERE,
+    STATUS_NOT_INVITED, TIMEOUTS, blocking, within,
 };
-use crate::network::connectivity::routes::Origins;
-use crate::network::identity::peer_key;
 use crate::network::limits::{
     BLOB_IDLE, BLOB_SLICE_BYTES, REFUSAL_LASTS, REFUSALS, SERVING_WAIT, SERVINGS_AND_WAITING, SERVINGS_PER_PEER,
 };
-use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::protection::places::{Claim, Places};
 use crate::network::protection::rate_limiter::{KeyedRateLimiter, blob_streams};
-use crate::network::standing::Standing;
-use crate::network::traffic::Counters;
 use crate::pieces::piece_count;
 
 /// Accepts every stream at once (libp2p-stream drops others) and serves it in its own task.
@@ -120,7 +116,10 @@ impl Servings {
                 match (refusal, wanted) {
                     (Some(status), _) => within(REFUSAL_LASTS, refuse(stream, status)).await,
                     (None, Wanted::Served) => serving.serve(stream).await,
-                    (None, Wanted::Forwarded) => serving.forward(stream).await,
+                    (None, Wanted::Forwarded) => {
+                        let place = serving.places.enter(serving.claim, serving.signals.clone());
+                        forward(stream, &serving.offer, place).await
+                    }
                 }
             };
             let served = tokio::select! {
@@ -143,27 +142,11 @@ impl Servings {
 }
 
 /// A stream that is served or forwarded.
-pub(super) struct Serving {
-    pub(super) offer: Arc<Offer>,
-    pub(super) claim: Claim,
-    pub(super) places: Arc<ServingPlaces>,
-    pub(super) signals: Signals,
-}
-
-/// The store and its limits, for serving.
-pub(crate) struct Offer {
-    pub access: Arc<dyn BlobAccess>,
-    pub origins: Arc<Origins>,
-    pub counters: Arc<Counters>,
-    pub limiter: BandwidthLimiter,
-    /// Its streams lead to the donors from which others are forwarded.
-    pub fetcher: Arc<Fetcher>,
-}
-
-impl Offer {
-    fn standing(&self, peer: &PeerId) -> Standing {
-        peer_key(peer).map_or(Standing::NotAdmitted, |key| self.access.standing(key))
-    }
+struct Serving {
+    offer: Arc<Offer>,
+    claim: Claim,
+    places: Arc<ServingPlaces>,
+    signals: Signals,
 }
 
 impl Serving {
@@ -254,9 +237,4 @@ fn named_blob(named: &[u8; 40]) -> BlobRef {
     blob.hash.0.copy_from_slice(hash);
     blob.bytes = bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
     blob
-}
-
-pub(super) async fn refuse(mut stream: Stream, status: u8) -> io::Result<()> {
-    TIMEOUTS.write(&mut stream, &[status]).await?;
-    within(BLOB_IDLE, stream.close()).await
 }

@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use futures::AsyncWriteExt;
 use libp2p::{PeerId, Stream, StreamProtocol};
 use libp2p_stream::{Control, OpenStreamError};
 use rand::seq::SliceRandom;
 use tokio::sync::Notify;
 
-use crate::names::BlobRef;
+use crate::names::{BlobRef, PeerKey};
 use crate::network::blobs::piece_scheduler::{DonorId, PieceScheduler};
-use crate::network::blobs::{BlobSink, within};
+use crate::network::blobs::{BlobSink, TIMEOUTS, within};
 use crate::network::limits::BLOB_OPEN_TIMEOUT;
 use crate::network::protection::bandwidth_limiter::BandwidthLimiter;
 use crate::network::traffic::Counters;
@@ -33,13 +34,17 @@ pub(crate) type StreamLock = Arc<tokio::sync::Mutex<()>>;
 
 /// Locks for the streams of all fetches.
 pub(crate) struct Streams {
-    pub control: Control,
+    control: Control,
     pub counters: Arc<Counters>,
     pub limiter: BandwidthLimiter,
-    pub locks: Mutex<HashMap<PeerId, StreamLock>>,
+    locks: Mutex<HashMap<PeerId, StreamLock>>,
 }
 
 impl Streams {
+    pub(crate) fn new(control: Control, counters: Arc<Counters>, limiter: BandwidthLimiter) -> Self {
+        Self { control, counters, limiter, locks: Mutex::default() }
+    }
+
     /// A new stream to a peer is opened under this lock, until the peer has answered: libp2p-stream drops a stream that
     /// arrives while its receiver is busy with another.
     pub(crate) fn lock(&self, peer: PeerId) -> StreamLock {
@@ -59,6 +64,15 @@ impl Streams {
         })
         .await
     }
+}
+
+/// Names the donor, and reads whether the peer forwards.
+pub(crate) async fn name_donor(stream: &mut Stream, donor: PeerKey) -> io::Result<u8> {
+    TIMEOUTS.write(stream, &donor.0).await?;
+    within(BLOB_OPEN_TIMEOUT, stream.flush()).await?;
+    let mut status = [0];
+    TIMEOUTS.read(stream, &mut status).await?;
+    Ok(status[0])
 }
 
 /// A blob that is being fetched.

@@ -8,6 +8,7 @@
 //! is one too many for its destination is refused at this point, as if the destination could not be asked ([`refusal`]):
 //! the source gets its refusal.
 
+mod bounds;
 mod refusal;
 mod shares;
 
@@ -24,7 +25,7 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId, relay};
 
-use crate::network::relay_server::RelayBounds;
+pub use crate::network::relay_shares::bounds::RelayBounds;
 use crate::network::relay_shares::refusal::{Refusing, Step};
 use crate::network::relay_shares::shares::Shares;
 
@@ -44,12 +45,12 @@ impl SharedRelay {
     /// `config` has no bounds for reservations and circuits, nor rates: these are added here.
     pub(crate) fn new(me: PeerId, bounds: RelayBounds, mut config: relay::Config) -> Self {
         let shares = Arc::new(Mutex::new(Shares::new(bounds)));
-        let judge = |grants: fn(&mut Shares) -> bool| {
+        let limiter = |grants: fn(&mut Shares) -> bool| {
             let shares = shares.clone();
             move |_: PeerId, _: &Multiaddr, _: Instant| grants(&mut lock(&shares))
         };
-        config.reservation_rate_limiters = vec![Box::new(judge(Shares::grants_reservation))];
-        config.circuit_src_rate_limiters = vec![Box::new(judge(Shares::grants_circuit))];
+        config.reservation_rate_limiters = vec![Box::new(limiter(Shares::grants_reservation))];
+        config.circuit_src_rate_limiters = vec![Box::new(limiter(Shares::grants_circuit))];
         config.max_reservations = usize::MAX;
         config.max_circuits = usize::MAX;
         config.max_circuits_per_peer = usize::MAX;
@@ -60,7 +61,7 @@ impl SharedRelay {
     /// a request is about this request.
     fn take(&mut self, from: Option<ConnectionId>, context: &mut Context<'_>) {
         let mut shares = lock(&self.shares);
-        let mut judged = shares.judged.take();
+        let mut decided = shares.decided.take();
         while let Poll::Ready(action) = self.inner.poll(context) {
             let action = match action {
                 ToSwarm::GenerateEvent(event) => {
@@ -68,8 +69,8 @@ impl SharedRelay {
                     ToSwarm::GenerateEvent(event)
                 }
                 ToSwarm::NotifyHandler { peer_id, handler, event } => {
-                    let step = match (judged.take(), from, &handler) {
-                        (Some(judged), Some(from), NotifyHandler::One(to)) => shares.follow(judged, from, *to),
+                    let step = match (decided.take(), from, &handler) {
+                        (Some(decided), Some(from), NotifyHandler::One(to)) => shares.follow(decided, from, *to),
                         _ => Step::Other,
                     };
                     ToSwarm::NotifyHandler { peer_id, handler, event: (event, step) }

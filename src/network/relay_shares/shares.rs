@@ -12,7 +12,7 @@ use crate::network::limits::{
     CIRCUIT_EVERY, CIRCUITS_IN_A_ROW, CIRCUITS_TO_PEER, PEERS_PER_IP, RESERVATION_EVERY, RESERVATIONS_IN_A_ROW,
 };
 use crate::network::protection::rate_limiter::KeyedRateLimiter;
-use crate::network::relay_server::RelayBounds;
+use crate::network::relay_shares::bounds::RelayBounds;
 use crate::network::relay_shares::refusal::Step;
 
 /// The period of a relay's byte budgets.
@@ -28,9 +28,9 @@ fn reservations_of_ip(reservations: usize) -> usize {
     (reservations / 16).max(PEERS_PER_IP as usize)
 }
 
-/// A request that a limiter has just judged.
+/// A request that a limiter has just decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Judged {
+pub(super) enum Decided {
     Reservation { granted: bool },
     Circuit { granted: bool },
 }
@@ -55,9 +55,9 @@ pub(super) struct Shares {
     circuits: Vec<Circuit>,
     /// Circuits that the limiter refused, by their source, until libp2p reports it.
     refused: HashMap<ConnectionId, usize>,
-    /// The connection whose request is being judged.
+    /// The connection whose request is being decided.
     pub(super) asking: Option<ConnectionId>,
-    pub(super) judged: Option<Judged>,
+    pub(super) decided: Option<Decided>,
     reservations_per_peer: KeyedRateLimiter<PeerId>,
     reservations_per_ip: KeyedRateLimiter<IpAddr>,
     circuits_per_peer: KeyedRateLimiter<PeerId>,
@@ -75,7 +75,7 @@ impl Shares {
             circuits: Vec::new(),
             refused: HashMap::new(),
             asking: None,
-            judged: None,
+            decided: None,
             reservations_per_peer: KeyedRateLimiter::in_each(reservations, RESERVATIONS_IN_A_ROW),
             reservations_per_ip: KeyedRateLimiter::in_each(reservations, RESERVATIONS_IN_A_ROW * PEERS_PER_IP),
             circuits_per_peer: KeyedRateLimiter::in_each(CIRCUIT_EVERY * CIRCUITS_IN_A_ROW, CIRCUITS_IN_A_ROW),
@@ -99,7 +99,7 @@ impl Shares {
         let granted = place
             && self.reservations_per_peer.allows(&peer)
             && ip.is_none_or(|ip| self.reservations_per_ip.allows(&ip));
-        self.judged = Some(Judged::Reservation { granted });
+        self.decided = Some(Decided::Reservation { granted });
         granted
     }
 
@@ -112,25 +112,25 @@ impl Shares {
             && ip.is_none_or(|ip| count(&|one| one.ip == Some(ip)) < circuits_of_ip(self.bounds.circuits))
             && self.circuits_per_peer.allows(&peer)
             && ip.is_none_or(|ip| self.circuits_per_ip.allows(&ip));
-        self.judged = Some(Judged::Circuit { granted });
+        self.decided = Some(Decided::Circuit { granted });
         granted
     }
 
-    /// Notes what libp2p does about a request of this connection that was judged: it turns to a connection.
-    pub(super) fn follow(&mut self, judged: Judged, from: ConnectionId, to: ConnectionId) -> Step {
-        match judged {
-            Judged::Reservation { granted: true } => {
+    /// Notes what libp2p does about a request of this connection that was decided: it turns to a connection.
+    pub(super) fn follow(&mut self, decided: Decided, from: ConnectionId, to: ConnectionId) -> Step {
+        match decided {
+            Decided::Reservation { granted: true } => {
                 let ip = self.connections.get(&from).and_then(|(_, ip)| *ip);
                 self.reserved.insert(from, ip);
             }
-            Judged::Reservation { granted: false } => {}
-            Judged::Circuit { granted: true } => {
+            Decided::Reservation { granted: false } => {}
+            Decided::Circuit { granted: true } => {
                 let refused = self.begin(from, to);
                 if from != to {
                     return Step::Circuit { refused };
                 }
             }
-            Judged::Circuit { granted: false } => *self.refused.entry(from).or_default() += 1,
+            Decided::Circuit { granted: false } => *self.refused.entry(from).or_default() += 1,
         }
         Step::Other
     }
@@ -230,16 +230,16 @@ mod tests {
     fn reserves(shares: &mut Shares, connection: usize) -> bool {
         shares.asking = Some(id(connection));
         let granted = shares.grants_reservation();
-        let judged = shares.judged.take().unwrap();
-        shares.follow(judged, id(connection), id(connection));
+        let decided = shares.decided.take().unwrap();
+        shares.follow(decided, id(connection), id(connection));
         granted
     }
 
     fn opens(shares: &mut Shares, source: usize, destination: usize) -> bool {
         shares.asking = Some(id(source));
         let granted = shares.grants_circuit();
-        let judged = shares.judged.take().unwrap();
-        let step = shares.follow(judged, id(source), id(destination));
+        let decided = shares.decided.take().unwrap();
+        let step = shares.follow(decided, id(source), id(destination));
         let refused = matches!(step, Step::Circuit { refused: true });
         if !granted || refused {
             shares.denied(id(source), shares.connections[&id(destination)].0);

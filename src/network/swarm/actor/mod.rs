@@ -28,9 +28,10 @@ use tokio::task::JoinSet;
 
 use crate::names::{ModuleId, PeerKey, RunId};
 use crate::network::blobs::fetch::Fetcher;
-use crate::network::blobs::forward::FORWARD_PROTOCOL;
-use crate::network::blobs::serve::{Offer, serve_all};
-use crate::network::blobs::{BLOB_PROTOCOL, BlobAccess};
+use crate::network::blobs::offer::Offer;
+use crate::network::blobs::serve::serve_all;
+use crate::network::blobs::transfer::Streams;
+use crate::network::blobs::{BLOB_PROTOCOL, BlobAccess, FORWARD_PROTOCOL};
 use crate::network::connectivity::connect::Connecting;
 use crate::network::connectivity::dial_error::DialError;
 use crate::network::connectivity::observed_address::Sights;
@@ -154,22 +155,18 @@ impl Actor {
             [(bandwidth.upload_bytes_per_s, Direction::Up), (bandwidth.download_bytes_per_s, Direction::Down)]
                 .map(|(bytes_per_s, direction)| BandwidthLimiter::new(bytes_per_s, direction, counters.clone()));
         let origins = swarm.behaviour().routes.origins();
-        let fetcher = Arc::new(Fetcher::new(
-            control,
-            blobs.clone(),
-            counters.clone(),
-            (down, bandwidth.download_bytes_per_s),
-            origins.clone(),
-        ));
+        let streams = Arc::new(Streams::new(control, counters.clone(), down));
+        let limit_bytes_per_s = bandwidth.download_bytes_per_s;
+        let fetcher = Fetcher::new(streams.clone(), blobs.clone(), origins.clone(), limit_bytes_per_s);
         let (access, counted) = (blobs.clone(), counters.clone());
-        let offer = Offer { access, origins, counters: counted, limiter: up, fetcher: fetcher.clone() };
+        let offer = Offer { access, origins, counters: counted, limiter: up, streams };
         transfers.spawn(serve_all(incoming, to_forward, Arc::new(offer)));
         Ok(Self {
             swarm,
             mailbox,
             queues,
             began: Instant::now(),
-            fetcher,
+            fetcher: Arc::new(fetcher),
             counters,
             run: None,
             topics: BTreeMap::new(),
