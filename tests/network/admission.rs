@@ -129,3 +129,28 @@ async fn a_visitor_may_fetch_but_is_not_heard() {
     one.handle.publish(MODULE, b"among members".to_vec()).await.unwrap();
     assert_eq!(next(&mut host).await, (one.key(), b"among members".to_vec()));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_peer_subscribes_to_before_it_is_admitted_is_known_as_soon_as_it_is() {
+    let (mut one, regards) = Peer::regarding(&[TCP], true).await;
+    let (mut other, others) = Peer::regarding(&[TCP], true).await;
+    // Those of a deep grid.
+    let modules: Vec<ModuleId> = (0..24).map(|expert| ModuleId { level: 3, expert }).collect();
+    for module in &modules {
+        one.handle.subscribe(*module).await.unwrap();
+    }
+    join(&one, &other).await;
+    other.wait_for_connection(one.key()).await;
+    others.set(one.key(), Standing::Member);
+    other.handle.gossip_with(vec![one.key()]).unwrap();
+    let before = regards.times_asked(other.key());
+    for module in &modules {
+        other.handle.subscribe(*module).await.unwrap();
+    }
+    regards.wait_until_asked(other.key(), before + modules.len()).await;
+    regards.set(other.key(), Standing::Member);
+    one.handle.gossip_with(vec![other.key()]).unwrap();
+    for module in modules {
+        one.wait_for_member(module, other.key()).await;
+    }
+}

@@ -33,8 +33,9 @@ use crate::network::standing::PeerAccess;
 /// Connections of two peers that dial each other simultaneously differ by less than this.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
-/// Events of a peer that are kept until gossip with it begins.
-const MAX_FIRST: usize = 4;
+/// Events of a peer that are kept until gossip with it begins: it subscribes to one module after the other meanwhile, and
+/// says which messages it has. Frames of at most 12 KiB, from 192 peers: 74 MB at worst.
+const MAX_FIRST: usize = 32;
 
 struct Newest<E> {
     /// The first events of the connection, if the peer was not admitted then: they say which protocol the peer speaks and
@@ -43,6 +44,8 @@ struct Newest<E> {
     connection: ConnectionId,
     endpoint: ConnectedPoint,
     since: Instant,
+    /// Whether an event was dropped, because there were too many.
+    lost: bool,
     /// Whether the inner behaviour was told.
     told: bool,
 }
@@ -104,6 +107,10 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
             && let Some(newest) = self.newest.get_mut(&peer).filter(|newest| !newest.told)
         {
             newest.told = true;
+            if newest.lost {
+                // With the next connection, the peer sends all of its subscriptions.
+                self.to_close.push_back((peer, CloseConnection::One(newest.connection)));
+            }
             self.inner.on_swarm_event(FromSwarm::ConnectionEstablished(ConnectionEstablished {
                 peer_id: peer,
                 connection_id: newest.connection,
@@ -155,7 +162,7 @@ impl<B: NetworkBehaviour> GossipConnection<B> {
         let (connection, endpoint) = (event.connection_id, event.endpoint.clone());
         self.newest.insert(
             event.peer_id,
-            Newest { first: VecDeque::new(), connection, endpoint, since: Instant::now(), told: false },
+            Newest { first: VecDeque::new(), connection, endpoint, since: Instant::now(), lost: false, told: false },
         );
         match self.access.is_by_invitation() {
             true => self.undecided = true,
@@ -236,13 +243,15 @@ impl<B: NetworkBehaviour> NetworkBehaviour for GossipConnection<B> {
         // Also from an older connection: the other side may have another newest one. Also before gossip has begun here:
         // the other side may know already that it begins.
         let admitted = self.admits(&peer);
+        self.begin_if_open();
         match self.newest.get_mut(&peer) {
             Some(_) if admitted => {
                 self.pass_on(peer);
                 self.inner.on_connection_handler_event(peer, connection, event);
             }
             Some(newest) if newest.first.len() < MAX_FIRST => newest.first.push_back((connection, event)),
-            _ => {}
+            Some(newest) => newest.lost = true,
+            None => {}
         }
     }
 
