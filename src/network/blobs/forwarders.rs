@@ -1,9 +1,11 @@
 //! How streams to a donor are opened: directly, or through a peer that forwards.
 
+use std::cmp::Reverse;
 use std::io;
 use std::sync::Arc;
 
-use futures::AsyncWriteExt;
+use futures::stream::FuturesUnordered;
+use futures::{AsyncWriteExt, StreamExt};
 use libp2p::PeerId;
 use tokio::sync::oneshot;
 
@@ -12,7 +14,8 @@ use crate::network::blobs::transfer::{Streams, Through, name_donor};
 use crate::network::blobs::{BlobAccess, FORWARD_PROTOCOL, FORWARDS, FetchError, within};
 use crate::network::connectivity::routes::Origins;
 use crate::network::identity::peer_key;
-use crate::network::limits::{BLOB_IDLE, FORWARD_AFTER, FORWARDERS_ASKED};
+use crate::network::limits::{BLOB_IDLE, FORWARD_AFTER, FORWARD_ANSWER, FORWARDERS_ASKED};
+use crate::network::standing::Standing;
 
 /// The peers that may forward to this one.
 pub(crate) struct Forwarders {
@@ -35,11 +38,19 @@ impl Forwarders {
         if let Some(Ok(through)) = soon {
             return Ok(through);
         }
-        for forwarder in self.to_ask(blob, donor) {
-            let asked = within(BLOB_IDLE, ask_to_forward(&streams, forwarder, donor)).await;
-            if let Ok(true) = asked {
-                return Ok(Through::Forwarder(forwarder));
+        let peers = self.to_ask(blob, donor).into_iter();
+        let mut asked: FuturesUnordered<_> = peers.map(|peer| ask_to_forward(&streams, peer, donor)).collect();
+        let forwarder = async {
+            while let Some(answer) = asked.next().await {
+                if let Ok(Some(forwarder)) = answer {
+                    return Some(forwarder);
+                }
             }
+            None
+        };
+        // Whoever does not answer delays nothing for long.
+        if let Ok(Some(forwarder)) = tokio::time::timeout(FORWARD_ANSWER, forwarder).await {
+            return Ok(Through::Forwarder(forwarder));
         }
         match soon {
             Some(failed) => failed,
@@ -47,25 +58,28 @@ impl Forwarders {
         }
     }
 
-    /// The peers that are asked to forward from a donor: connected directly, and others for another blob.
+    /// The peers that are asked to forward from a donor: connected directly, members first, and others for another blob.
     fn to_ask(&self, blob: BlobRef, donor: PeerKey) -> Vec<PeerId> {
-        let may = |peer: &PeerId| {
+        let standing = |peer: &PeerId| {
             let key = peer_key(peer).filter(|key| *key != donor);
-            key.is_some_and(|key| self.access.standing(key).is_admitted())
+            key.map_or(Standing::NotAdmitted, |key| self.access.standing(key))
         };
-        let mut peers: Vec<PeerId> = self.origins.peers().into_iter().filter(may).collect();
-        peers.sort_by_cached_key(|peer| BlobHash::of(&[&blob.hash.0[..], &peer.to_bytes()].concat()));
+        let mut peers = self.origins.peers();
+        peers.retain(|peer| standing(peer).is_admitted());
+        peers.sort_by_cached_key(|peer| {
+            (Reverse(standing(peer)), BlobHash::of(&[&blob.hash.0[..], &peer.to_bytes()].concat()))
+        });
         peers.truncate(FORWARDERS_ASKED);
         peers
     }
 }
 
-/// Whether a peer forwards from this donor.
-async fn ask_to_forward(streams: &Streams, forwarder: PeerId, donor: PeerKey) -> io::Result<bool> {
+/// The peer itself, if it forwards from this donor.
+async fn ask_to_forward(streams: &Streams, forwarder: PeerId, donor: PeerKey) -> io::Result<Option<PeerId>> {
     let lock = streams.lock(forwarder);
     let _held = lock.lock().await;
     let mut stream = streams.open(forwarder, FORWARD_PROTOCOL).await?;
     let forwards = name_donor(&mut stream, donor).await? == FORWARDS;
     within(BLOB_IDLE, stream.close()).await?;
-    Ok(forwards)
+    Ok(forwards.then_some(forwarder))
 }

@@ -63,7 +63,10 @@ pub const PIECE_IS_LATE: Duration = Duration::from_secs(1);
 /// Time for which a fetch waits for a direct connection before it asks others to forward.
 pub const FORWARD_AFTER: Duration = Duration::from_secs(3);
 
-/// Peers asked to forward, one after the other.
+/// Time for which the peers that are asked to forward may answer.
+pub const FORWARD_ANSWER: Duration = Duration::from_secs(3);
+
+/// Peers asked to forward, at once.
 pub const FORWARDERS_ASKED: usize = 4;
 
 /// Blobs served at once, with one piece of each in memory: 32 x 256 KiB = 8 MiB. More wait for [`SERVING_WAIT`].
