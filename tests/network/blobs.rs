@@ -76,10 +76,15 @@ async fn many_blobs_at_once_all_arrive() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_give_a_blob_at_the_same_time() {
     let mut one = Peer::on(&[QUIC]).await;
-    let donors = [Peer::on(&[QUIC]).await, Peer::on(&[TCP]).await, Peer::on(&[QUIC]).await];
-    let bytes = noise(120_000_000);
-    let blob = donors.each_ref().map(|donor| donor.blobs.put(&bytes))[0];
+    // So slow that none can give all of it before another has begun.
+    let mut donors = Vec::new();
+    for listen in [QUIC, TCP, QUIC] {
+        donors.push(capped(listen, 2_000_000, 0).await);
+    }
+    let bytes = noise(40_000_000);
+    let blob = BlobRef::of(&bytes);
     for donor in &donors {
+        donor.blobs.put(&bytes);
         join(&one, donor).await;
     }
     let (gave, result) = one.fetch(1, blob, &donors.iter().collect::<Vec<_>>()).await;
@@ -220,9 +225,9 @@ async fn what_came_before_a_donor_died_is_not_fetched_again() {
 }
 
 /// A peer that sends and receives so many bytes a second.
-async fn capped(upload_bytes_per_s: u64, download_bytes_per_s: u64) -> Peer {
+async fn capped(listen: &str, upload_bytes_per_s: u64, download_bytes_per_s: u64) -> Peer {
     let bandwidth = Bandwidth { upload_bytes_per_s, download_bytes_per_s };
-    let listen = vec![QUIC.parse().unwrap()];
+    let listen = vec![listen.parse().unwrap()];
     Peer::with(NetworkConfig { listen, bandwidth, ..NetworkConfig::visitor(Identity::generate()) }).await
 }
 
@@ -232,7 +237,7 @@ async fn a_peer_stays_under_its_caps() {
     const CAP: u64 = 4_000_000;
     let free = Peer::on(&[QUIC]).await;
     let mut also_free = Peer::on(&[QUIC]).await;
-    let (gives, mut takes) = (capped(CAP, 0).await, capped(0, CAP).await);
+    let (gives, mut takes) = (capped(QUIC, CAP, 0).await, capped(QUIC, 0, CAP).await);
     let bytes = noise(6_000_000);
     let blob = free.blobs.put(&bytes);
     gives.blobs.put(&bytes);
