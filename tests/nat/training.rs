@@ -127,5 +127,5 @@ fn two_houses_whose_routers_change_ports_train_together_with_one_member_outside(
     assert!(!both.is_empty() && both.iter().all(|(module, hash)| other[*module] == **hash), "{one:?} {other:?}");
     let forwarded = creator.status().unwrap()["traffic"]["blob_bytes_forwarded"].as_u64().unwrap();
     println!("{forwarded} bytes of blobs went through the member outside");
-    assert!(forwarded > 100_000, "{forwarded}");
+    assert!(forwarded > 10_000, "more than a few contributions: {forwarded}");
 }
