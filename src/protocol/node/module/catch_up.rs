@@ -146,17 +146,12 @@ impl Node {
         let understood = match response {
             Some(Response::Replay(updates)) => self.replay(module, donor, updates),
             Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
-            _ => {
-                if let Some(state) = self.modules.get_mut(&module) {
-                    state.catch_up.shows_nothing(donor);
-                }
-                return;
-            }
+            _ => false,
         };
         if let Some(state) = self.modules.get_mut(&module)
             && !understood
         {
-            state.catch_up.failed();
+            state.catch_up.shows_nothing(donor);
         }
     }
 
@@ -165,10 +160,10 @@ impl Node {
             return false;
         }
         let longer = self.extended(module, &updates);
+        let elsewhere = || Chain::of(updates.clone()).map(|it| it.base_and_indices().collect());
+        let Some(shown) = longer.as_ref().map(|it| it.indices().collect()).or_else(elsewhere) else { return false };
         if let Some(state) = self.modules.get_mut(&module) {
-            let elsewhere = || Chain::of(updates.clone()).map(|it| it.base_and_indices().collect());
-            let shown = longer.as_ref().map(|it| it.indices().collect()).or_else(elsewhere);
-            state.catch_up.note_shown(donor, shown.unwrap_or_default());
+            state.catch_up.note_shown(donor, shown);
         }
         let Some(longer) = longer else {
             self.report_unattested(module, donor);

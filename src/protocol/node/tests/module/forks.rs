@@ -91,7 +91,9 @@ fn a_member_that_nobody_has_followed_gives_its_chain_up_for_a_heavier_one() {
             for (id, to) in requests(&actions) {
                 let response = match to {
                     OTHER => Some(Response::Snapshot(other.clone())),
-                    _ => shows.then(|| Response::Replay(vec![mine[2].clone()])),
+                    _ if shows => Some(Response::Replay(vec![mine[2].clone()])),
+                    // No answer, and one that shows nothing.
+                    _ => (from_ms % 2_000 == 0).then(|| Response::Replay(vec![mine[2].clone(), mine[0].clone()])),
                 };
                 let answered = node.handle(Millis(from_ms + 800), Event::Answered { id, response });
                 let fetches = |it: &Action| matches!(it, Action::Fetch { blob, .. } if *blob == state(104));
