@@ -14,7 +14,7 @@
 //! 7. `peer` carries out the core's actions with all of these. [`simulator`] runs the same core in virtual time, and
 //!    `experiment` compares runs in one process.
 //! 8. `inspect` analyses a trained path.
-//! 9. [`observe`] has logs, metrics and progress; [`cli`] the commands.
+//! 9. [`observe`] has logs, metrics and progress; `http` is what servers of pages stand on; [`cli`] has the commands.
 
 pub mod access;
 pub mod cli;
@@ -24,6 +24,8 @@ pub mod config;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod experiment;
 pub mod grid;
+#[cfg(feature = "network")]
+pub mod http;
 #[cfg(feature = "learning")]
 pub mod images;
 #[cfg(feature = "learning")]

@@ -8,7 +8,7 @@ use crate::tree::{files_of, none, reached, rust};
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 27] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -28,6 +28,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
     ("protocol", &["query"]),
     ("access", &["protocol::wire", "protocol::limits"]),
     ("store", &[]),
+    ("http", &[]),
     ("network", &["protocol::wire", "protocol::limits"]),
     ("observe", &[]),
     ("simulator", &["compress", "outer", "protocol"]),
@@ -45,11 +46,12 @@ const LAYERS: [(&str, &[&str]); 26] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 15] = [
+const HOMES: [(&str, &[&str]); 17] = [
     ("base64", &["peer/access/invitation_token"]),
     ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
     ("governor", &["network/protection/rate_limiter"]),
+    ("hyper", &["http"]),
     ("image", &["images", "inspect/plots/sheet"]),
     ("indicatif", &["observe"]),
     ("libp2p", &["network"]),
@@ -60,6 +62,7 @@ const HOMES: [(&str, &[&str]); 15] = [
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),
+    ("tower_http", &["http"]),
     ("tracing_appender", &["observe"]),
 ];
 
