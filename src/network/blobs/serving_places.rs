@@ -137,32 +137,48 @@ mod tests {
     fn a_free_place_goes_to_whoever_has_least_and_of_equals_to_the_first() {
         let (came, standing) = (now(), |_: &PeerId| Standing::Stranger);
         let (greedy, honest) = (claim(1), [claim(2), claim(3)]);
-        let mut queue = Queue::new(3);
-        let held = [(); 3].map(|()| queue.wait(greedy, Signals::default()));
+        let mut queue = Queue::new(6);
+        let first = honest.map(|claim| queue.wait(claim, Signals::default()));
+        let held = [(); 4].map(|()| queue.wait(greedy, Signals::default()));
         queue.admit(came, &standing);
         let again = queue.wait(greedy, Signals::default());
         let wait = honest.map(|claim| queue.wait(claim, Signals::default()));
         queue.admit(came, &standing);
-        assert!(held.iter().all(|number| queue.places.has(*number)), "they have just come");
+        assert!(first.iter().chain(&held).all(|number| queue.places.has(*number)), "they have just come");
         let mut after = |number| {
             queue.leave(number);
             queue.admit(came, &standing);
             [again, wait[0], wait[1]].map(|number| queue.places.has(number))
         };
-        assert_eq!(after(held[0]), [false, true, false], "the first of two that have nothing");
+        assert_eq!(after(held[0]), [false, true, false], "the first of two that have least");
         assert_eq!(after(held[1]), [false, true, true]);
         assert_eq!(after(held[2]), [true, true, true]);
+    }
+
+    #[test]
+    fn who_has_no_place_gets_one_at_once_from_whoever_has_most_and_that_is_told() {
+        let (came, standing) = (now(), |_: &PeerId| Standing::Stranger);
+        let (greedy, signals) = (claim(1), Signals::default());
+        let mut queue = Queue::new(2);
+        queue.wait(greedy, Signals::default());
+        let last = queue.wait(greedy, signals.clone());
+        queue.admit(came, &standing);
+        let honest = queue.wait(claim(2), Signals::default());
+        queue.admit(came, &standing);
+        assert!(queue.places.has(honest) && !queue.places.has(last));
+        assert!(futures::FutureExt::now_or_never(signals.evicted.notified()).is_some());
     }
 
     #[test]
     fn after_a_moment_whoever_has_most_makes_room_and_is_told() {
         let (came, standing) = (now(), |_: &PeerId| Standing::Stranger);
         let (greedy, signals) = (claim(1), Signals::default());
-        let mut queue = Queue::new(2);
-        let first = queue.wait(greedy, Signals::default());
+        let mut queue = Queue::new(4);
+        let (neighbour, [first, _]) = (claim(2), [(); 2].map(|()| queue.wait(greedy, Signals::default())));
         let last = queue.wait(greedy, signals.clone());
+        queue.wait(neighbour, Signals::default());
         queue.admit(came, &standing);
-        let honest = queue.wait(claim(2), Signals::default());
+        let honest = queue.wait(neighbour, Signals::default());
         queue.admit(came + SERVING_STAYS, &standing);
         assert!(queue.places.has(honest) && queue.places.has(first) && !queue.places.has(last));
         let told = futures::FutureExt::now_or_never(signals.evicted.notified());

@@ -4,6 +4,9 @@
 //! Each IP address gets as much as any other, and each key of an address as much as any other there: a newcomer takes
 //! the place of whoever has the most. Only between two that have the same do members come before others. Standing is
 //! looked up at each decision, since it changes.
+//!
+//! A place is kept for a moment, so that two with as much do not take turns without end. Who has none does not wait that
+//! long for those that have several: a short transfer would take as long as the wait.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -66,12 +69,17 @@ struct Rated {
     of_origin: usize,
     of_peer: usize,
     standing: Standing,
+    /// It holds a place and came less than the least stay ago.
+    has_just_come: bool,
 }
 
 impl Rated {
     /// Whether the holder of this place has to leave it to another: if its origin has at least two more, or one more and
     /// a lower standing. Within one origin, the same holds for keys.
     fn yields_to(&self, other: &Self) -> bool {
+        if self.has_just_come && (other.of_origin > 0 || self.of_origin < 2) {
+            return false;
+        }
         let (has, would_have) = match self.origin == other.origin {
             true => (self.of_peer, other.of_peer + 1),
             false => (self.of_origin, other.of_origin + 1),
@@ -87,13 +95,13 @@ pub(crate) struct Full;
 /// The places, and what is in each.
 pub(crate) struct Places<T> {
     most: usize,
-    /// Nobody has to leave earlier than this after it came.
+    /// Nobody has to leave earlier than this after it came, but for an origin that has no place.
     stays: Duration,
     held: BTreeMap<u64, Held<T>>,
 }
 
 impl<T> Places<T> {
-    /// So many places. Nobody has to leave before it has been there for `stays`.
+    /// So many places. Nobody has to leave before it has been there for `stays`, but for an origin that has none.
     pub(crate) fn new(most: usize, stays: Duration) -> Self {
         Self { most, stays, held: BTreeMap::new() }
     }
@@ -150,19 +158,20 @@ impl<T> Places<T> {
     /// The next one to come in, and who has to leave for it.
     fn choose(&self, waiting: &[(u64, Claim)], now: Instant, standing: StandingOf<'_>) -> Option<(Rated, Option<u64>)> {
         let shares = self.shares();
-        let rated = |(number, claim): (u64, Claim)| {
+        let rated = |(number, claim): (u64, Claim), since: Option<Instant>| {
             let origin = claim.origin();
             let of_origin = shares.origins.get(&origin).copied().unwrap_or(0);
             let of_peer = shares.peers.get(&claim.peer).copied().unwrap_or(0);
-            Rated { number, claim, origin, of_origin, of_peer, standing: standing(&claim.peer) }
+            let has_just_come = since.is_some_and(|since| now.saturating_duration_since(since) < self.stays);
+            Rated { number, claim, origin, of_origin, of_peer, standing: standing(&claim.peer), has_just_come }
         };
-        let mut waiting: Vec<Rated> = waiting.iter().copied().map(rated).collect();
+        let mut waiting: Vec<Rated> = waiting.iter().map(|it| rated(*it, None)).collect();
         waiting.sort_by_key(|it| (it.of_origin, Reverse(it.standing), it.of_peer));
         if self.held.len() < self.most {
             return waiting.first().map(|first| (*first, None));
         }
-        let may_leave = self.held.iter().filter(|(_, held)| now.saturating_duration_since(held.since) >= self.stays);
-        let mut held: Vec<Rated> = may_leave.map(|(number, held)| rated((*number, held.claim))).collect();
+        let of_place = |(number, held): (&u64, &Held<T>)| rated((*number, held.claim), Some(held.since));
+        let mut held: Vec<Rated> = self.held.iter().map(of_place).collect();
         // The weakest one of the origin with the most comes first.
         held.sort_by_key(|it| Reverse((it.of_origin, Reverse(it.standing), it.of_peer, it.number)));
         let leaves = |it: &Rated| held.iter().find(|held| held.yields_to(it)).map(|held| held.number);
@@ -275,13 +284,25 @@ mod tests {
     fn whoever_has_just_come_stays_for_a_moment() {
         let (greedy, honest) = (claim(1, PeerId::random()), claim(2, PeerId::random()));
         let (came, stays) = (now(), Duration::from_secs(2));
-        let mut places = Places::new(2, stays);
+        let mut places = Places::new(4, stays);
         let standing = |_: &PeerId| Stranger;
+        for (number, claim) in [greedy, greedy, greedy, honest].into_iter().enumerate() {
+            assert_eq!(places.enter(number as u64, claim, (), (came, &standing)), Ok(None));
+        }
+        assert_eq!(places.enter(4, honest, (), (came + stays / 2, &standing)), Err(Full));
+        assert_eq!(places.enter(4, honest, (), (came + stays, &standing)), Ok(Some(())));
+    }
+
+    #[test]
+    fn who_has_no_place_waits_for_nobody_that_has_two() {
+        let (greedy, honest) = (claim(1, PeerId::random()), claim(2, PeerId::random()));
+        let (came, standing) = (now(), |_: &PeerId| Stranger);
+        let mut places = Places::new(2, Duration::from_secs(2));
         for number in 0..2 {
             assert_eq!(places.enter(number, greedy, (), (came, &standing)), Ok(None));
         }
-        assert_eq!(places.enter(2, honest, (), (came + stays / 2, &standing)), Err(Full));
-        assert_eq!(places.enter(2, honest, (), (came + stays, &standing)), Ok(Some(())));
+        assert_eq!(places.enter(2, honest, (), (came, &standing)), Ok(Some(())));
+        assert_eq!(places.enter(3, claim(3, PeerId::random()), (), (came, &standing)), Err(Full), "each has one");
     }
 
     #[test]
