@@ -8,7 +8,7 @@ use crate::tree::{files_of, none, reached, rust};
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 27] = [
+const LAYERS: [(&str, &[&str]); 29] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -41,6 +41,8 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ),
     ("experiment", &["text", "routing", "model", "training", "compress", "outer", "store", "peer"]),
     ("inspect", &["text", "model", "training"]),
+    ("telemetry", &["protocol", "peer", "observe"]),
+    ("console", &["http", "telemetry"]),
     ("cli", &["*"]),
     ("main", &["cli"]),
 ];
@@ -57,7 +59,7 @@ const HOMES: [(&str, &[&str]); 17] = [
     ("libp2p", &["network"]),
     ("libp2p_stream", &["network"]),
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
-    ("prometheus_client", &["network/traffic"]),
+    ("prometheus_client", &["network/traffic", "telemetry/latencies", "telemetry/metrics"]),
     ("rand_distr", &["inspect/dna/dreaming"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
