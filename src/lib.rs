@@ -14,13 +14,16 @@
 //! 7. `peer` carries out the core's actions with all of these. [`simulator`] runs the same core in virtual time, and
 //!    `experiment` compares runs in one process.
 //! 8. `inspect` analyses a trained path. `serve` has OpenAI's API before a run.
-//! 9. [`observe`] has logs, metrics and progress; `http` is what servers of pages stand on; [`cli`] has the commands.
+//! 9. [`observe`] has logs, metrics and progress; `http` is what servers of pages stand on. `telemetry` keeps
+//!    what viewers are shown, and `console` is the page that shows it. [`cli`] has the commands.
 
 pub mod access;
 pub mod cli;
 pub mod clock;
 pub mod compress;
 pub mod config;
+#[cfg(all(feature = "learning", feature = "network"))]
+pub mod console;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod experiment;
 pub mod grid;
@@ -50,6 +53,8 @@ pub mod serve;
 pub mod simulator;
 #[cfg(feature = "network")]
 pub mod store;
+#[cfg(all(feature = "learning", feature = "network"))]
+pub mod telemetry;
 #[cfg(feature = "learning")]
 pub mod text;
 #[cfg(feature = "learning")]

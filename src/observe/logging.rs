@@ -84,7 +84,7 @@ pub fn start(folder: &Path, filter: &LogFilter) -> Result<LogGuard, LoggingError
 }
 
 /// A file that is renamed to `NAME.1` before it exceeds a bound.
-struct BoundedFile {
+pub struct BoundedFile {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -92,7 +92,11 @@ struct BoundedFile {
 }
 
 impl BoundedFile {
-    fn open(path: PathBuf, most: u64) -> io::Result<Self> {
+    /// Appends to a file of at most so many bytes. With the older one it takes at most twice this.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(path: PathBuf, most: u64) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(&path)?;
         let bytes = file.metadata()?.len();
         Ok(Self { path, file, bytes, most })

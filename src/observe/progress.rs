@@ -2,6 +2,7 @@
 //!
 //! Sending never waits for a slow terminal or a full pipe, except for results and notes, which must not be lost.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,10 +22,14 @@ enum Message {
     Stop,
 }
 
+/// Hears every event before it is shown; must not block.
+type Tap = Arc<dyn Fn(&ProgressEvent) + Send + Sync>;
+
 /// A handle to send events. Cheap to clone; sending after the end is ignored.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Progress {
     mailbox: SyncSender<Message>,
+    tap: Option<Tap>,
 }
 
 impl Progress {
@@ -37,11 +42,26 @@ impl Progress {
         let (mailbox, messages) = sync_channel(MAILBOX);
         let worker = std::thread::spawn(move || show(&messages, screen));
         let guard = ProgressGuard { mailbox: mailbox.clone(), worker: Some(worker) };
-        (Self { mailbox }, guard)
+        (Self { mailbox, tap: None }, guard)
+    }
+
+    /// Lets somebody else hear what is sent through this handle and its clones.
+    #[must_use]
+    pub fn tapped(self, tap: impl Fn(&ProgressEvent) + Send + Sync + 'static) -> Self {
+        Self { tap: Some(Arc::new(tap)), ..self }
+    }
+
+    /// Nobody but the display hears what is sent through this handle.
+    #[must_use]
+    pub fn untapped(self) -> Self {
+        Self { tap: None, ..self }
     }
 
     /// Shows an event. Events of peers and stages are dropped if the display is too slow.
     pub fn send(&self, event: ProgressEvent) {
+        if let Some(tap) = &self.tap {
+            tap(&event);
+        }
         // An error means that the display has ended, or that a newer event will follow. Neither stops the work.
         match event {
             ProgressEvent::Peer(_) | ProgressEvent::Stage { .. } => {

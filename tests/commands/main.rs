@@ -1,6 +1,7 @@
 //! The program's commands, each as its users run it.
 
 mod config;
+mod console;
 mod corpus;
 mod doctor;
 mod experiment;

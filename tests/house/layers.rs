@@ -8,7 +8,7 @@ use crate::tree::{files_of, none, reached, rust};
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 28] = [
+const LAYERS: [(&str, &[&str]); 30] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -42,6 +42,8 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ("serve", &["text", "model", "training", "query", "peer", "http"]),
     ("experiment", &["text", "routing", "model", "training", "compress", "outer", "store", "peer"]),
     ("inspect", &["text", "model", "training"]),
+    ("telemetry", &["protocol", "peer", "observe"]),
+    ("console", &["http", "telemetry"]),
     ("cli", &["*"]),
     ("main", &["cli"]),
 ];
@@ -61,7 +63,7 @@ const HOMES: [(&str, &[&str]); 20] = [
     ("minijinja", &["serve/chat_template"]),
     ("minijinja_contrib", &["serve/chat_template"]),
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
-    ("prometheus_client", &["network/traffic"]),
+    ("prometheus_client", &["network/traffic", "telemetry/latencies", "telemetry/metrics"]),
     ("rand_distr", &["inspect/dna/dreaming"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),

@@ -9,9 +9,10 @@ use serde_json::json;
 use super::explain::explain;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
-use super::running::Watch;
+use super::running::{Display, Watch};
 use super::stages::{RunSupervisor, line_of};
 use crate::cli::swarm::create::corpus::TextFlags;
+use crate::cli::swarm::web::WebFlags;
 use crate::cli::swarm::{Globals, access, listen};
 use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
@@ -39,6 +40,8 @@ pub struct Join {
     /// A relay for a machine that others cannot reach directly, besides those of its profile.
     #[arg(long, value_name = "ADDRESS")]
     relay: Vec<String>,
+    #[command(flatten)]
+    web: WebFlags,
 }
 
 impl Join {
@@ -65,8 +68,11 @@ impl Join {
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
+            let display = Display::new(progress);
+            let _pages = self.web.open(&display)?;
+            let progress = display.progress.clone();
             let line = Arc::new(Mutex::new(None));
-            let watch = Watch::new(&folder, progress.clone(), line.clone());
+            let watch = Watch::new(&folder, display.clone(), line.clone());
             let launch = Launch {
                 folder: present_folder(&folder),
                 machine,
@@ -83,9 +89,10 @@ impl Join {
                 log = std::fs::create_dir_all(&folder)
                     .map_err(anyhow::Error::from)
                     .and_then(|()| Ok(Some(logging::start(&folder, &log_filter)?)));
+                display.record_in(&folder);
                 tell_cost(&progress, manifest, run, &folder);
                 // The manifest was checked, so its grid can be.
-                *line.lock().unwrap_or_else(PoisonError::into_inner) = line_of(&progress, &manifest.config).ok();
+                *line.lock().unwrap_or_else(PoisonError::into_inner) = line_of(&display, &manifest.config).ok();
             };
             let joining = async { launch.clone().listen().await?.join(&address, own_text.clone(), &mut told).await };
             let launched = tokio::select! {
@@ -95,7 +102,7 @@ impl Join {
             // Kept until the end, so that all log lines are written.
             let _log = log.map_err(explain)?;
             let supervisor =
-                RunSupervisor { folder: folder.clone(), launch, own_text, progress: progress.clone(), interrupt };
+                RunSupervisor { folder: folder.clone(), launch, own_text, display: display.clone(), interrupt };
             supervisor.go(launched, watch).await.map_err(explain)
         })
     }

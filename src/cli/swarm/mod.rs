@@ -15,7 +15,7 @@ mod simulate;
 mod stages;
 mod status;
 mod stopped;
-mod waiting;
+mod web;
 
 use super::{Globals, commands, interrupt, mistake, output};
 

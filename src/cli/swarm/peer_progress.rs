@@ -4,7 +4,6 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use super::explain::COPIED_IDENTITY;
-use super::waiting::waits_for;
 use crate::config::run::{RunConfig, RunConfigError};
 use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::PeerEvent;
@@ -12,6 +11,8 @@ use crate::peer::trainer::task::Stepped;
 use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
 use crate::sampling::WorkerSlots;
+use crate::telemetry::words::waits_for;
+use crate::telemetry::{Feed, RunOutline, Telemetry};
 
 fn waits(waiting: &Waiting) -> Waits {
     Waits { words: waits_for(waiting), value: serde_json::json!(waiting) }
@@ -21,6 +22,7 @@ fn waits(waiting: &Waiting) -> Waits {
 pub struct PeerLine {
     progress: Progress,
     slots: WorkerSlots,
+    feed: Feed,
     state: Mutex<PeerProgress>,
 }
 
@@ -29,16 +31,25 @@ impl PeerLine {
     ///
     /// # Errors
     /// If the run's grid cannot be.
-    pub fn new(progress: Progress, peer: String, run: &RunConfig) -> Result<Self, RunConfigError> {
+    pub fn new(
+        progress: Progress,
+        telemetry: &Telemetry,
+        peer: String,
+        run: &RunConfig,
+    ) -> Result<Self, RunConfigError> {
+        let feed = Feed::new(telemetry, &peer, RunOutline::new(run)?);
         let (phases, steps) = (run.training.phases, run.training.inner_steps);
         let state = PeerProgress { peer, phases, steps, phase: 1, ..PeerProgress::default() };
-        Ok(Self { progress, slots: run.slots()?, state: Mutex::new(state) })
+        // The feed hears what happens to the peer itself.
+        Ok(Self { progress: progress.untapped(), slots: run.slots()?, feed, state: Mutex::new(state) })
     }
 
     /// Handles an event.
     pub fn hear(&self, news: &PeerEvent) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(note) = note(news, &self.slots) {
+        let note = note(news, &self.slots);
+        self.feed.hear(news, note.as_deref());
+        if let Some(note) = note {
             self.progress.note(format!("{}: {note}", state.peer));
             return;
         }
@@ -94,7 +105,7 @@ fn note(news: &PeerEvent, slots: &WorkerSlots) -> Option<String> {
             )
         }
         PeerEvent::NotInvited(reason) => format!("the other peers do not admit this peer: {reason}"),
-        PeerEvent::Stepped(_) | PeerEvent::Waiting(_) => return None,
+        PeerEvent::Stepped(_) | PeerEvent::Waiting(_) | PeerEvent::Fetched { .. } => return None,
     })
 }
 

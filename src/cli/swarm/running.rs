@@ -10,14 +10,18 @@ use serde_json::json;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
 use crate::names::PathId;
-use crate::observe::Progress;
+use crate::observe::{Progress, ProgressEvent};
 use crate::peer::driver::control_socket;
 use crate::peer::driver::control_socket::ControlSocket;
 use crate::peer::driver::handle::PeerHandle;
 use crate::peer::start::Launched;
 use crate::peer::{EventSink, PeerEvent, PeerStatus};
 use crate::store::write_file;
+use crate::telemetry::Telemetry;
 use crate::training::Score;
+
+/// The name of the only peer of a command.
+pub const THIS_PEER: &str = "this peer";
 
 /// Interval of checking a running peer.
 const LOOK: Duration = Duration::from_millis(500);
@@ -27,14 +31,14 @@ type Scores = Arc<Mutex<BTreeMap<PathId, (Score, Score)>>>;
 /// Observes one peer.
 pub struct Watch {
     folder: PathBuf,
-    progress: Progress,
+    display: Display,
     scores: Scores,
     pub event_sink: EventSink,
 }
 
 impl Watch {
     /// Shows a peer of a run with so many phases of so many steps, once these are known.
-    pub fn new(folder: &Path, progress: Progress, line: Arc<Mutex<Option<PeerLine>>>) -> Self {
+    pub fn new(folder: &Path, display: Display, line: Arc<Mutex<Option<PeerLine>>>) -> Self {
         let scores = Scores::default();
         let heard = scores.clone();
         let event_sink: EventSink = Arc::new(move |news| {
@@ -45,12 +49,12 @@ impl Watch {
                 line.hear(&news);
             }
         });
-        Self { folder: folder.to_owned(), progress, scores, event_sink }
+        Self { folder: folder.to_owned(), display, scores, event_sink }
     }
 
     /// Runs until the peer is interrupted, or fails.
     pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
-        let socket = open_control_socket(&self.folder, launched.peer.handle(), &self.progress);
+        let socket = self.display.open(&self.folder, THIS_PEER, launched.peer.handle());
         let mut told = BTreeSet::new();
         loop {
             tokio::select! {
@@ -71,7 +75,9 @@ impl Watch {
             }
         }
         drop(socket);
-        self.progress.note("leaving: other peers take over this peer's paths and modules; Ctrl-C again leaves at once");
+        self.display
+            .progress
+            .note("leaving: other peers take over this peer's paths and modules; Ctrl-C again leaves at once");
         launched.peer.stop().await?;
         // A peer that has finished its work was not interrupted in it.
         if told.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
@@ -93,12 +99,12 @@ impl Watch {
         });
         let file = self.folder.join("result.json");
         let written = write_file(&file, format!("{result:#}").as_bytes());
-        self.progress.result(result);
-        self.progress.note(match written {
+        self.display.progress.result(result);
+        self.display.progress.note(match written {
             Ok(()) => format!("all phases are done; the result is in {}", file.display()),
             Err(error) => format!("all phases are done; the result could not be stored: {error}"),
         });
-        self.progress.note("still serving the run to others; Ctrl-C leaves");
+        self.display.progress.note("still serving the run to others; Ctrl-C leaves");
     }
 }
 
@@ -109,12 +115,57 @@ pub fn scored(status: &PeerStatus) -> Option<BTreeSet<u32>> {
     all.then_some(paths)
 }
 
-/// Opens the control socket, for `pathswarm status` and `pathswarm revoke`. A peer works without one, too.
-pub fn open_control_socket(folder: &Path, handle: PeerHandle, progress: &Progress) -> Option<ControlSocket> {
-    let opened = control_socket::serve(folder, handle);
-    let told = |error: &std::io::Error| {
-        let socket = control_socket::path(folder);
-        progress.note(format!("other commands cannot reach this peer: {}: {error}", socket.display()));
-    };
-    opened.inspect_err(told).ok()
+/// Where a command shows its peers: its progress, and what its page and its metrics show.
+#[derive(Clone)]
+pub struct Display {
+    pub progress: Progress,
+    pub telemetry: Telemetry,
+}
+
+/// A peer that other commands and viewers can ask. They no longer can once this is dropped.
+#[must_use = "the peer cannot be asked once this is dropped"]
+pub struct Opened {
+    telemetry: Telemetry,
+    peer: String,
+    _socket: Option<ControlSocket>,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.telemetry.detach(&self.peer);
+    }
+}
+
+impl Display {
+    /// Progress, and telemetry that hears the notes and the stages of it.
+    pub fn new(progress: Progress) -> Self {
+        let telemetry = Telemetry::default();
+        let hears = telemetry.clone();
+        let progress = progress.tapped(move |event| match event {
+            ProgressEvent::Note { text } => hears.note(text),
+            ProgressEvent::Stage { name, done, total } => hears.stage(name, *done, *total),
+            ProgressEvent::Peer(_) | ProgressEvent::Result(_) => {}
+        });
+        Self { progress, telemetry }
+    }
+
+    /// Opens the control socket, for `pathswarm status` and `pathswarm revoke`, and shows the peer to viewers. A peer
+    /// works without a socket, too.
+    pub fn open(&self, folder: &Path, peer: &str, handle: PeerHandle) -> Opened {
+        self.telemetry.attach(peer, handle.clone());
+        let opened = control_socket::serve(folder, handle);
+        let told = |error: &std::io::Error| {
+            let socket = control_socket::path(folder);
+            self.progress.note(format!("other commands cannot reach this peer: {}: {error}", socket.display()));
+        };
+        let socket = opened.inspect_err(told).ok();
+        Opened { telemetry: self.telemetry.clone(), peer: peer.to_owned(), _socket: socket }
+    }
+
+    /// Writes `metrics.jsonl` into a folder. A run goes on without.
+    pub fn record_in(&self, folder: &Path) {
+        if let Err(error) = self.telemetry.record_in(folder) {
+            self.progress.note(format!("{} cannot be written: {error}", folder.join("metrics.jsonl").display()));
+        }
+    }
 }

@@ -9,13 +9,12 @@ use anyhow::Context;
 use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
-use super::running::{Watch, open_control_socket, scored};
+use super::running::{Display, THIS_PEER, Watch, scored};
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
 use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
 use crate::names::RunId;
 use crate::network::Multiaddr;
-use crate::observe::Progress;
 use crate::peer::client::{Entrance, VisitError};
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
@@ -56,7 +55,7 @@ pub struct RunSupervisor {
     pub launch: Launch,
     /// This machine's copy of the text, if any.
     pub own_text: Option<OwnText>,
-    pub progress: Progress,
+    pub display: Display,
     pub interrupt: Interrupt,
 }
 
@@ -64,8 +63,8 @@ pub struct RunSupervisor {
 ///
 /// # Errors
 /// If the run's grid cannot be.
-pub fn line_of(progress: &Progress, run: &RunConfig) -> anyhow::Result<PeerLine> {
-    Ok(PeerLine::new(progress.clone(), "this peer".to_owned(), run)?)
+pub fn line_of(display: &Display, run: &RunConfig) -> anyhow::Result<PeerLine> {
+    Ok(PeerLine::new(display.progress.clone(), &display.telemetry, THIS_PEER.to_owned(), run)?)
 }
 
 impl RunSupervisor {
@@ -85,7 +84,7 @@ impl RunSupervisor {
         run: RunId,
         then: RunConfig,
     ) -> anyhow::Result<(Launched, Watch)> {
-        let socket = open_control_socket(&self.folder, launched.peer.handle(), &self.progress);
+        let socket = self.display.open(&self.folder, THIS_PEER, launched.peer.handle());
         let way = self.seek(&launched, (manifest, run), &then).await;
         drop(socket);
         match way {
@@ -120,7 +119,7 @@ impl RunSupervisor {
                 continue;
             }
             if done && !told {
-                self.progress.note("the stage of shared levels is done; the stage of paths is next");
+                self.display.progress.note("the stage of shared levels is done; the stage of paths is next");
                 told = true;
             }
             let others = handle.contacts().await.unwrap_or_default();
@@ -131,7 +130,7 @@ impl RunSupervisor {
                 continue;
             }
             if refusal.is_empty() {
-                self.progress.note("this peer prepares the paths; if it leaves, another peer does");
+                self.display.progress.note("this peer prepares the paths; if it leaves, another peer does");
             }
             let own = launched.network.join_addresses().await?;
             let peers: Vec<Multiaddr> = own.into_iter().chain(others.clone()).collect();
@@ -141,7 +140,7 @@ impl RunSupervisor {
                     // Another peer would do no better.
                     let reason = format!("{error:#}");
                     if refusal != reason {
-                        self.progress.note(format!("the paths cannot be prepared yet: {reason}"));
+                        self.display.progress.note(format!("the paths cannot be prepared yet: {reason}"));
                         refusal = reason;
                     }
                     again_at = looks + LOOKS_AFTER_A_REFUSAL;
@@ -195,7 +194,7 @@ impl RunSupervisor {
         };
         let (machine, scheduler, share_text) =
             (self.launch.machine.clone(), self.launch.scheduler.clone(), manifest.share_text);
-        let (progress, interrupt, corpus) = (self.progress.clone(), self.interrupt.clone(), manifest.corpus);
+        let (progress, interrupt, corpus) = (self.display.progress.clone(), self.interrupt.clone(), manifest.corpus);
         let creator = manifest.creator;
         let created = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
             let (run_of, machine, into) = (&then, &machine, folder.as_path());
@@ -262,10 +261,10 @@ impl RunSupervisor {
         peer.stop().await?;
         drop(network);
         let line = Arc::new(Mutex::new(None));
-        let watch = Watch::new(&self.folder, self.progress.clone(), line.clone());
+        let watch = Watch::new(&self.folder, self.display.clone(), line.clone());
         let manifest = read_manifest(&self.folder)?.context("the peer has no manifest")?.1;
         if let Some(then) = &manifest.then {
-            *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line_of(&self.progress, then)?);
+            *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(line_of(&self.display, then)?);
         }
         let folder = take_along(&self.folder)?;
         Ok((Launch { folder, event_sink: watch.event_sink.clone(), ..self.launch.clone() }, watch))
@@ -273,7 +272,7 @@ impl RunSupervisor {
 
     fn tell_stage(&self) -> anyhow::Result<()> {
         let (_, _, run) = read_manifest(&next_folder(&self.folder))?.context("the next stage has no manifest")?;
-        self.progress.note(format!("the stage of the paths begins: run {}", run.short()));
+        self.display.progress.note(format!("the stage of the paths begins: run {}", run.short()));
         Ok(())
     }
 }

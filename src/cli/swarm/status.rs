@@ -12,7 +12,6 @@ use super::explain::COPIED_IDENTITY;
 use super::mistake::Mistake;
 use super::output::Output;
 use super::stopped::stopped_peer;
-use super::waiting::waits_for;
 use crate::network::{Ban, now_s};
 use crate::peer::driver::control_socket;
 use crate::peer::driver::status::{Invited, PeerStatus};
@@ -20,6 +19,7 @@ use crate::peer::folder::store_folder;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus};
+use crate::telemetry::words::waits_for;
 
 /// A live peer answers between two pieces of work.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::clock::Millis;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
 use crate::network::{Donor, FetchError, Offence};
 use crate::peer::aggregator::Work;
@@ -23,6 +24,8 @@ const TEXT_STRANGERS: usize = 1;
 /// A pending fetch.
 pub(crate) struct Fetch {
     blob: BlobRef,
+    /// Since the start of the peer.
+    began: Millis,
     /// Whether it is for the node; otherwise it is for a path's shard.
     for_node: bool,
     /// Held while the disk rejects the blob.
@@ -129,7 +132,7 @@ impl Driver {
     }
 
     pub(crate) fn begin_fetch(&mut self, blob: BlobRef, from: Vec<PeerKey>, for_node: bool) {
-        self.fetch(Fetch { blob, for_node, short: None }, from);
+        self.fetch(Fetch { blob, began: self.now(), for_node, short: None }, from);
     }
 
     pub(crate) fn fetch(&mut self, fetch: Fetch, from: Vec<PeerKey>) {
@@ -186,6 +189,10 @@ impl Driver {
         if let Err(error) = &result {
             tracing::debug!(blob = %blob.hash.short(), %error, "a blob was not fetched");
             self.fetches.shard_holder += usize::from(!fetch.for_node);
+        }
+        if result.is_ok() {
+            let seconds = self.now().since(fetch.began) as f64 / 1e3;
+            (self.event_sink)(PeerEvent::Fetched { bytes: blob.bytes, seconds });
         }
         if fetch.for_node && result.is_ok() {
             self.observed.arrived.insert(blob.hash, blob.bytes);

@@ -23,6 +23,12 @@ pub enum PeerEvent {
         /// On the test text routed to it.
         test: Score,
     },
+    /// A blob has arrived from other peers.
+    Fetched {
+        bytes: u64,
+        /// Since it was requested.
+        seconds: f64,
+    },
     /// A peer sent wrong bytes for a blob. They were discarded.
     WrongBytes {
         peer: PeerKey,

@@ -55,6 +55,7 @@ impl Driver {
             }
             NetworkEvent::Connected(peer) => {
                 self.observed.heard_anybody = true;
+                self.count_connection(peer, true);
                 self.redial.connected(peer);
                 self.connected(peer);
                 let node = &self.node;
@@ -67,6 +68,7 @@ impl Driver {
                 self.access.must_hear(module);
             }
             NetworkEvent::Disconnected(peer) => {
+                self.count_connection(peer, false);
                 self.access.disconnected(peer);
                 tracing::debug!(peer = %peer.short(), "disconnected");
                 if self.node.knows(peer) {

@@ -1,20 +1,22 @@
 //! The status of a peer: the node's part, the hashes of its parameters, its traffic, and why nothing trains here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::names::{BlobHash, BlobRef, ModuleId};
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::network::{Ban, now_s};
 use crate::outer::ModuleState;
 use crate::peer::collected::hash_of;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::text_replication::TextHere;
+use crate::peer::trainer::task::Stepped;
 use crate::protocol::Outer;
 use crate::protocol::status::Status;
+use crate::protocol::status::queues::Queue;
 use crate::protocol::status::waiting::Waiting;
 use crate::store::BlobStore;
 
@@ -39,6 +41,9 @@ pub struct PeerStatus {
     pub synced: Synced,
     /// Share of the run's text here, if peers send it to each other.
     pub text: Option<TextHere>,
+    /// Training, connections and disk of this machine since the peer started.
+    #[serde(default)]
+    pub activity: Activity,
     /// Phases trained here.
     pub phases_trained: u64,
     /// Paths scored here.
@@ -47,6 +52,56 @@ pub struct PeerStatus {
     pub bans: Vec<Ban>,
     /// Access, in a run by invitation.
     pub invited: Option<Invited>,
+}
+
+/// What this machine does, since the peer started.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+pub struct Activity {
+    /// The version of this program.
+    pub program: String,
+    pub uptime_s: u64,
+    /// The path in training or trained last.
+    pub path: Option<u32>,
+    /// Its phase, from 0.
+    pub phase: Option<u64>,
+    /// Inner steps made in this phase.
+    pub step: Option<u64>,
+    /// Training loss of its last step, in nats a token.
+    pub loss: Option<f64>,
+    /// Tokens trained on in a second of inner steps, as last reported.
+    pub tokens_per_s: Option<f64>,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// Seconds of inner steps.
+    pub trained_s: f64,
+    /// Connected peers.
+    pub connections: usize,
+    /// Gossip messages dropped because this peer was slow.
+    pub messages_dropped: u64,
+    /// Bytes of blobs in the store.
+    pub disk_bytes: u64,
+    /// Tables that other peers can make grow, and their limits.
+    pub queues: Vec<QueueStatus>,
+}
+
+/// The length of a table of the protocol.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct QueueStatus {
+    pub name: String,
+    pub length: usize,
+    pub limit: usize,
+}
+
+impl Activity {
+    pub(crate) fn stepped(&mut self, stepped: &Stepped) {
+        (self.phase, self.step, self.loss) = (Some(stepped.phase.0), Some(stepped.step), Some(stepped.loss));
+        self.tokens += stepped.tokens;
+        self.trained_s += stepped.seconds;
+        if stepped.seconds > 0.0 {
+            self.tokens_per_s = Some(stepped.tokens as f64 / stepped.seconds);
+        }
+    }
 }
 
 /// Access in a run by invitation, as one peer knows it.
@@ -94,6 +149,9 @@ pub(crate) struct Observed {
     /// Blobs from other peers whose purpose is not yet known.
     pub(crate) arrived: BTreeMap<BlobHash, u64>,
     synced: Synced,
+    /// Steps made here; the rest is filled in when it is asked for.
+    activity: Activity,
+    connected: BTreeSet<PeerKey>,
     /// The last reported wait.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) heard_anybody: bool,
@@ -123,6 +181,32 @@ impl Driver {
 
     pub(crate) fn drop_arrival(&mut self, blob: BlobHash) {
         self.observed.arrived.remove(&blob);
+    }
+
+    pub(crate) fn count_step(&mut self, stepped: &Stepped) {
+        self.observed.activity.path = Some(self.node.first_trainer(stepped.path).0);
+        self.observed.activity.stepped(stepped);
+    }
+
+    pub(crate) fn count_connection(&mut self, peer: PeerKey, connected: bool) {
+        match connected {
+            true => self.observed.connected.insert(peer),
+            false => self.observed.connected.remove(&peer),
+        };
+    }
+
+    fn activity(&self) -> Activity {
+        let queue =
+            |queue: Queue| QueueStatus { name: queue.name.to_owned(), length: queue.length, limit: queue.limit };
+        Activity {
+            program: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_s: self.began.elapsed().as_secs(),
+            connections: self.observed.connected.len(),
+            messages_dropped: self.network.traffic().gossip_dropped,
+            disk_bytes: self.blobs.used_bytes(),
+            queues: self.node.queues().into_iter().map(queue).collect(),
+            ..self.observed.activity.clone()
+        }
     }
 
     pub(crate) fn report_waiting(&mut self) {
@@ -178,6 +262,7 @@ impl Driver {
             },
             synced: self.observed.synced,
             text: self.text_here(),
+            activity: self.activity(),
             phases_trained: self.tasks.phases_trained,
             scored: self.tasks.scored.iter().map(|slot| self.node.first_trainer(*slot).0).collect(),
             bans: self.network.bans().into_iter().filter(|ban| ban.until_s > now_s()).collect(),

@@ -136,6 +136,7 @@ impl Driver {
             }
             TrainerReport::Step(stepped) => {
                 self.observed.waiting = None;
+                self.count_step(&stepped);
                 self.progressed(stepped.path, stepped.phase, stepped.step);
                 (self.event_sink)(PeerEvent::Stepped(stepped));
             }

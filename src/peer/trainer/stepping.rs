@@ -34,11 +34,13 @@ impl Worker {
         let PhaseTask { path, phase, ref part, .. } = *task;
         let inner_steps = self.manifest.config.training.inner_steps;
         let place = |step: u64| step * inner_steps / part.of.max(1);
-        let tells =
-            |step, (loss, tokens, seconds)| TrainerReport::Step(Stepped { path, phase, step, loss, tokens, seconds });
+        let tells = |step, [loss, gradient_norm, learning_rate]: [f64; 3], (tokens, seconds)| {
+            let stepped = Stepped { path, phase, step, loss, gradient_norm, learning_rate, tokens, seconds };
+            TrainerReport::Step(stepped)
+        };
         let mut reported = Instant::now();
         let mut checkpoint_at = reported + self.between_checkpoints();
-        let (mut step, mut last, mut loss, mut tokens, mut seconds) = (made, part.last, 0.0, 0, 0.0);
+        let (mut step, mut last, mut measures, mut tokens, mut seconds) = (made, part.last, [0.0; 3], 0, 0.0);
         let mut pace = Pace::new(self.train_tokens_per_s);
         while step < last {
             // If the driver is busy, it is reported again soon.
@@ -62,13 +64,14 @@ impl Worker {
                 let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, part.of);
                 let report = self.step(task, schedule_step)?;
                 step += 1;
-                (loss, tokens) = (report.loss, tokens + report.tokens);
+                measures = [report.loss, report.gradient_norm, report.learning_rate];
+                tokens += report.tokens;
                 let now = Instant::now();
                 seconds += pace.made(report.tokens, stepped_at, now).as_secs_f64();
                 stepped_at = now;
                 if reported.elapsed() >= REPORT {
                     // If the driver is busy, the report is merged into the next one.
-                    if handle.try_report(tells(place(step), (loss, tokens, seconds))) {
+                    if handle.try_report(tells(place(step), measures, (tokens, seconds))) {
                         (tokens, seconds) = (0, 0.0);
                     }
                     reported = Instant::now();
@@ -87,7 +90,7 @@ impl Worker {
                 checkpoint_at = Instant::now() + self.between_checkpoints();
             }
         }
-        let told = handle.report(tells(place(part.last), (loss, tokens, seconds)));
+        let told = handle.report(tells(place(part.last), measures, (tokens, seconds)));
         Ok(if told { Steps::All(step) } else { Steps::Abandoned })
     }
 

@@ -123,6 +123,10 @@ pub struct Stepped {
     pub step: u64,
     /// Mean loss of the last step, in nats a token.
     pub loss: f64,
+    /// Euclidean norm of the last step's gradient, before it is clipped.
+    pub gradient_norm: f64,
+    /// The learning rate of the last step.
+    pub learning_rate: f64,
     /// Tokens trained on since the last report.
     pub tokens: u64,
     /// Time spent on them, without waiting for the device.

@@ -1,6 +1,6 @@
 //! The status of a node as a value, for the `status` command, progress lines and programs.
 
-pub(super) mod queues;
+pub mod queues;
 pub mod waiting;
 
 use std::collections::BTreeMap;
@@ -75,6 +75,9 @@ pub struct Status {
     pub paths: Vec<PathStatus>,
     /// Known living peers without this one.
     pub peers: Vec<String>,
+    /// The same peers with what their heartbeats say, by key.
+    #[serde(default)]
+    pub members: BTreeMap<PeerKey, MemberStatus>,
     /// Whether every path here is done.
     pub done: bool,
     /// Why nothing trains here; nothing while something does.
@@ -87,6 +90,36 @@ pub struct Status {
     pub peer_scores: Vec<PeerScoreStatus>,
     /// Audits finished here.
     pub audited: u64,
+}
+
+/// Another peer, as its heartbeats describe it. Nothing of this is verified.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Its modules that this peer has, too, with the version of its head; nothing while it is fetched.
+    pub modules: BTreeMap<String, Option<u64>>,
+    /// The modules, of those, whose state differs from this peer's state of the same version.
+    pub differs: Vec<String>,
+    /// The paths that it holds.
+    pub paths: Vec<MemberPath>,
+    /// Inner steps that each of its paths makes in 1000 s; 0 if unknown.
+    pub steps_per_1000_s: u32,
+    /// Number of modules that it replicates for others.
+    pub replicas: u32,
+    /// Seconds of silence, if it is silent for longer than usual.
+    pub silent_s: Option<u64>,
+}
+
+/// A path that another peer holds.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct MemberPath {
+    /// Its number.
+    pub path: u32,
+    /// Which of the path's trainers the peer is, from 1.
+    pub trainer: u32,
+    /// Its phase.
+    pub phase: u64,
+    /// What the peer does with it.
+    pub stage: String,
 }
 
 /// The score of a peer, as this one has observed it.

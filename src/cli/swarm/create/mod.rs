@@ -17,8 +17,9 @@ use crate::cli::swarm::create::earlier::{Earlier, earlier_run, harsh_settings};
 use crate::cli::swarm::create::run_folder::Wanted;
 use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
-use crate::cli::swarm::running::Watch;
+use crate::cli::swarm::running::{Display, Watch};
 use crate::cli::swarm::stages::{RunSupervisor, line_of, stages_of};
+use crate::cli::swarm::web::WebFlags;
 use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
 use crate::names::PeerKey;
@@ -57,6 +58,8 @@ pub struct Found {
     /// A relay for a machine that others cannot reach directly, besides those of its profile.
     #[arg(long, value_name = "ADDRESS")]
     relay: Vec<String>,
+    #[command(flatten)]
+    web: WebFlags,
 }
 
 impl Found {
@@ -81,8 +84,11 @@ impl Found {
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime.block_on(async {
             let interrupt = Interrupt::listen()?;
-            let line = Arc::new(Mutex::new(Some(line_of(&progress, stage)?)));
-            let watch = Watch::new(&folder, progress.clone(), line);
+            let display = Display::new(progress);
+            let _pages = self.web.open(&display)?;
+            let progress = display.progress.clone();
+            let line = Arc::new(Mutex::new(Some(line_of(&display, stage)?)));
+            let watch = Watch::new(&folder, display.clone(), line);
             let launch = Launch {
                 folder: here.clone(),
                 machine: machine.clone(),
@@ -101,9 +107,9 @@ impl Found {
             });
             let elsewhere = elsewhere(&folder).await?;
             let listening = launch.clone().listen().await.map_err(explain)?;
-            let (told, stopping) = (progress.clone(), interrupt.clone());
+            let (shows, stopping) = (display.clone(), interrupt.clone());
             let supervisor =
-                RunSupervisor { folder: folder.clone(), launch, own_text, progress: told, interrupt: stopping };
+                RunSupervisor { folder: folder.clone(), launch, own_text, display: shows, interrupt: stopping };
             let launched = match elsewhere {
                 Some(address) => listening.join(&address, supervisor.own_text.clone(), &mut |_, _| {}).await,
                 None => {
@@ -118,6 +124,7 @@ impl Found {
             };
             let launched = launched.map_err(explain)?;
             let _log = logging::start(&folder, &log_filter).map_err(|error| explain(error.into()))?;
+            display.record_in(&folder);
             let joins = launched.network.join_addresses().await?;
             let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
             let first = addresses.first().context("this peer has no address to listen on")?;
@@ -144,7 +151,8 @@ impl Found {
         then: Option<RunConfig>,
         (corpus, creator): (CorpusSource, Option<PeerKey>),
     ) -> anyhow::Result<Option<LockedStore>> {
-        let RunSupervisor { launch, progress, interrupt, .. } = supervisor;
+        let RunSupervisor { launch, display, interrupt, .. } = supervisor;
+        let progress = &display.progress;
         if read_manifest(&launch.folder)?.is_some() {
             return Ok(None);
         }

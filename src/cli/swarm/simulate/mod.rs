@@ -21,6 +21,8 @@ use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
 use crate::cli::swarm::create::progress;
 use crate::cli::swarm::create::run_folder;
 use crate::cli::swarm::create::run_folder::Wanted;
+use crate::cli::swarm::running::Display;
+use crate::cli::swarm::web::WebFlags;
 use crate::config::{Link, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter, LogGuard};
@@ -60,6 +62,8 @@ pub struct Simulate {
     /// The folder of the run; by default one with the run's name among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    web: WebFlags,
 }
 
 /// Tokens of the sample at the end of the result.
@@ -92,10 +96,14 @@ impl Simulate {
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let scheduler = Arc::new(DeviceScheduler::default());
-            let link = self.link;
-            let trial = Trial { before, run, machine, folder, peers, link, progress, scheduler, log };
+            let (link, display) = (self.link, Display::new(progress));
+            let _pages = {
+                let _entered = runtime.enter();
+                self.web.open_in_terminal(&display)?
+            };
+            let trial = Trial { before, run, machine, folder, peers, link, display, scheduler, log };
             let outcome = runtime.block_on(trial.run(&self))?;
-            trial.progress.result(outcome.to_json());
+            trial.display.progress.result(outcome.to_json());
             outcome
         };
         for line in outcome.table() {
@@ -114,7 +122,7 @@ struct Trial {
     folder: PathBuf,
     peers: usize,
     link: Option<Link>,
-    progress: Progress,
+    display: Display,
     scheduler: Arc<DeviceScheduler>,
     log: LogFilter,
 }
@@ -144,7 +152,7 @@ impl Trial {
                     pretrained: None,
                 };
                 let control = self.prepare(command, &run, &folder, Some(from), &interrupt).await?;
-                self.progress.note("control: the same run on random shards");
+                self.display.progress.note("control: the same run on random shards");
                 Some(self.train(&control, &folder, &interrupt).await?)
             }
             None => None,
@@ -175,9 +183,9 @@ impl Trial {
         if !model.exists() {
             let prepared = self.prepare(command, before, &folder, None, interrupt).await?;
             self.begin_log(log)?;
-            self.progress.note("stage 1: all levels are shared, and the swarm trains its own ancestor");
+            self.display.progress.note("stage 1: all levels are shared, and the swarm trains its own ancestor");
             self.train(&prepared, &folder, interrupt).await?;
-            self.progress.note("the stage of shared levels is done; the stage of paths is next");
+            self.display.progress.note("the stage of shared levels is done; the stage of paths is next");
         }
         Ok(earlier_run(&model, &self.run)?)
     }
@@ -185,6 +193,7 @@ impl Trial {
     /// Begins when the folder has a run, so that a mistake leaves no log behind.
     fn begin_log(&self, log: &mut Option<LogGuard>) -> anyhow::Result<()> {
         if log.is_none() {
+            self.display.record_in(&self.folder);
             *log = Some(logging::start(&self.folder, &self.log).map_err(|error| explain(error.into()))?);
         }
         Ok(())
@@ -214,7 +223,7 @@ impl Trial {
             pretrained,
             scheduler: self.scheduler.clone(),
         };
-        let (progress, interrupt) = (self.progress.clone(), interrupt.clone());
+        let (progress, interrupt) = (self.display.progress.clone(), interrupt.clone());
         let prepared = tokio::task::spawn_blocking(move || {
             request.carry_out(interrupt.flag(), &mut |stage| progress::show(&progress, stage))
         })
@@ -231,7 +240,7 @@ impl Trial {
             peers: self.peers,
             link: self.link,
             scheduler: self.scheduler.clone(),
-            progress: self.progress.clone(),
+            display: self.display.clone(),
         };
         let trained = swarm.train(interrupt).await.map_err(explain)?;
         let mut result = trained.ok_or_else(|| anyhow::Error::from(Interrupted))?;
@@ -269,7 +278,8 @@ impl Trial {
     /// The ancestor's score, and that of a dense path trained for as many inner steps as each path.
     async fn dense(&self, prepared: &Arc<Preparation>, interrupt: &Interrupt) -> anyhow::Result<(Score, Score)> {
         let (run, machine, scheduler) = (self.run.clone(), self.machine.clone(), self.scheduler.clone());
-        let (progress, interrupt, prepared) = (self.progress.clone(), interrupt.clone(), prepared.clone());
+        let Display { progress, telemetry } = self.display.clone();
+        let (interrupt, prepared) = (interrupt.clone(), prepared.clone());
         let scores = tokio::task::spawn_blocking(move || -> anyhow::Result<(Score, Score)> {
             let mut trainer = DenseTrainer::new(&run, &machine, &scheduler, interrupt.flag())?;
             let ancestor: &Dense = &prepared.ancestor;
@@ -278,7 +288,10 @@ impl Trial {
                 return Ok((before, score));
             }
             let (first, last) = (run.training.ancestor_steps, run.training.total_steps());
-            let mut told = |step, _loss| progress.stage("dense control", step, last - first);
+            let mut told = |step, loss| {
+                progress.stage("dense control", step, last - first);
+                telemetry.dense(step, loss);
+            };
             let kept = prepared.unfinished_dense();
             let dense = trainer.train(ancestor.clone(), &prepared.train, first..last, &kept, &mut told)?;
             let score = trainer.score(&dense, &prepared.test, &prepared.token_bytes)?;

@@ -10,11 +10,10 @@ use anyhow::Context;
 
 use super::super::interrupt::Interrupt;
 use super::super::peer_progress::PeerLine;
-use super::super::running::open_control_socket;
+use super::super::running::Display;
 use crate::access::invitation::{InvitationToken, MEMBER, NO_EXPIRY_S};
 use crate::config::{Link, MachineConfig};
 use crate::names::{PathId, Phase};
-use crate::observe::Progress;
 use crate::peer::driver::status::Synced;
 use crate::peer::folder::{identity_of, lock_store, read_manifest};
 use crate::peer::join::parts;
@@ -37,7 +36,7 @@ pub struct Swarm {
     /// The emulated link of each peer.
     pub link: Option<Link>,
     pub scheduler: Arc<DeviceScheduler>,
-    pub progress: Progress,
+    pub display: Display,
 }
 
 /// The result.
@@ -109,6 +108,7 @@ impl Tally {
                 self.scores.insert(*drawn, (*held_out, *test));
             }
             PeerEvent::Waiting(_)
+            | PeerEvent::Fetched { .. }
             | PeerEvent::Reported(_)
             | PeerEvent::Alone { .. }
             | PeerEvent::WrongBytes { .. }
@@ -153,7 +153,7 @@ impl Swarm {
         for index in 0..self.peers {
             let launched = self.launch(index, peers.first(), &tally).await;
             let launched = launched.with_context(|| format!("peer {index}"))?;
-            sockets.extend(open_control_socket(&self.folder_of(index), launched.peer.handle(), &self.progress));
+            sockets.push(self.display.open(&self.folder_of(index), &name_of(index), launched.peer.handle()));
             peers.push(launched);
         }
         loop {
@@ -197,7 +197,12 @@ impl Swarm {
         creator: Option<&Launched>,
         tally: &Arc<Mutex<Tally>>,
     ) -> anyhow::Result<Launched> {
-        let line = PeerLine::new(self.progress.clone(), format!("peer {index}"), &self.manifest.config)?;
+        let line = PeerLine::new(
+            self.display.progress.clone(),
+            &self.display.telemetry,
+            name_of(index),
+            &self.manifest.config,
+        )?;
         let tally = tally.clone();
         let invitation = match creator.and_then(|creator| creator.access_control.as_ref()) {
             Some(access_control) => {
@@ -304,6 +309,11 @@ fn lock(tally: &Mutex<Tally>) -> std::sync::MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A peer's name for people.
+fn name_of(index: usize) -> String {
+    format!("peer {index}")
+}
+
 /// The folder of a run, for people.
 pub fn shown(folder: &Path) -> String {
     folder.display().to_string()
@@ -324,6 +334,8 @@ mod tests {
                 phase: Phase(phase),
                 step: 1,
                 loss: 1.0,
+                gradient_norm: 1.0,
+                learning_rate: 1e-3,
                 tokens: 10,
                 seconds,
             });

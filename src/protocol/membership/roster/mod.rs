@@ -67,6 +67,11 @@ impl Member {
         self.topics.iter().find(|topic| topic.module == module)?.seen.as_ref()
     }
 
+    /// Its modules, as last heard.
+    pub fn modules(&self) -> impl Iterator<Item = (ModuleId, &Seen)> {
+        self.topics.iter().filter_map(|topic| Some((topic.module, topic.seen.as_ref()?)))
+    }
+
     /// Whether it is a member of any module.
     pub fn is_anywhere(&self) -> bool {
         self.topics.iter().any(|topic| topic.seen.is_some())

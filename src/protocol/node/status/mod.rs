@@ -3,12 +3,17 @@
 mod queues;
 mod waiting;
 
+use std::collections::BTreeMap;
+
 use crate::names::{ModuleId, PathId, PeerKey, Term};
+use crate::protocol::membership::roster::{Member, Seen};
 use crate::protocol::module::chain::Chain;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::reputation::score::PeerScore;
-use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus, Status};
-use crate::protocol::wire::message::{ContributionKey, Score, SignedUpdate, Stage};
+use crate::protocol::status::{
+    CopiedIdentity, MemberPath, MemberStatus, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus, Status,
+};
+use crate::protocol::wire::message::{ContributionKey, Lease, Score, SignedUpdate, Stage};
 use crate::protocol::{Node, Replica};
 
 impl Node {
@@ -25,6 +30,7 @@ impl Node {
             modules: self.modules.keys().map(|module| self.module_status(*module)).collect(),
             paths: self.paths.held().keys().map(|path| self.path_status(*path)).collect(),
             peers: self.membership.roster().directory(self.now).map(|entry| entry.peer.to_string()).collect(),
+            members: self.members(),
             done: self.is_done(),
             waits_for: self.waits(),
             copied_identities: self.copied_identities(),
@@ -91,6 +97,35 @@ impl Node {
             let chain = self.modules.get(module).and_then(|state| state.history.chain());
             self.plan.can_count(contribution.1) && !chain.is_some_and(|chain| chain.has_counted(*contribution))
         })
+    }
+
+    fn members(&self) -> BTreeMap<PeerKey, MemberStatus> {
+        let roster = self.membership.roster();
+        let one = |(peer, member): (PeerKey, &Member)| {
+            let differs = |(module, seen): (ModuleId, &Seen)| {
+                let (mine, theirs) = (self.modules.get(&module)?.head()?, seen.head?);
+                (mine.version == theirs.version && mine.state != theirs.state).then(|| module.to_string())
+            };
+            let path = |lease: &Lease| MemberPath {
+                path: self.plan.slots.first_trainer(lease.path).0,
+                trainer: self.trainer_number(lease.path) + 1,
+                phase: lease.phase.0,
+                stage: format!("{:?}", lease.stage).to_lowercase(),
+            };
+            let version =
+                |(module, seen): (ModuleId, &Seen)| (module.to_string(), seen.head.map(|head| head.version.0));
+            let status = MemberStatus {
+                modules: member.modules().map(version).collect(),
+                differs: member.modules().filter_map(differs).collect(),
+                // A peer may announce a path that the run does not have.
+                paths: member.leases.iter().filter(|lease| lease.path.0 < self.plan.slots.count()).map(path).collect(),
+                steps_per_1000_s: member.pace,
+                replicas: member.replicas,
+                silent_s: roster.silent_since(self.now, peer).map(|since| self.now.since(since) / 1_000),
+            };
+            (peer, status)
+        };
+        roster.everybody(self.now).map(one).collect()
     }
 
     fn scores(&self) -> Vec<ScoreStatus> {

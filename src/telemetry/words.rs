@@ -61,6 +61,34 @@ pub fn waits_for(waiting: &Waiting) -> String {
     }
 }
 
+/// What happens if the wait goes on, or when it ends: a sentence for people.
+pub fn follows(waiting: &Waiting) -> &'static str {
+    match waiting {
+        Waiting::Directory { .. } => "When they have answered, this peer takes a path that needs a trainer.",
+        Waiting::Nobody { .. } => "As soon as a peer answers, this peer takes a path. It starts no swarm of its own.",
+        Waiting::Modules { .. } => "When the states have arrived, the path trains.",
+        Waiting::Text { .. } => "When the text has arrived, the path trains.",
+        Waiting::Disk { .. } => "Nothing is lost. Training goes on when there is room.",
+        Waiting::Return { .. } => "Then it goes on with its paths, unless others hold them.",
+        Waiting::Turn => "It trains when the other path's phase is done.",
+        Waiting::Trainer { .. } => "If the state does not come, the optimizer starts anew.",
+        Waiting::Taker => "Then this peer gives the path away.",
+        Waiting::Done => "This peer keeps serving the run to others.",
+        Waiting::Applying { .. } => "Then the next phase begins.",
+        Waiting::Skipping { .. } => "The path goes on with the round after it.",
+        Waiting::Unowned { .. } => "The members elect an owner.",
+        Waiting::Owner { alive: true, .. } => "When the owner has published the update, the next phase begins.",
+        Waiting::Owner { alive: false, .. } => "Another member becomes the owner and collects again.",
+        Waiting::Collecting { .. } => "Then the contributions are averaged.",
+        Waiting::Contributions { left_s: Some(_), .. } => "After that time the update is made without them.",
+        Waiting::Contributions { left_s: None, .. } => "How long phases take is not measured yet.",
+        Waiting::Arriving { .. } => "When they have arrived, the update is made.",
+        Waiting::Settling { .. } => "Then it collects what the members offer.",
+        Waiting::Pausing { .. } => "Then the update is made with what is there.",
+        Waiting::Combining { .. } => "Then the update is published.",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

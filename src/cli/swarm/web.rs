@@ -1,0 +1,98 @@
+//! The flags of commands that show their peers: a page, and metrics.
+
+use std::io::IsTerminal;
+use std::net::TcpListener;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use super::mistake::Mistake;
+use super::running::Display;
+use crate::console::{Console, Shows};
+use crate::http::{ListenError, listen};
+use crate::telemetry::Sampler;
+
+/// Where the page is if no address is given.
+const WEB_PORT: u16 = 7777;
+
+/// Where Prometheus finds the metrics if no address is given.
+const METRICS_PORT: u16 = 9464;
+
+/// The least length of a token that somebody has chosen.
+const LEAST_TOKEN: usize = 16;
+
+#[derive(Args)]
+pub struct WebFlags {
+    /// Serve a page that shows the swarm while it trains; without an address at 127.0.0.1:7777, which only this machine
+    /// reaches. `off` for none.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:7777")]
+    web: Option<String>,
+    /// Serve metrics for Prometheus under /metrics; without an address at 127.0.0.1:9464. The page has them, too.
+    #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464")]
+    metrics: Option<String>,
+    /// The token that viewers must show where other machines reach the page or the metrics, at least 16 characters; by
+    /// default a new one at each start.
+    #[arg(long, value_name = "TOKEN", env = "PATHSWARM_WEB_TOKEN", hide_env_values = true)]
+    web_token: Option<String>,
+}
+
+/// Open pages. They close when dropped.
+#[must_use = "the pages close when this is dropped"]
+pub struct Pages {
+    _consoles: Vec<Console>,
+    _sampler: Sampler,
+}
+
+impl WebFlags {
+    /// Opens what was asked for, and says where it is. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// If nothing can listen there.
+    pub fn open(&self, display: &Display) -> anyhow::Result<Pages> {
+        self.open_or(display, None)
+    }
+
+    /// The same, with a page where a terminal shows its link.
+    ///
+    /// # Errors
+    /// If nothing can listen where a page was asked for.
+    pub fn open_in_terminal(&self, display: &Display) -> anyhow::Result<Pages> {
+        let free = || listen("127.0.0.1", WEB_PORT).or_else(|_| listen("127.0.0.1:0", WEB_PORT)).ok();
+        self.open_or(display, std::io::stdout().is_terminal().then(free).flatten())
+    }
+
+    fn open_or(&self, display: &Display, unasked: Option<TcpListener>) -> anyhow::Result<Pages> {
+        let token = self.web_token.as_deref();
+        if token
+            .is_some_and(|token| token.len() < LEAST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+        {
+            let hint = format!("give at least {LEAST_TOKEN} letters and digits, as openssl rand -hex 16 does");
+            return Err(Mistake::new("the token of the page is too short, or has other characters").hint(&hint).into());
+        }
+        let mut consoles = Vec::new();
+        let page = match self.web.as_deref() {
+            Some("off") => None,
+            Some(address) => Some(listen(address, WEB_PORT).map_err(mistake)?),
+            None => unasked,
+        };
+        if let Some(listener) = page {
+            let console = Console::open(&display.telemetry, listener, token, Shows::Page).context("the page")?;
+            display.progress.note(format!("the swarm as a page: {}", console.link()));
+            display.progress.result(json!({ "event": "web", "link": console.link() }));
+            consoles.push(console);
+        }
+        if let Some(address) = self.metrics.as_deref().filter(|address| *address != "off") {
+            let listener = listen(address, METRICS_PORT).map_err(mistake)?;
+            let console = Console::open(&display.telemetry, listener, token, Shows::Metrics).context("the metrics")?;
+            display.progress.note(format!("metrics for Prometheus: {}", console.link()));
+            display.progress.result(json!({ "event": "metrics", "link": console.link() }));
+            consoles.push(console);
+        }
+        Ok(Pages { _consoles: consoles, _sampler: display.telemetry.sample() })
+    }
+}
+
+fn mistake(error: ListenError) -> Mistake {
+    Mistake::new(error.to_string()).hint("give an address of this machine, such as --web=127.0.0.1:7778")
+}

@@ -1,0 +1,148 @@
+//! Who may ask the console, and what it costs.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use super::{Console, MOST_VIEWERS, Shows, assets};
+use crate::telemetry::Telemetry;
+
+/// No answer takes longer on a machine that works.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+fn open(telemetry: &Telemetry) -> Console {
+    Console::open(telemetry, TcpListener::bind("127.0.0.1:0").unwrap(), None, Shows::Page).unwrap()
+}
+
+fn connect(address: SocketAddr, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    // A server that refuses need not read all of it.
+    let _ = stream.write_all(request.as_bytes());
+    stream
+}
+
+/// The answer to a request with these headers, as text.
+fn ask(address: SocketAddr, path: &str, headers: &str) -> String {
+    let mut answer = Vec::new();
+    let request = format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n");
+    // A connection that is cut off has said what it had to say.
+    let _ = connect(address, &request).read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0)
+}
+
+/// The first bytes of a stream, up to the end of its first frame.
+fn first_frame(stream: &mut TcpStream) -> String {
+    let (mut text, mut bytes) = (String::new(), [0; 4096]);
+    while !text.contains("\n\n") || !text.contains("data:") {
+        let read = stream.read(&mut bytes).unwrap();
+        assert!(read > 0, "the stream ended: {text}");
+        text += &String::from_utf8_lossy(&bytes[..read]);
+    }
+    text
+}
+
+#[test]
+fn the_page_is_there_with_a_strict_policy_and_nothing_beside_it() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let own = format!("Host: {}\r\n", console.address());
+    for path in assets::PATHS {
+        let answer = ask(console.address(), path, &own);
+        assert_eq!(status(&answer), 200, "{path}");
+        assert!(answer.contains("default-src 'none'") && answer.contains("nosniff"), "{path}");
+    }
+    for path in ["/../Cargo.toml", "/%2e%2e/Cargo.toml", "//etc/passwd", "/vendor/../../mod.rs", "/vendor/", "/.env"] {
+        assert_eq!(status(&ask(console.address(), path, &own)), 404, "{path}");
+    }
+    assert!(ask(console.address(), "/metrics", &own).ends_with("# EOF\n"));
+}
+
+#[test]
+fn foreign_pages_and_rebound_names_are_refused() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let (address, port) = (console.address(), console.address().port());
+    for path in ["/", "/api/state", "/api/stream", "/api/status", "/metrics"] {
+        let refused = |headers: &str| status(&ask(address, path, headers)) == 403;
+        assert!(refused(&format!("Host: stranger.example:{port}\r\n")), "{path}: a name that was rebound");
+        assert!(refused(&format!("Host: {address}\r\nOrigin: https://stranger.example\r\n")), "{path}: another page");
+        assert!(refused(&format!("Host: {address}\r\nOrigin: null\r\n")), "{path}: a page in a sandbox");
+    }
+    assert_eq!(status(&ask(address, "/api/state", &format!("Host: {address}\r\nOrigin: http://{address}\r\n"))), 200);
+}
+
+#[test]
+fn nothing_can_be_changed_and_what_is_too_large_is_refused() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let address = console.address();
+    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+        let mut answer = String::new();
+        let request = format!("{method} /api/state HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        connect(address, &request).read_to_string(&mut answer).unwrap();
+        assert_eq!(status(&answer), 405, "{method}");
+    }
+    let long = format!("Host: {address}\r\nX: {}\r\n", "x".repeat(100_000));
+    let answer = ask(address, "/api/state", &long);
+    assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn elsewhere_than_on_loopback_the_data_needs_the_token_and_the_page_does_not() {
+    let telemetry = Telemetry::default();
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let console = Console::open(&telemetry, listener, None, Shows::Page).unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], console.address().port()));
+    let token = console.link().split_once("/#token=").unwrap().1.to_owned();
+    assert_eq!(token.len(), 32, "128 bits");
+    let own = format!("Host: {address}\r\n");
+    assert_eq!(status(&ask(address, "/", &own)), 200);
+    for path in ["/api/state", "/api/stream", "/api/status", "/metrics"] {
+        assert_eq!(status(&ask(address, path, &own)), 401, "{path}");
+        let guessed = format!("{own}Authorization: Bearer {}\r\n", "0".repeat(32));
+        assert_eq!(status(&ask(address, path, &guessed)), 401, "{path}");
+        assert_eq!(status(&ask(address, &format!("{path}?token={token}"), &own)), 401, "{path}: not in an address");
+    }
+    assert_eq!(status(&ask(address, "/api/state", &format!("{own}Authorization: Bearer {token}\r\n"))), 200);
+    assert!(!ask(address, "/", &own).to_lowercase().contains("set-cookie"));
+}
+
+#[test]
+fn of_twenty_viewers_one_that_never_reads_delays_nobody() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let request = format!("GET /api/stream HTTP/1.1\r\nHost: {}\r\n\r\n", console.address());
+    let mut viewers: Vec<TcpStream> = (0..20).map(|_| connect(console.address(), &request)).collect();
+    viewers.iter_mut().for_each(|viewer| drop(first_frame(viewer)));
+    let _never_reads = connect(console.address(), &request);
+    // More than the buffers of a connection and of the channel hold.
+    for number in 0..200 {
+        telemetry.note(&format!("{number} {}", "x".repeat(50_000)));
+        telemetry.send_frame();
+    }
+    telemetry.note("the last");
+    telemetry.send_frame();
+    for viewer in &mut viewers {
+        let (mut text, mut bytes) = (String::new(), vec![0; 1 << 20]);
+        while !text.contains("the last") {
+            let read = viewer.read(&mut bytes).unwrap();
+            assert!(read > 0, "the stream ended");
+            text = text.split_off(text.len().saturating_sub(16)) + &String::from_utf8_lossy(&bytes[..read]);
+        }
+    }
+}
+
+#[test]
+fn viewers_beyond_the_bound_are_told_so() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let request = format!("GET /api/stream HTTP/1.1\r\nHost: {}\r\n\r\n", console.address());
+    let mut viewers: Vec<TcpStream> = (0..MOST_VIEWERS).map(|_| connect(console.address(), &request)).collect();
+    viewers.iter_mut().for_each(|viewer| drop(first_frame(viewer)));
+    assert_eq!(status(&ask(console.address(), "/api/stream", &format!("Host: {}\r\n", console.address()))), 503);
+}

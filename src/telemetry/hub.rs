@@ -1,0 +1,249 @@
+//! The state that viewers share, and the frames by which they follow it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+use crate::names::ModuleId;
+use crate::peer::PeerStatus;
+use crate::peer::driver::handle::PeerHandle;
+use crate::telemetry::now_ms;
+use crate::telemetry::recorder::Recorder;
+use crate::telemetry::run::RunOutline;
+use crate::telemetry::series::{Point, Series};
+use crate::telemetry::spans::Doing;
+use crate::telemetry::state::{MOST_EVENTS, MOST_SERIES, State, Tone};
+use crate::telemetry::view::{line, merge_patch, view};
+
+/// Frames that a viewer may be behind. After that it loses frames, and gets the whole state again.
+const FRAMES: usize = 16;
+
+/// The state and its viewers. Clones share them.
+#[derive(Clone)]
+pub struct Telemetry {
+    state: Arc<Mutex<State>>,
+    frames: broadcast::Sender<Arc<str>>,
+}
+
+/// The whole state as JSON, and the frames that follow it.
+pub struct Subscription {
+    pub whole: Arc<str>,
+    pub frames: broadcast::Receiver<Arc<str>>,
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self { state: Arc::new(Mutex::new(State::new(now_ms()))), frames: broadcast::channel(FRAMES).0 }
+    }
+}
+
+impl Telemetry {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        // Every change is complete before anything that could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A run begins. Another one than before clears the curves.
+    pub(super) fn begin(&self, run: &RunOutline) {
+        let mut state = self.state();
+        if state.run.as_ref().is_none_or(|before| before.name != run.name) {
+            state.series.clear();
+            state.tokens.clear();
+            state.held_out.clear();
+            state.news.points.clear();
+            state.news.restart = true;
+            state.run = Some(run.clone());
+        }
+    }
+
+    /// The peer runs, and can be asked.
+    pub fn attach(&self, peer: &str, handle: PeerHandle) {
+        let mut state = self.state();
+        let seen = state.peers.entry(peer.to_owned()).or_default();
+        (seen.handle, seen.answered_ms) = (Some(handle), now_ms());
+    }
+
+    /// The peer has ended.
+    pub fn detach(&self, peer: &str) {
+        let mut state = self.state();
+        state.peers.remove(peer);
+        state.spans.end(peer, now_ms());
+    }
+
+    /// A stage of preparation, such as the tokenizer.
+    pub fn stage(&self, name: &str, done: u64, total: u64) {
+        self.state().stage = (done < total).then(|| (name.to_owned(), done, total));
+    }
+
+    /// The loss of the dense control.
+    pub fn dense(&self, step: u64, loss: f64) {
+        self.point("dense", Point { at_ms: now_ms(), step, loss, ..Point::default() });
+    }
+
+    /// Begins `metrics.jsonl` in a folder.
+    ///
+    /// # Errors
+    /// If the file cannot be opened.
+    pub fn record_in(&self, folder: &Path) -> std::io::Result<()> {
+        let recorder = Recorder::open(folder)?;
+        self.state().recorder = Some(recorder);
+        Ok(())
+    }
+
+    /// A line for the log of events.
+    pub fn note(&self, line: &str) {
+        self.log(None, Tone::Plain, line.to_owned());
+    }
+
+    pub(super) fn log(&self, peer: Option<&str>, tone: Tone, line: String) {
+        let mut state = self.state();
+        let event = json!({ "id": state.next_event, "at": now_ms(), "peer": peer, "tone": tone.name(), "line": line });
+        state.next_event += 1;
+        state.events.push_back(event.clone());
+        state.news.events.push(event);
+        if state.events.len() > MOST_EVENTS {
+            state.events.pop_front();
+        }
+        if state.news.events.len() > MOST_EVENTS {
+            state.news.events.remove(0);
+        }
+    }
+
+    pub(super) fn does(&self, peer: &str, from_ms: u64, doing: Doing, words: String) {
+        let mut state = self.state();
+        let ended = state.spans.set((peer, from_ms), doing, words);
+        state.count(peer, ended);
+    }
+
+    /// The peer has nothing more to do.
+    pub(super) fn idles(&self, peer: &str) {
+        let mut state = self.state();
+        let ended = state.spans.end(peer, now_ms());
+        state.count(peer, ended);
+    }
+
+    pub(super) fn fetched(&self, peer: &str, bytes: u64, seconds: f64) {
+        let mut state = self.state();
+        state.latencies.fetched(seconds);
+        let (blobs, all_bytes, all_s) = &mut state.peers.entry(peer.to_owned()).or_default().fetched;
+        (*blobs, *all_bytes, *all_s) = (*blobs + 1, *all_bytes + bytes, *all_s + seconds);
+    }
+
+    pub(super) fn advanced(&self, peer: &str, module: ModuleId, version: u64, contributions: usize) {
+        let mut state = self.state();
+        let now = now_ms();
+        let seen = state.peers.entry(peer.to_owned()).or_default();
+        seen.rounds += 1;
+        let before = seen.updated_ms.insert(module, now);
+        if let Some(before) = before {
+            state.latencies.round(now.saturating_sub(before) as f64 / 1e3);
+        }
+        drop(state);
+        let noun = if contributions == 1 { "contribution" } else { "contributions" };
+        let line = format!("module {module} is at version {version}, with {contributions} {noun}");
+        self.log(Some(peer), Tone::Plain, line);
+    }
+
+    pub(super) fn point(&self, name: &str, mut point: Point) {
+        let mut state = self.state();
+        if state.series.len() >= MOST_SERIES && !state.series.contains_key(name) {
+            return;
+        }
+        let tokens = state.tokens.entry(name.to_owned()).or_default();
+        *tokens += point.tokens;
+        point.tokens = *tokens;
+        let added = state.series.entry(name.to_owned()).or_default().push(point);
+        if let Some(point) = added {
+            state.news.points.entry(name.to_owned()).or_default().push(point.to_json());
+        }
+    }
+
+    /// The newest status of a peer.
+    pub(super) fn answered(&self, peer: &str, status: PeerStatus) {
+        let mut state = self.state();
+        let now = now_ms();
+        for score in &status.node.scores {
+            let of_path = state.held_out.entry(score.path).or_default();
+            if of_path.last().is_none_or(|(phase, ..)| *phase < score.phase) {
+                of_path.push((score.phase, now, score.millibits_per_byte));
+                let point = json!([score.phase, now, score.millibits_per_byte]);
+                state.news.points.entry(format!("held-out/{}", score.path)).or_default().push(point);
+            }
+        }
+        if let Some(seen) = state.peers.get_mut(peer) {
+            seen.answer(status, now);
+        }
+    }
+
+    /// Peers that can be asked.
+    pub(super) fn handles(&self) -> Vec<(String, PeerHandle)> {
+        let state = self.state();
+        state.peers.iter().filter_map(|(peer, seen)| Some((peer.clone(), seen.handle.clone()?))).collect()
+    }
+
+    /// Whether anybody looks.
+    pub(super) fn is_watched(&self) -> bool {
+        self.frames.receiver_count() > 0
+    }
+
+    /// Sends what has changed since the last frame.
+    pub(crate) fn send_frame(&self) {
+        self.state().send_frame(&self.frames);
+    }
+
+    /// The whole state, and what follows.
+    pub fn subscribe(&self) -> Subscription {
+        let mut state = self.state();
+        // So that no frame repeats what is in the whole state.
+        state.send_frame(&self.frames);
+        Subscription { whole: state.whole(), frames: self.frames.subscribe() }
+    }
+}
+
+impl State {
+    fn send_frame(&mut self, frames: &broadcast::Sender<Arc<str>>) {
+        let now = view(self);
+        let patch = merge_patch(&self.shown, &now);
+        self.shown = now;
+        let news = std::mem::take(&mut self.news);
+        let spans = self.spans.take_changed();
+        if news.restart {
+            // Nobody may be there to hear it.
+            let _ = frames.send(self.whole());
+            return;
+        }
+        let is_empty = patch.is_none() && news.events.is_empty() && news.points.is_empty() && spans.is_empty();
+        if !is_empty && frames.receiver_count() > 0 {
+            let frame = json!({ "at": now_ms(), "patch": patch, "events": news.events, "points": news.points,
+                                "spans": spans });
+            let _ = frames.send(frame.to_string().into());
+        }
+    }
+
+    fn whole(&self) -> Arc<str> {
+        let points = |series: &Series| series.points().iter().map(|point| point.to_json()).collect();
+        let curves = self.series.iter().map(|(name, series)| (name.clone(), points(series)));
+        let scores = self.held_out.iter().map(|(path, scores)| (format!("held-out/{path}"), json!(scores)));
+        let whole = json!({
+            "at": now_ms(),
+            "state": self.shown,
+            "events": self.events,
+            "points": curves.chain(scores).collect::<BTreeMap<String, Value>>(),
+            "spans": self.spans.all(),
+        });
+        whole.to_string().into()
+    }
+
+    /// Writes a line for each peer into `metrics.jsonl`, if it is time.
+    pub(super) fn record(&mut self, now_ms: u64) {
+        let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_due(now_ms)) else { return };
+        let lines = self.peers.iter().filter_map(|(peer, seen)| line(peer, seen, now_ms));
+        if let Err(error) = recorder.write(now_ms, lines) {
+            tracing::warn!(%error, "metrics.jsonl cannot be written; it ends here");
+            self.recorder = None;
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What of a run's configuration a viewer needs: its grid and its length.
+
+use serde_json::{Value, json};
+
+use crate::config::run::{RunConfig, RunConfigError};
+use crate::names::{PathId, Phase};
+use crate::sampling::WorkerSlots;
+
+/// Paths whose modules are listed. A larger grid is shown by its modules alone.
+const MOST_PATHS: u32 = 4_096;
+
+/// The outline of a run.
+#[derive(Clone, Debug)]
+pub struct RunOutline {
+    pub(super) name: String,
+    pub(super) slots: WorkerSlots,
+    phases: u64,
+    inner_steps: u64,
+    parts: Vec<String>,
+    tokens_per_step: usize,
+}
+
+impl RunOutline {
+    /// # Errors
+    /// If the run's grid cannot be.
+    pub fn new(run: &RunConfig) -> Result<Self, RunConfigError> {
+        Ok(Self {
+            name: run.name.clone(),
+            slots: run.slots()?,
+            phases: run.training.phases,
+            inner_steps: run.training.inner_steps,
+            parts: run.levels.iter().map(|level| level.parts.join(", ")).collect(),
+            tokens_per_step: run.training.batch_sequences * run.model.context,
+        })
+    }
+
+    /// Inner steps of a path since its first phase.
+    pub(super) fn steps(&self, phase: Phase, step: u64) -> u64 {
+        phase.0 * self.inner_steps + step
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let grid = self.slots.grid();
+        let level = |index: usize| {
+            let parts = self.parts.get(index).map_or("router", String::as_str);
+            json!({ "parts": parts, "experts": grid.experts(index) })
+        };
+        let modules = |path: PathId| (0..grid.levels()).map(|level| grid.module_of(path, level).expert).collect();
+        let paths: Vec<Vec<u32>> = match grid.path_count() <= MOST_PATHS {
+            true => grid.paths().map(modules).collect(),
+            false => Vec::new(),
+        };
+        json!({
+            "name": self.name,
+            "phases": self.phases,
+            "inner_steps": self.inner_steps,
+            "tokens_per_step": self.tokens_per_step,
+            "levels": (0..grid.levels()).map(level).collect::<Vec<Value>>(),
+            "paths": paths,
+            "path_count": grid.path_count(),
+            "trainers": self.slots.trainers(),
+            "drawn_anew": self.slots.are_drawn_anew(),
+        })
+    }
+}

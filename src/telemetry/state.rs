@@ -1,0 +1,148 @@
+//! What is known, and how it is counted.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use crate::names::ModuleId;
+use crate::peer::PeerStatus;
+use crate::peer::driver::handle::PeerHandle;
+use crate::protocol::status::waiting::Waiting;
+use crate::telemetry::latencies::Latencies;
+use crate::telemetry::recorder::Recorder;
+use crate::telemetry::run::RunOutline;
+use crate::telemetry::series::Series;
+use crate::telemetry::spans::{Doing, Spans};
+
+/// Events kept.
+pub(super) const MOST_EVENTS: usize = 400;
+
+/// Curves kept: further paths are not drawn.
+pub(super) const MOST_SERIES: usize = 256;
+
+/// How an event looks to whoever is responsible for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Good,
+    Warning,
+    Bad,
+}
+
+impl Tone {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// One peer of this process.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Nothing while it does not run.
+    pub(super) handle: Option<PeerHandle>,
+    /// The newest.
+    pub(super) status: Option<PeerStatus>,
+    /// When the status was given, in milliseconds since 1970.
+    pub(super) answered_ms: u64,
+    /// What each of its paths waits for, without numbers that count down, and since when.
+    pub(super) waiting: BTreeMap<(u32, u32), (Waiting, u64)>,
+    /// Seconds waited, by kind.
+    pub(super) waited_s: BTreeMap<String, f64>,
+    /// Blobs, bytes and seconds of all fetches.
+    pub(super) fetched: (u64, u64, f64),
+    /// Updates of modules applied, and when each module was updated last.
+    pub(super) rounds: u64,
+    pub(super) updated_ms: BTreeMap<ModuleId, u64>,
+}
+
+/// Everything that is known.
+pub(super) struct State {
+    pub(super) began_ms: u64,
+    pub(super) run: Option<RunOutline>,
+    /// A stage of preparation: its name, what is done of it, and all of it.
+    pub(super) stage: Option<(String, u64, u64)>,
+    pub(super) peers: BTreeMap<String, Seen>,
+    pub(super) events: VecDeque<Value>,
+    pub(super) next_event: u64,
+    pub(super) series: BTreeMap<String, Series>,
+    /// Tokens by curve.
+    pub(super) tokens: BTreeMap<String, u64>,
+    /// Held-out bits per byte: phase and thousandths, by path.
+    pub(super) held_out: BTreeMap<u32, Vec<(u64, u64, u32)>>,
+    pub(super) spans: Spans,
+    pub(super) latencies: Latencies,
+    pub(super) recorder: Option<Recorder>,
+    pub(super) news: News,
+    /// What viewers have been shown.
+    pub(super) shown: Value,
+}
+
+/// What has been added since the last frame.
+#[derive(Default)]
+pub(super) struct News {
+    pub(super) events: Vec<Value>,
+    pub(super) points: BTreeMap<String, Vec<Value>>,
+    /// Another run has begun: viewers begin anew.
+    pub(super) restart: bool,
+}
+
+impl Seen {
+    pub(super) fn answer(&mut self, status: PeerStatus, now: u64) {
+        let before = std::mem::take(&mut self.waiting);
+        for path in &status.node.paths {
+            let Some(waiting) = &path.waits_for else { continue };
+            let key = (path.path, path.trainer);
+            let since = before.get(&key).filter(|(earlier, _)| is_same_wait(earlier, waiting));
+            self.waiting.insert(key, (waiting.clone(), since.map_or(now, |(_, since)| *since)));
+        }
+        (self.status, self.answered_ms) = (Some(status), now);
+    }
+}
+
+/// Whether two waits are one, although what is missing or left has changed.
+fn is_same_wait(one: &Waiting, other: &Waiting) -> bool {
+    let key = |waiting: &Waiting| {
+        let value = json!(waiting);
+        (value["kind"].clone(), value["module"].clone(), value["owner"].clone())
+    };
+    key(one) == key(other)
+}
+
+impl State {
+    pub(super) fn new(began_ms: u64) -> Self {
+        Self {
+            began_ms,
+            run: None,
+            stage: None,
+            peers: BTreeMap::new(),
+            events: VecDeque::new(),
+            next_event: 0,
+            series: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            held_out: BTreeMap::new(),
+            spans: Spans::default(),
+            latencies: Latencies::default(),
+            recorder: None,
+            news: News::default(),
+            shown: json!({}),
+        }
+    }
+
+    /// A part of a peer's time has ended.
+    pub(super) fn count(&mut self, peer: &str, ended: Option<(Doing, f64)>) {
+        match ended {
+            Some((Doing::Training { .. }, seconds)) => self.latencies.phase(seconds),
+            Some((Doing::Waiting { kind, .. }, seconds)) => {
+                self.latencies.waited(&kind, seconds);
+                let seen = self.peers.entry(peer.to_owned()).or_default();
+                *seen.waited_s.entry(kind).or_default() += seconds;
+            }
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! The console of a real peer: what its page is told is what `status` says.
+#![cfg(all(feature = "learning", feature = "network"))]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::run::{Peer, TIMEOUT, World};
+
+fn get(link: &str, path: &str) -> BufReader<TcpStream> {
+    let address = link.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    BufReader::new(stream)
+}
+
+fn body(link: &str, path: &str) -> String {
+    let mut answer = String::new();
+    get(link, path).read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}
+
+/// What does not change while a finished peer is looked at.
+fn settled(status: &Value) -> Value {
+    let mut status = status.clone();
+    for key in ["activity", "traffic", "synced", "parameter_hashes"] {
+        status.as_object_mut().unwrap().remove(key);
+    }
+    status
+}
+
+/// Metrics that the dashboard or the alerts name, and no peer has.
+fn unknown_metrics(metrics: &str) -> Vec<String> {
+    let project = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dashboard = std::fs::read_to_string(project.join("contrib/grafana.json")).unwrap();
+    let read: Value = serde_json::from_str(&dashboard).unwrap();
+    assert!(read["panels"].as_array().unwrap().iter().all(|panel| panel["targets"][0]["expr"].is_string()));
+    let alerts = std::fs::read_to_string(project.join("docs/guide/operations.md")).unwrap();
+    let text = dashboard + &alerts;
+    let names = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    let named = names.filter(|name| name.starts_with("pathswarm_") && name.len() > "pathswarm_".len());
+    // A family says its name even where it has no values yet; a histogram's and a counter's samples have suffixes.
+    let family = |name: &str| name.trim_end_matches("_total").trim_end_matches("_bucket").to_owned();
+    named.map(family).filter(|name| !metrics.contains(&format!("# TYPE {name} ")) && !has_no_value(name)).collect()
+}
+
+/// What a peer that trains alone has no value of.
+fn has_no_value(name: &str) -> bool {
+    matches!(name, "pathswarm_held_out_bits_per_byte" | "pathswarm_wait_duration_seconds" | "pathswarm_waiting_seconds")
+}
+
+#[test]
+fn the_page_is_told_what_status_says_and_prometheus_the_same() {
+    let world = World::new();
+    let short = ["phases=2", "inner_steps=3", "ancestor_steps=3", "warmup_steps=1"];
+    let short: Vec<String> = short.iter().map(|key| format!("training.{key}")).collect();
+    let set: Vec<&str> = short.iter().flat_map(|key| ["--set", key]).collect();
+    let create = ["create", &world.config, "--corpus", &world.corpus, "--web=127.0.0.1:0"];
+    let mut peer = Peer::start(&world.path("a"), &[&create[..], &set].concat());
+    let link = peer.wait_for("web")["link"].as_str().unwrap().to_owned();
+    peer.wait_for("result");
+    // Until the stream has shown that every path is done.
+    let mut frames = get(&link, "/api/stream").lines().map_while(Result::ok);
+    frames.find(|line| line.contains("\"done\":true")).unwrap();
+    let status = peer.status().unwrap();
+    let whole: Value = serde_json::from_str(&body(&link, "/api/state")).unwrap();
+    let shown = &whole["state"]["peers"]["this peer"]["status"];
+    assert_eq!(settled(shown), settled(&status));
+    let told: Value = serde_json::from_str(&body(&link, "/api/status")).unwrap();
+    assert_eq!((settled(&told[0]), &told[0]["parameter_hashes"]), (settled(&status), &status["parameter_hashes"]));
+    assert!(whole["points"]["path/0"].as_array().is_some_and(|points| !points.is_empty()), "{whole}");
+    assert!(whole["spans"].as_array().unwrap().iter().any(|span| span["kind"] == "training"), "{whole}");
+    let metrics = body(&link, "/metrics");
+    let line = |start: &str| metrics.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
+    assert_eq!(line("pathswarm_done{"), "pathswarm_done{peer=\"this peer\"} 1.0");
+    let version = status["modules"][0]["version"].as_u64().unwrap();
+    assert!(line("pathswarm_module_version{").ends_with(&format!(" {version}.0")));
+    assert_eq!(unknown_metrics(&metrics), Vec::<String>::new());
+    let recorded = std::fs::read_to_string(world.path("a").join("metrics.jsonl")).unwrap();
+    let first: Value = serde_json::from_str(recorded.lines().next().unwrap()).unwrap();
+    assert_eq!(first["key"], status["peer"]);
+}
