@@ -9,8 +9,6 @@ pub struct Past {
     pairs: Option<(Tensor, Tensor)>,
     /// The sum of the router's inputs, `[batch, 1, width]`, and their number.
     pub(in crate::model) sum: Option<(Tensor, i64)>,
-    /// The router's output, once it no longer changes.
-    pub(in crate::model) settled: Option<Tensor>,
 }
 
 /// The caches of all blocks of a path.
