@@ -136,7 +136,7 @@ fn operations(width: usize, length: i64, pooled: bool) -> [f64; 2] {
 }
 
 fn compare(width: usize, length: i64, rounds: usize, device: Device) {
-    let poolings = [Pooling::Prefix, Pooling::Token, Pooling::Sequence, Pooling::Context];
+    let poolings = [Pooling::Prefix, Pooling::Token, Pooling::Sequence];
     let plain = Bench::new(width, length, None, device);
     let routed = poolings.map(|pooling| Bench::new(width, length, Some(directional(pooling)), device));
     plain.step();

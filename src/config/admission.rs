@@ -13,7 +13,6 @@ pub enum Admission {
 }
 
 impl Admission {
-    /// The default, since older runs have no key `admission`.
     pub fn is_open(&self) -> bool {
         *self == Self::Open
     }

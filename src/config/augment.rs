@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::key_error::{KeyError, require, within};
+
 /// The changes, in the order in which they are applied. A change that is not set is not applied.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -23,27 +25,16 @@ pub struct Augment {
     pub cutmix: f64,
 }
 
-/// A parameter of augmentation that is out of range.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("training.augment.{key} = {found}: {expected}")]
-pub struct AugmentError {
-    pub key: &'static str,
-    pub found: String,
-    pub expected: &'static str,
-}
-
 impl Augment {
-    pub fn check(&self, side: usize) -> Result<(), AugmentError> {
-        let require = |holds, key, found: &dyn ToString, expected| {
-            if holds { Ok(()) } else { Err(AugmentError { key, found: found.to_string(), expected }) }
-        };
-        require(self.crop <= side / 2, "crop", &self.crop, "from 0 to half of the images' side")?;
-        for (key, found) in [("jitter", self.jitter), ("erase", self.erase)] {
-            require((0.0..=1.0).contains(&found), key, &found, "from 0 to 1")?;
+    pub fn check(&self, side: usize) -> Result<(), KeyError> {
+        let key = |name: &str| format!("training.augment.{name}");
+        require(self.crop <= side / 2, &key("crop"), self.crop, "from 0 to half of the images' side")?;
+        for (name, found) in [("jitter", self.jitter), ("erase", self.erase)] {
+            within(&key(name), found, 0.0..=1.0)?;
         }
-        for (key, found) in [("mixup", self.mixup), ("cutmix", self.cutmix)] {
+        for (name, found) in [("mixup", self.mixup), ("cutmix", self.cutmix)] {
             let fits = found == 0.0 || (0.01..=100.0).contains(&found);
-            require(fits, key, &found, "from 0.01 to 100, or 0 for never")?;
+            require(fits, &key(name), found, "from 0.01 to 100, or 0 for never")?;
         }
         Ok(())
     }
@@ -56,7 +47,7 @@ mod tests {
     #[test]
     fn what_is_out_of_range_is_refused_by_its_key() {
         assert_eq!(Augment { crop: 4, jitter: 1.0, mixup: 0.8, ..Augment::default() }.check(32), Ok(()));
-        let key = |augment: Augment| augment.check(32).unwrap_err().key;
+        let key = |augment: Augment| augment.check(32).unwrap_err().key.replace("training.augment.", "");
         assert_eq!(key(Augment { crop: 17, ..Augment::default() }), "crop");
         assert_eq!(key(Augment { jitter: 1.1, ..Augment::default() }), "jitter");
         assert_eq!(key(Augment { erase: f64::NAN, ..Augment::default() }), "erase");

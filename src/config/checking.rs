@@ -1,5 +1,6 @@
 //! Checks of a run's configuration that its types do not make.
 
+use super::key_error::{KeyError, from_zero_to_below, require, within};
 use super::outer::{Codec, OuterMode};
 use super::routing::RoutingMethod;
 use super::run::{RunConfig, RunConfigError};
@@ -34,18 +35,9 @@ impl RunConfig {
         self.check_text()?;
         self.check_training()?;
         let outer = &self.outer;
-        require(
-            outer.learning_rate > 0.0 && outer.learning_rate <= 10.0,
-            "outer.learning_rate",
-            outer.learning_rate,
-            "above 0, at most 10",
-        )?;
-        require(
-            (0.0..1.0).contains(&outer.momentum),
-            "outer.momentum",
-            outer.momentum,
-            "from 0 up to, but not including, 1",
-        )?;
+        let rate = outer.learning_rate;
+        require(rate > 0.0 && rate <= 10.0, "outer.learning_rate", rate, "above 0, at most 10")?;
+        from_zero_to_below("outer.momentum", outer.momentum, 1.0)?;
         self.check_unsent()?;
         if let Some(streaming) = outer.streaming {
             let expected = "mix from 0 to below 1, overlap from 1 to the number of levels less one";
@@ -60,12 +52,8 @@ impl RunConfig {
             require(!excluded, "outer.streaming", format!("{streaming:?}"), expected)?;
         }
         let cap = outer.cap();
-        require(
-            cap == 0.0 || (1.0..=1_000.0).contains(&cap),
-            "outer.norm_cap",
-            cap,
-            "from 1 to 1000 times the running norm, or 0 for no cap",
-        )?;
+        let expected = "from 1 to 1000 times the running norm, or 0 for no cap";
+        require(cap == 0.0 || (1.0..=1_000.0).contains(&cap), "outer.norm_cap", cap, expected)?;
         let share = outer.audit_share;
         require((0.0..=64.0).contains(&share), "outer.audit_share", share, "0 to 64 members for each update")?;
         require(
@@ -81,7 +69,7 @@ impl RunConfig {
         Ok(())
     }
 
-    fn check_unsent(&self) -> Result<(), RunConfigError> {
+    fn check_unsent(&self) -> Result<(), KeyError> {
         let outer = &self.outer;
         if let Some(decay) = outer.residual_decay {
             let expected = "above 0, at most 1; error_feedback = false keeps nothing";
@@ -102,16 +90,13 @@ impl RunConfig {
         let has_experts = self.levels.iter().any(|level| matches!(level.sharing, Sharing::Experts(_)));
         require(has_experts, "sample.paths", sample.paths, "must be unset where no level has experts to draw from")?;
         require(sample.paths <= grid.path_count(), "sample.paths", sample.paths, "at most the paths of the grid")?;
-        require(
-            !self.slots()?.are_drawn_anew() || self.outer.mode == OuterMode::Synchronous,
-            "sample.hold_phases",
-            sample.hold_phases,
-            "must be 0 where outer.mode is asynchronous: only a synchronous run draws paths again",
-        )
+        let fits = !self.slots()?.are_drawn_anew() || self.outer.mode == OuterMode::Synchronous;
+        let expected = "must be 0 where outer.mode is asynchronous: only a synchronous run draws paths again";
+        Ok(require(fits, "sample.hold_phases", sample.hold_phases, expected)?)
     }
 
     /// Whether a round can count every path that goes through a module.
-    fn check_rounds(&self, grid: &Grid) -> Result<(), RunConfigError> {
+    fn check_rounds(&self, grid: &Grid) -> Result<(), KeyError> {
         if self.outer.mode == OuterMode::Asynchronous {
             return Ok(());
         }
@@ -132,19 +117,9 @@ impl RunConfig {
 
     fn check_text(&self) -> Result<(), RunConfigError> {
         let text = &self.text;
-        require(
-            (64..=1 << 20).contains(&text.document_bytes),
-            "text.document_bytes",
-            text.document_bytes,
-            "64 to 1048576",
-        )?;
-        require((0.0..0.5).contains(&text.test_share), "text.test_share", text.test_share, "from 0 to below 0.5")?;
-        require(
-            (0.0..0.5).contains(&text.held_out_share),
-            "text.held_out_share",
-            text.held_out_share,
-            "from 0 to below 0.5",
-        )?;
+        within("text.document_bytes", text.document_bytes, 64..=1 << 20)?;
+        from_zero_to_below("text.test_share", text.test_share, 0.5)?;
+        from_zero_to_below("text.held_out_share", text.held_out_share, 0.5)?;
         let (prefix, context) = (self.routing.prefix_tokens, self.model.context);
         let (fits, expected) = if self.model.reads_images() {
             (prefix == context, "must be model.context, the whole image, where images are read")
@@ -152,33 +127,18 @@ impl RunConfig {
             ((1..context).contains(&prefix), "at least 1 and below model.context")
         };
         require(fits, "routing.prefix_tokens", prefix, expected)?;
-        let unscored = self.training.unscored_tokens;
-        require(unscored < self.model.context, "training.unscored_tokens", unscored, "below model.context")?;
         let paths = self.grid()?.path_count();
-        require(
-            self.routing.method != RoutingMethod::ProductKmeans || halves(paths).is_some(),
-            "paths",
-            paths,
-            "a product of two numbers above 1 where routing.method is product-kmeans",
-        )?;
-        require(
-            (1..=paths as usize).contains(&self.routing.overlap),
-            "routing.overlap",
-            self.routing.overlap,
-            "1 to the number of paths",
-        )?;
-        require(
-            (1..=10_000).contains(&self.routing.kmeans_rounds),
-            "routing.kmeans_rounds",
-            self.routing.kmeans_rounds,
-            "1 to 10000",
-        )?;
-        self.check_resharding(paths)
+        let splits = self.routing.method != RoutingMethod::ProductKmeans || halves(paths).is_some();
+        let expected = "a product of two numbers above 1 where routing.method is product-kmeans";
+        require(splits, "paths", paths, expected)?;
+        within("routing.overlap", self.routing.overlap, 1..=paths as usize)?;
+        within("routing.kmeans_rounds", self.routing.kmeans_rounds, 1..=10_000)?;
+        Ok(self.check_resharding(paths)?)
     }
 
-    fn check_resharding(&self, paths: u32) -> Result<(), RunConfigError> {
-        let (phases, share) = (&self.routing.reshard, self.routing.slice_share);
-        require((0.0..0.5).contains(&share), "routing.slice_share", share, "from 0 to below 0.5")?;
+    fn check_resharding(&self, paths: u32) -> Result<(), KeyError> {
+        let phases = &self.routing.reshard;
+        from_zero_to_below("routing.slice_share", self.routing.slice_share, 0.5)?;
         check_phases("routing.reshard", phases, self.training.phases)?;
         let refused = !(2..=MOST_IN_A_ROUND).contains(&paths)
             || self.sample.is_some()
@@ -192,67 +152,34 @@ impl RunConfig {
         )
     }
 
-    fn check_augment(&self) -> Result<(), RunConfigError> {
+    fn check_augment(&self) -> Result<(), KeyError> {
         let Some(augment) = &self.training.augment else { return Ok(()) };
         let expected = "must be left out where text is read: only images are augmented";
         require(self.model.reads_images(), "training.augment", format!("{augment:?}"), expected)?;
-        Ok(augment.check(self.model.side())?)
+        augment.check(self.model.side())
     }
 
-    fn check_training(&self) -> Result<(), RunConfigError> {
+    fn check_training(&self) -> Result<(), KeyError> {
         let training = &self.training;
         self.check_augment()?;
-        require(
-            (1..=1 << 20).contains(&training.batch_sequences),
-            "training.batch_sequences",
-            training.batch_sequences,
-            "1 to 1048576",
-        )?;
-        require(
-            (1..=1 << 32).contains(&training.inner_steps),
-            "training.inner_steps",
-            training.inner_steps,
-            "1 or more",
-        )?;
-        require((1..=1 << 24).contains(&training.phases), "training.phases", training.phases, "1 to 16777216")?;
-        require(
-            training.ancestor_steps <= 1 << 40,
-            "training.ancestor_steps",
-            training.ancestor_steps,
-            "at most 2^40",
-        )?;
-        require(
-            !training.early_stopping || (self.text.held_out_share > 0.0 && self.sample.is_none()),
-            "training.early_stopping",
-            true,
-            "false where text.held_out_share is 0 or paths are sampled",
-        )?;
-        let shared = training.shared_phases;
-        require(shared <= 1 << 24, "training.shared_phases", shared, "at most 16777216")?;
-        require(training.later_steps <= 1 << 40, "training.later_steps", training.later_steps, "at most 2^40")?;
-        require(
-            shared == 0 || training.total_steps() <= 1 << 40,
-            "training.shared_phases",
-            shared,
-            "must be fewer: all steps together are at most 2^40",
-        )?;
+        within("training.batch_sequences", training.batch_sequences, 1..=1 << 20)?;
+        within("training.inner_steps", training.inner_steps, 1..=1 << 32)?;
+        within("training.phases", training.phases, 1..=1 << 24)?;
+        within("training.shared_phases", training.shared_phases, 0..=1 << 24)?;
+        within("training.ancestor_steps", training.ancestor_steps, 0..=1 << 40)?;
+        within("training.later_steps", training.later_steps, 0..=1 << 40)?;
+        let (shared, expected) = (training.shared_phases, "must be fewer: all steps together are at most 2^40");
+        require(shared == 0 || training.total_steps() <= 1 << 40, "training.shared_phases", shared, expected)?;
+        let stops = !training.early_stopping || (self.text.held_out_share > 0.0 && self.sample.is_none());
+        let expected = "false where text.held_out_share is 0 or paths are sampled";
+        require(stops, "training.early_stopping", true, expected)?;
         check_phases("training.decay_restarts", &training.decay_restarts, training.phases)?;
         let rate = training.learning_rate;
         require(rate > 0.0 && rate < 1.0, "training.learning_rate", rate, "above 0, below 1")?;
-        let share = training.final_learning_rate_share;
-        require((0.0..=1.0).contains(&share), "training.final_learning_rate_share", share, "0 to 1")?;
-        require(
-            training.warmup_steps <= training.total_steps(),
-            "training.warmup_steps",
-            training.warmup_steps,
-            "at most all steps",
-        )?;
-        require(
-            (0.0..1.0).contains(&training.weight_decay),
-            "training.weight_decay",
-            training.weight_decay,
-            "from 0 to below 1",
-        )?;
+        within("training.final_learning_rate_share", training.final_learning_rate_share, 0.0..=1.0)?;
+        let warmup = training.warmup_steps;
+        require(warmup <= training.total_steps(), "training.warmup_steps", warmup, "at most all steps")?;
+        from_zero_to_below("training.weight_decay", training.weight_decay, 1.0)?;
         if let Decay::Last(steps) = training.decay {
             let fits = (1..=training.total_steps()).contains(&steps);
             require(fits, "training.decay", format!("{{ last = {steps} }}"), "1 to the number of inner steps")?;
@@ -261,26 +188,13 @@ impl RunConfig {
         require(epsilon > 0.0 && epsilon <= 1e-2, "training.epsilon", epsilon, "above 0, at most 0.01")?;
         let betas_fit = training.betas.iter().all(|beta| (0.0..1.0).contains(beta));
         require(betas_fit, "training.betas", format!("{:?}", training.betas), "two numbers from 0 to below 1")?;
-        require(
-            training.clip_norm > 0.0 && training.clip_norm.is_finite(),
-            "training.clip_norm",
-            training.clip_norm,
-            "above 0",
-        )
+        let norm = training.clip_norm;
+        require(norm > 0.0 && norm.is_finite(), "training.clip_norm", norm, "above 0")
     }
 }
 
 /// Checks a list of phases before which something happens.
-fn check_phases(key: &'static str, phases: &[u64], all: u64) -> Result<(), RunConfigError> {
+fn check_phases(key: &'static str, phases: &[u64], all: u64) -> Result<(), KeyError> {
     let fit = phases.iter().all(|phase| (1..all).contains(phase)) && phases.is_sorted_by(|a, b| a < b);
     require(fit, key, format!("{phases:?}"), "phases from 1 to the last but one, each after the one before")
-}
-
-pub(super) fn require(
-    holds: bool,
-    key: &'static str,
-    found: impl ToString,
-    expected: &'static str,
-) -> Result<(), RunConfigError> {
-    if holds { Ok(()) } else { Err(RunConfigError::Range { key, found: found.to_string(), expected }) }
 }

@@ -77,28 +77,21 @@ pub struct OuterConfig {
     /// Compression of outer gradients.
     pub codec: Codec,
     /// Compression of averages, if it differs from [the default](Self::average_codec).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub average_codec: Option<Codec>,
     /// Whether the residual is added to the next outer gradient.
     pub error_feedback: bool,
     /// Share of the residual that is added (SparseLoCo's β), if it differs from [the default](Self::unsent).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub residual_decay: Option<f32>,
     /// Whether the residual stays in the path's own parameters until it is sent.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub keep_unsent: bool,
     /// Whether levels are synchronised one after the other during a phase, or all between two phases.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub streaming: Option<Streaming>,
     /// Cap on the norm of an outer gradient, as a multiple of the module's running norm. Larger ones are scaled down. 0
     /// for none; if absent, [the mode decides](Self::cap).
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub norm_cap: Option<f32>,
     /// Expected number of members that audit an update. With 0.1, every tenth update is audited.
-    #[serde(skip_serializing_if = "is_usual_share")]
     pub audit_share: f64,
     /// Whether updates of five or more contributions use [centred clipping](crate::outer::centred_clipping).
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub centred_clipping: bool,
 }
 
@@ -107,11 +100,6 @@ const CLIPPED_FROM: usize = 5;
 
 /// An open run may have owners that lie. With one audit of an update in the mean, a wrong average stands for two updates.
 const USUAL_SHARE: f64 = 1.0;
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_usual_share(share: &f64) -> bool {
-    *share == USUAL_SHARE
-}
 
 /// The TOML form. Keys that are left out follow from the codec.
 #[derive(Default, Deserialize)]
@@ -255,16 +243,6 @@ mod tests {
             assert_eq!(json, outer);
             assert_eq!(read(&toml::to_string(&outer).unwrap()).unwrap(), outer);
         }
-    }
-
-    #[test]
-    fn what_is_usual_is_written_as_before() {
-        let written = serde_json::to_string(&OuterConfig::default()).unwrap();
-        assert_eq!(
-            written,
-            "{\"mode\":\"synchronous\",\"learning_rate\":0.7,\"momentum\":0.9,\"rescale\":\"sqrt-paths\",\
-             \"codec\":\"int4\",\"error_feedback\":true}"
-        );
     }
 
     #[test]

@@ -22,14 +22,11 @@ pub struct RoutingConfig {
     pub prefix_tokens: usize,
     pub kmeans_rounds: usize,
     /// Each training document goes to this many best paths (DiPaCo, section 2.4.3).
-    #[serde(skip_serializing_if = "is_one")]
     pub overlap: usize,
     /// Before these phases the text is resharded, by which path predicts each document best (DiPaCo, section 2.4.2).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reshard: Vec<u64>,
     /// Share of the training documents in the slice for resharding, on which no path trains. The slice has at least 50
     /// documents for each path.
-    #[serde(skip_serializing_if = "is_slice_share")]
     pub slice_share: f64,
 }
 
@@ -39,17 +36,18 @@ pub const SLICE_SHARE: f64 = 0.005;
 /// Minimum size of the slice for each path (DiPaCo's supplement).
 pub const SLICE_DOCUMENTS: usize = 50;
 
-fn is_slice_share(share: &f64) -> bool {
-    *share == SLICE_SHARE
-}
-
-fn is_one(number: &usize) -> bool {
-    *number == 1
-}
-
 impl Default for RoutingConfig {
     fn default() -> Self {
         let (method, slice_share) = (RoutingMethod::Kmeans, SLICE_SHARE);
         Self { method, prefix_tokens: 32, kmeans_rounds: 50, overlap: 1, reshard: Vec::new(), slice_share }
     }
+}
+
+/// The first scored token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Starts {
+    /// Of a document. The tokens before it choose the path.
+    pub of_document: usize,
+    /// Of any sequence. The network may see the tokens before it all at once.
+    pub of_sequence: usize,
 }

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::admission::Admission;
-use super::augment::AugmentError;
-use super::model::{ModelConfig, ModelError};
+use super::key_error::KeyError;
+use super::model::ModelConfig;
 use super::outer::OuterConfig;
-use super::routing::RoutingConfig;
+use super::routing::{RoutingConfig, Starts};
 use super::sample::SampleConfig;
 use super::training::TrainingConfig;
 use crate::config::model::images::Reads;
@@ -25,13 +25,11 @@ pub struct RunConfig {
     /// Seed of all random numbers of the run.
     #[serde(default = "one")]
     pub seed: u64,
-    #[serde(default, skip_serializing_if = "Admission::is_open")]
+    #[serde(default)]
     pub admission: Admission,
     /// Number of paths if no level has `experts`, which otherwise determine it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paths: Option<u32>,
     /// How many peers may train the same path at the same time. [`RunConfig::trainers`] has the default.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trainers_per_path: Option<u32>,
     #[serde(default)]
     pub text: TextConfig,
@@ -39,7 +37,6 @@ pub struct RunConfig {
     /// Which parameters each level has, bottom first.
     pub levels: Vec<LevelConfig>,
     /// How many paths are trained at a time, and for how long. If absent, all paths are.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<SampleConfig>,
     #[serde(default)]
     pub routing: RoutingConfig,
@@ -56,18 +53,12 @@ pub struct TextConfig {
     pub kind_cap_bytes: u64,
     /// Plain files are cut at line ends into documents of about this size.
     pub document_bytes: usize,
-    /// The field of JSON lines, or column of Parquet, with a document's text. The default is not written into a
-    /// manifest, so that older programs can join.
-    #[serde(skip_serializing_if = "is_text")]
+    /// The field of JSON lines, or column of Parquet, with a document's text.
     pub column: String,
     /// Share of the documents in the test set, chosen by the hash of the document.
     pub test_share: f64,
     /// Share of each shard that is held out to evaluate its path.
     pub held_out_share: f64,
-}
-
-fn is_text(column: &str) -> bool {
-    column == "text"
 }
 
 impl Default for TextConfig {
@@ -108,12 +99,8 @@ pub enum RunConfigError {
     Grid(#[from] GridError),
     #[error("sample: {0}")]
     Sample(#[from] SampleError),
-    #[error("model: {0}")]
-    Model(#[from] ModelError),
     #[error(transparent)]
-    Augment(#[from] AugmentError),
-    #[error("{key} = {found}: {expected}")]
-    Range { key: &'static str, found: String, expected: &'static str },
+    Key(#[from] KeyError),
 }
 
 impl RunConfig {
@@ -127,6 +114,11 @@ impl RunConfig {
     /// The form of documents, and the input of the network.
     pub fn reading(&self) -> (&TextConfig, Reads) {
         (&self.text, self.model.reads())
+    }
+
+    /// The first scored tokens.
+    pub fn starts(&self) -> Starts {
+        Starts { of_document: self.routing.prefix_tokens, of_sequence: self.model.unscored_tokens() }
     }
 
     pub fn grid(&self) -> Result<Grid, GridError> {
@@ -212,7 +204,7 @@ pub(crate) mod tests {
     #[test]
     fn a_run_is_open_unless_it_says_otherwise() {
         let open = RunConfig::from_toml(SMALL).unwrap();
-        assert!(open.admission.is_open() && !serde_json::to_string(&open).unwrap().contains("admission"));
+        assert!(open.admission.is_open());
         let invite = RunConfig::from_toml(&format!("admission = \"invite\"\n{SMALL}")).unwrap();
         assert_eq!(invite.admission, Admission::Invite);
         assert_eq!(RunConfig::from_toml(&toml::to_string(&invite).unwrap()).unwrap(), invite);
@@ -258,7 +250,7 @@ pub(crate) mod tests {
         assert_eq!((run.grid().unwrap().levels(), slots.grid().levels(), slots.count()), (2, 3, 2));
         assert_eq!(RunConfig::from_toml(&toml::to_string(&run).unwrap()).unwrap(), run);
         let once = RunConfig::from_toml(SMALL).unwrap();
-        assert!(once.router_module().is_none() && !serde_json::to_string(&once).unwrap().contains("slice"));
+        assert!(once.router_module().is_none());
         for (routing, outer, expected) in [
             ("reshard = [0]", "", "routing.reshard = [0]: phases from 1"),
             ("reshard = [3]", "", "phases from 1 to the last but one"),
@@ -308,10 +300,9 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_run_that_samples_nothing_is_written_as_before() {
+    fn a_run_that_samples_nothing_trains_all_paths() {
         let run = RunConfig::from_toml(SMALL).unwrap();
         assert!(!run.slots().unwrap().are_drawn_anew() && run.slots().unwrap().paths_at_a_time() == 2);
-        assert!(!serde_json::to_string(&run).unwrap().contains("sample"));
     }
 
     #[test]

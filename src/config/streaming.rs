@@ -37,9 +37,10 @@ pub fn read_streaming<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Strea
         Plain(bool),
         Told(Streaming),
     }
-    Ok(match Switch::deserialize(from)? {
-        Switch::Plain(streams) => streams.then(Streaming::default),
-        Switch::Told(streaming) => Some(streaming),
+    Ok(match Option::deserialize(from)? {
+        Some(Switch::Plain(streams)) => streams.then(Streaming::default),
+        Some(Switch::Told(streaming)) => Some(streaming),
+        None => None,
     })
 }
 

@@ -1,8 +1,9 @@
 //! `trainers_per_path`: how many peers may train the same path at the same time, each in its own order of the text.
 
-use super::checking::{MOST_IN_A_ROUND, require};
+use super::checking::MOST_IN_A_ROUND;
+use super::key_error::{KeyError, require, within};
 use super::outer::OuterMode;
-use super::run::{RunConfig, RunConfigError};
+use super::run::RunConfig;
 use crate::grid::{MAX_PATHS, Sharing};
 
 /// The default, where a round can count as many.
@@ -43,9 +44,9 @@ impl RunConfig {
     }
 
     /// Whether a round can count what all trainers of a module contribute.
-    pub(super) fn check_trainers(&self) -> Result<(), RunConfigError> {
+    pub(super) fn check_trainers(&self) -> Result<(), KeyError> {
         let (trainers, key) = (self.trainers(), "trainers_per_path");
-        require((1..=MOST_IN_A_ROUND).contains(&trainers), key, trainers, "1 to 64")?;
+        within(key, trainers, 1..=MOST_IN_A_ROUND)?;
         let expected = "must be 1 or unset where training.early_stopping, outer.keep_unsent or routing.reshard is set";
         require(trainers == 1 || !self.has_one_trainer(), key, trainers, expected)?;
         let Some(paths) = self.most_through_a_module() else { return Ok(()) };

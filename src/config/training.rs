@@ -16,22 +16,22 @@ pub struct TrainingConfig {
     pub phases: u64,
     /// Phases of a first stage in which all levels are shared and text goes to paths at random, so that the swarm
     /// trains its own ancestor.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub shared_phases: u64,
     /// Inner steps of a later run that continues this one. They count in the learning rate's schedule.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub later_steps: u64,
     /// Steps of the dense ancestor from which every path starts. They count in the learning rate's schedule.
     pub ancestor_steps: u64,
     /// Peak of the inner learning rate.
     pub learning_rate: f64,
-    #[serde(default, skip_serializing_if = "Decay::is_cosine")]
+    #[serde(default)]
     pub decay: Decay,
     /// Final learning rate, as a share of the peak.
     #[serde(default = "tenth")]
     pub final_learning_rate_share: f64,
     /// Phases at whose beginning the cosine restarts from the peak, for instance after resharding (DiPaCo, figure 10).
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub decay_restarts: Vec<u64>,
     /// Steps of linear warm-up, at the beginning of the ancestor.
     #[serde(default)]
@@ -42,24 +42,19 @@ pub struct TrainingConfig {
     #[serde(default = "betas")]
     pub betas: [f64; 2],
     /// AdamW's ε, added to the square root of the second moment.
-    #[serde(default = "epsilon", skip_serializing_if = "is_usual_epsilon")]
+    #[serde(default = "epsilon")]
     pub epsilon: f64,
     /// Norm to which gradients are clipped.
     #[serde(default = "one_f64")]
     pub clip_norm: f64,
     /// Whether each path is scored on its held-out text before each phase but the first, and at the end. Its best
     /// parameters are then its result (DiPaCo, section 2.4.4).
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default)]
     pub early_stopping: bool,
     /// Whether paths and ancestor also learn to predict the first tokens of a document, which choose its path and are
     /// not scored. In a batch with no other tokens, these always count.
-    #[serde(default = "yes", skip_serializing_if = "is_true")]
+    #[serde(default = "yes")]
     pub predict_prefix: bool,
-    /// Number of tokens at the beginning of each sequence that are not learnt. A control for networks that see them
-    /// before they predict them.
-    #[serde(default, skip_serializing_if = "is_none_at_all")]
-    pub unscored_tokens: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub augment: Option<Augment>,
 }
 
@@ -74,33 +69,11 @@ pub enum Decay {
     Last(u64),
 }
 
-impl Decay {
-    fn is_cosine(&self) -> bool {
-        *self == Self::Cosine
-    }
-}
-
 impl TrainingConfig {
     /// Inner steps from the first of the ancestor to the last of a path, over all stages and runs.
     pub fn total_steps(&self) -> u64 {
         self.ancestor_steps + (self.shared_phases + self.phases) * self.inner_steps + self.later_steps
     }
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-fn is_none_at_all(count: &usize) -> bool {
-    *count == 0
-}
-
-fn is_false(truth: &bool) -> bool {
-    !*truth
-}
-
-fn is_true(truth: &bool) -> bool {
-    *truth
 }
 
 fn yes() -> bool {
@@ -118,11 +91,6 @@ fn tenth() -> f64 {
 /// The default of PyTorch.
 fn epsilon() -> f64 {
     1e-8
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_usual_epsilon(found: &f64) -> bool {
-    *found == epsilon()
 }
 
 fn betas() -> [f64; 2] {

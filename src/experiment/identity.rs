@@ -9,12 +9,6 @@ use crate::experiment::checkpoint::ArmCheckpoint;
 use crate::experiment::context::{ExperimentContext, Tokens, hash_of};
 use crate::names::BlobHash;
 
-/// Version of the resharding method.
-const RESHARDING: &str = "near to the router before; who is nobody's best keeps what it has";
-
-/// Version of the transducer's training. A change makes the scores stale.
-const TRANSDUCER_TRAINING: &str = "homes, then votes";
-
 /// An arm with a seed, on some text.
 #[derive(Clone, Copy)]
 pub struct Identity<'a> {
@@ -34,15 +28,8 @@ impl Identity<'_> {
         let reshard: Vec<u64> = arm.reshard.iter().copied().filter(|other| *other < phase).collect();
         let slice = context.slice_share(experiment, tokens);
         let text = (tokens.hash, slice, arm.text_share);
-        let shared_anew = (!reshard.is_empty()).then_some(RESHARDING);
         // The best phase of a path depends on the scored tokens.
-        let scored = (experiment.score_from > 0).then_some(("from", experiment.score_from));
-        let training = (run, arm.kind, reshard, text, context.machine.precision);
-        match (scored, shared_anew) {
-            (None, None) => hash_of(&training),
-            (scored, None) => hash_of(&(training, scored)),
-            (scored, anew) => hash_of(&(training, scored, anew)),
-        }
+        hash_of(&(run, arm.kind, reshard, text, context.machine.precision, experiment.score_from))
     }
 
     /// Hash of its training.
@@ -52,12 +39,7 @@ impl Identity<'_> {
 
     /// Hash of its training and scoring.
     pub fn outcome(&self) -> serde_json::Result<BlobHash> {
-        let scored = (self.training()?, &self.arm.route_every);
-        let known = match self.experiment.honest_tokens {
-            0 => hash_of(&scored),
-            count => hash_of(&(&scored, "honest tokens", count)),
-        }?;
-        if scored.1.is_empty() { Ok(known) } else { hash_of(&(known, TRANSDUCER_TRAINING)) }
+        hash_of(&(self.training()?, &self.arm.route_every, self.experiment.honest_tokens))
     }
 
     /// Hash of its state before a phase, as long as it has the same beginning as other arms.

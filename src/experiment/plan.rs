@@ -104,7 +104,6 @@ pub struct Claim {
     /// The arm that should be better.
     pub better: String,
     /// With a route every so many tokens, else with one per document.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub better_every: Option<usize>,
     /// The arm that should be worse.
     pub than: String,

@@ -142,10 +142,9 @@ impl PathModel {
         let past = Some((&mut memory.blocks[..], begin));
         let hidden = self.trunk_after(&new.f_to_device(self.device())?, (None, &Unwatched), &self.exact(), past)?;
         memory.read = found;
-        memory.again = match &self.config.directional {
-            Some(directional) if directional.reads_again(found) => all.iter().map(|token| *token as u32).collect(),
-            _ => Vec::new(),
-        };
+        if self.config.looks_ahead() {
+            memory.again = all.iter().map(|token| *token as u32).collect();
+        }
         Ok(hidden.f_narrow(1, (all.len() - tokens.len()) as i64, tokens.len() as i64)?)
     }
 

@@ -19,7 +19,7 @@ pub struct Clusters {
     pub(super) scale: Vec<f32>,
     pub(super) books: Vec<Book>,
     /// For each cluster of the first half, what is subtracted from the second half, row-major `[clusters, width]`.
-    /// Empty with a single book, or with a pair that was fitted without shifts.
+    /// Empty with a single book.
     pub(super) shifts: Vec<f32>,
 }
 

@@ -17,7 +17,7 @@ use pathswarm::seed::Seed;
 use serde::Deserialize;
 use tch::{Device, Kind, TchError, Tensor};
 
-const POOLINGS: [Pooling; 4] = [Pooling::Prefix, Pooling::Sequence, Pooling::Token, Pooling::Context];
+const POOLINGS: [Pooling; 3] = [Pooling::Prefix, Pooling::Sequence, Pooling::Token];
 
 #[derive(Deserialize)]
 struct Reference {
@@ -96,7 +96,6 @@ fn blocks_agree_with_pytorch_forward_and_backward_and_under_interventions() {
     for case in reference.cases {
         let (model, levels) = model(DirectionalConfig {
             pooling: case.pooling,
-            context_tokens: 3,
             router_layers: case.router_layers,
             router_width: Some(5),
             ..DirectionalConfig::of(3)
@@ -133,7 +132,7 @@ fn blocks_agree_with_pytorch_forward_and_backward_and_under_interventions() {
 
 /// Two blocks whose routers say something: initial values, tenfold.
 fn network(pooling: Pooling) -> PathModel {
-    let (model, mut levels) = model(DirectionalConfig { pooling, context_tokens: 4, ..DirectionalConfig::of(2) });
+    let (model, mut levels) = model(DirectionalConfig { pooling, ..DirectionalConfig::of(2) });
     let model = ModelConfig { blocks: 2, ..model };
     levels[0].parts = vec!["layers.0-1".to_owned()];
     let mut path = PathModel::new(&model, &levels, Device::Cpu, Precision::F32).unwrap();
@@ -164,14 +163,6 @@ fn no_score_changes_by_a_bit_when_a_later_token_does_unless_routing_sees_the_who
             assert_ne!(bits(&whole.narrow(1, 39, 1)), bits(&changed.narrow(1, 39, 1)));
         }
     }
-}
-
-#[test]
-fn with_context_pooling_the_first_tokens_see_each_other() {
-    let path = network(Pooling::Context);
-    let logits = |text: &[i64]| bits(&path.logits(&Tensor::from_slice(text).unsqueeze(0)).unwrap().narrow(1, 0, 3));
-    assert_ne!(logits(&[1, 2, 3, 4, 5, 6]), logits(&[1, 2, 3, 9, 5, 6]));
-    assert_eq!(logits(&[1, 2, 3, 4, 5, 6]), logits(&[1, 2, 3, 4, 9, 6]));
 }
 
 #[test]
@@ -241,10 +232,8 @@ fn settings_that_make_no_sense_are_refused_where_they_stand() {
         run.map_err(|error| error.to_string()).and_then(|run| run.check().map_err(|error| error.to_string()))
     };
     assert_eq!(refused("{ directions = 4 }"), Ok(()));
-    assert!(refused("{ directions = 5 }").unwrap_err().contains("directional.directions = 5: must be 1 to 4"));
+    assert!(refused("{ directions = 5 }").unwrap_err().contains("directional.directions = 5: 1 to 4"));
     assert!(refused("{ directions = 1, temperature = 0.0 }").unwrap_err().contains("directional.temperature = 0"));
-    let far = refused("{ directions = 1, pooling = \"context\", context_tokens = 40 }").unwrap_err();
-    assert!(far.contains("directional.context_tokens = 40: must be 1 to 39"), "{far}");
     let (model, levels) = model(DirectionalConfig::of(2));
     let values = initial_levels(&model, &levels, Seed::root(1));
     let refusal = pathswarm::model::hugging_face::weights(&model, &levels, &values).unwrap_err().to_string();

@@ -182,8 +182,8 @@ fn each_mistake_in_a_file_is_one_line_that_names_file_line_and_key() {
     assert!(wrong("\"blocks.0-1\"", "\"blocks.0-2\"").contains("block.2 is listed in level 0 and again in level 1"));
     assert!(wrong(", \"final-norm\"", "").contains("no level lists final-norm"));
     assert!(wrong("experts = 2", "experts = 0").contains("has no experts"));
-    assert!(wrong("heads = 4", "heads = 3").contains(": model: heads = 3 do not divide width = 128"));
-    assert!(wrong("momentum = 0.9", "momentum = 1.5").contains(": outer.momentum = 1.5: from 0 up to"));
+    assert!(wrong("heads = 4", "heads = 3").contains(": model.heads = 3: must divide model.width = 128"));
+    assert!(wrong("momentum = 0.9", "momentum = 1.5").contains(": outer.momentum = 1.5: from 0 to below 1"));
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn every_arm_is_trained_with_its_seeds_and_the_tables_say_so() {
         assert!(outcome.curve[2].loss < outcome.curve[0].loss, "{}: it learns", outcome.arm);
         for routed in &outcome.rerouted {
             assert_eq!(routed.oracle.tokens, outcome.last.tokens);
-            let found = [routed.logistic.nats, routed.transducer.nats, outcome.early.nats];
+            let found = [routed.so_far.nats, routed.transducer.nats, outcome.early.nats];
             assert!(found.iter().all(|nats| *nats >= routed.oracle.nats), "nothing is better than the bound");
         }
     }
@@ -282,10 +282,10 @@ fn networks_that_look_ahead_are_told_from_those_that_do_not() {
         let levels = "[{ parts = [\"embedding\", \"layers.0-1\", \"final-norm\"], sharing = \"shared\" }]";
         format!(
             "[[arms]]\nname = \"{pooling}\"\nkind = \"dense\"\nrun.levels = {levels}\n\
-             run.model.directional = {{ directions = 2, pooling = \"{pooling}\", context_tokens = 12 }}\n"
+             run.model.directional = {{ directions = 2, pooling = \"{pooling}\" }}\n"
         )
     };
-    let all: String = ["sequence", "prefix", "token", "context"].map(arm).concat();
+    let all: String = ["sequence", "prefix", "token"].map(arm).concat();
     let head = FILE[..arms].replace("route_every = [8]", "score_from = 12\nhonest_tokens = 200");
     let bench = Bench::new(&format!("{head}{all}"));
     for domain in 0..3 {

@@ -64,7 +64,7 @@ const HOMES: [(&str, &[&str]); 20] = [
     ("minijinja_contrib", &["serve/chat_template"]),
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic", "telemetry/latencies", "telemetry/metrics"]),
-    ("rand_distr", &["inspect/dna/dreaming"]),
+    ("rand_distr", &["images/mixing", "inspect/dna/dreaming"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),

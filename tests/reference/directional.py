@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from network import BATCH, FEED_FORWARD, HEADS, TIME, WIDTH, linear, norm, parameters, rotate, short, sines
 
-DIRECTIONS, HIDDEN, CONTEXT_TOKENS, TEMPERATURE = 3, 5, 3, 5.0
+DIRECTIONS, HIDDEN, TEMPERATURE = 3, 5, 5.0
 HEAD = WIDTH // HEADS
 LENGTHS = (TIME, TIME - 2)
 
@@ -43,8 +43,7 @@ def pool(x, pooling):
         return x
     if pooling == "prefix":
         return torch.stack([x[:, : t + 1].mean(1) for t in range(TIME)], dim=1)
-    counted = [min(length, CONTEXT_TOKENS) if pooling == "context" else length for length in LENGTHS]
-    return torch.stack([row[:length].mean(0, keepdim=True) for row, length in zip(x, counted)])
+    return torch.stack([row[:length].mean(0, keepdim=True) for row, length in zip(x, LENGTHS)])
 
 
 def routing(values, x, pooling, depth):
@@ -116,7 +115,7 @@ def case(pooling, depth):
 
 
 def main():
-    cases = [case(pooling, depth) for pooling in ("prefix", "sequence", "token", "context") for depth in (1, 4)]
+    cases = [case(pooling, depth) for pooling in ("prefix", "sequence", "token") for depth in (1, 4)]
     with open(Path(__file__).parent / "directional.json", "w") as file:
         json.dump({"lengths": LENGTHS, "cases": cases}, file, separators=(",", ":"))
         file.write("\n")

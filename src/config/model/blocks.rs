@@ -130,19 +130,9 @@ impl<'de> Deserialize<'de> for Biases {
     }
 }
 
-/// Whether a setting has its default, so that it is left out of what is written.
-pub(super) fn is_default<T: Default + PartialEq>(found: &T) -> bool {
-    *found == T::default()
-}
-
 /// The usual ε of norms.
 pub(super) fn norm_epsilon() -> f64 {
     1e-5
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-pub(super) fn is_usual_epsilon(found: &f64) -> bool {
-    *found == norm_epsilon()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::key_error::{KeyError, require, within};
 use crate::config::model::parts::{Initial, Part, TensorList};
 
 /// The input of a layer's router.
@@ -21,8 +22,6 @@ pub enum Pooling {
     Sequence,
     /// The vector of each position.
     Token,
-    /// The mean over the first tokens of the sequence, whose loss is not counted.
-    Context,
 }
 
 /// `[model.directional]`
@@ -33,22 +32,14 @@ pub struct DirectionalConfig {
     pub directions: usize,
     #[serde(default)]
     pub pooling: Pooling,
-    /// Number of tokens for `pooling = "context"`.
-    #[serde(default = "context_tokens")]
-    pub context_tokens: usize,
     /// Linear layers of a router.
     #[serde(default = "router_layers")]
     pub router_layers: usize,
     /// Hidden width of a router; a third of the model's width if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub router_width: Option<usize>,
     /// Factor of the router's logits before the sigmoid.
     #[serde(default = "temperature")]
     pub temperature: f64,
-}
-
-fn context_tokens() -> usize {
-    32
 }
 
 fn router_layers() -> usize {
@@ -62,31 +53,12 @@ fn temperature() -> f64 {
 /// Deviation of the last layer's weights. The logits start near 0, so every direction starts half suppressed.
 const LAST_LAYER: f64 = 0.02;
 
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum DirectionalError {
-    #[error("directional.{key} = {found}: must be {least} to {most}")]
-    Size { key: &'static str, found: usize, least: usize, most: usize },
-    #[error("directional.temperature = {0}: must be above 0, and finite")]
-    Temperature(f64),
-}
-
-impl DirectionalError {
-    /// The key of `[model.directional]` to which the error belongs.
-    pub fn key(&self) -> &'static str {
-        match self {
-            Self::Size { key, .. } => key,
-            Self::Temperature(_) => "temperature",
-        }
-    }
-}
-
 /// Sizes of the surrounding model.
 #[derive(Clone, Copy)]
 pub(in crate::config) struct Around {
     pub width: usize,
     pub heads: usize,
     pub head_width: usize,
-    pub context: usize,
 }
 
 impl DirectionalConfig {
@@ -95,45 +67,18 @@ impl DirectionalConfig {
         Self {
             directions,
             pooling: Pooling::default(),
-            context_tokens: context_tokens(),
             router_layers: router_layers(),
             router_width: None,
             temperature: temperature(),
         }
     }
 
-    /// Tokens at the beginning of each sequence whose routing depends on later tokens. They are not scored.
-    pub fn unscored_tokens(&self) -> usize {
-        if self.pooling == Pooling::Context { self.context_tokens } else { 0 }
-    }
-
-    /// Whether later tokens can change the routing of the first `tokens` tokens, so that they must be computed again.
-    pub fn reads_again(&self, tokens: usize) -> bool {
-        match self.pooling {
-            Pooling::Sequence => true,
-            Pooling::Context => tokens < self.context_tokens,
-            Pooling::Prefix | Pooling::Token => false,
-        }
-    }
-
-    pub(in crate::config) fn check(&self, around: Around) -> Result<(), DirectionalError> {
-        let in_range = |key, found, least, most| {
-            if (least..=most).contains(&found) {
-                Ok(())
-            } else {
-                Err(DirectionalError::Size { key, found, least, most })
-            }
-        };
-        in_range("directions", self.directions, 1, around.head_width)?;
-        in_range("router_layers", self.router_layers, 1, 16)?;
-        in_range("router_width", self.hidden(around.width), 1, 1 << 16)?;
-        if self.pooling == Pooling::Context {
-            in_range("context_tokens", self.context_tokens, 1, around.context - 1)?;
-        }
-        if !(self.temperature.is_finite() && self.temperature > 0.0) {
-            return Err(DirectionalError::Temperature(self.temperature));
-        }
-        Ok(())
+    pub(in crate::config) fn check(&self, around: Around) -> Result<(), KeyError> {
+        within("model.directional.directions", self.directions, 1..=around.head_width)?;
+        within("model.directional.router_layers", self.router_layers, 1..=16)?;
+        within("model.directional.router_width", self.hidden(around.width), 1..=1 << 16)?;
+        let fits = self.temperature.is_finite() && self.temperature > 0.0;
+        require(fits, "model.directional.temperature", self.temperature, "above 0, and finite")
     }
 
     fn hidden(&self, width: usize) -> usize {

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::key_error::{KeyError, require, within};
 use crate::config::model::ModelConfig;
 use crate::config::model::parts::{Initial, Part, TensorList};
 
@@ -69,13 +70,12 @@ pub struct DnaConfig {
     #[serde(default = "one")]
     pub top_k: usize,
     /// `r`: target share of choices that fall on identities; without it, only the routers decide.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skips: Option<f64>,
     /// `u`: by how much an inner step changes the biases that reach this share.
     #[serde(default = "bias_rate")]
     pub bias_rate: f64,
     /// Whether routers keep their initial weights (a control experiment).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default)]
     pub fixed_routers: bool,
 }
 
@@ -87,75 +87,30 @@ fn bias_rate() -> f64 {
     1e-3
 }
 
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum DnaError {
-    #[error("dna.{key} = {found}: must be {least} to {most}")]
-    Size { key: &'static str, found: usize, least: usize, most: usize },
-    #[error(
-        "dna.top_k = {top_k}: the pool has only {modules} modules, and a token cannot choose one twice; lower top_k or \
-         add modules"
-    )]
-    TopK { top_k: usize, modules: usize },
-    #[error("dna.modules lists only identities, which compute nothing; add transformer, attention or mlp")]
-    NothingToCompute,
-    #[error("dna.skips = {skips}: with {identities} identities and top_k = {top_k} it must be 0 to {most}")]
-    Skips { skips: f64, identities: usize, top_k: usize, most: f64 },
-    #[error("dna.bias_rate = {0}: must be above 0 and at most 1")]
-    BiasRate(f64),
-    #[error(
-        "architecture = \"dna\" and the table [model.dna] need each other; add the missing one or remove the other"
-    )]
-    HalfSaid,
-    #[error("[model.directional] and [model.dna] exclude each other; remove one")]
-    Directional,
-}
-
-impl DnaError {
-    /// The key of `[model]` to which the error belongs.
-    pub fn key(&self) -> &'static str {
-        match self {
-            Self::Size { key: "steps", .. } => "dna.steps",
-            Self::Size { .. } | Self::NothingToCompute => "dna.modules",
-            Self::TopK { .. } => "dna.top_k",
-            Self::Skips { .. } => "dna.skips",
-            Self::BiasRate(_) => "dna.bias_rate",
-            Self::HalfSaid => "architecture",
-            Self::Directional => "directional",
-        }
-    }
-}
-
 impl DnaConfig {
-    pub(in crate::config) fn check(&self) -> Result<(), DnaError> {
-        let Self { modules, steps, top_k, skips, bias_rate, .. } = self;
-        let in_range = |key, found, least, most| {
-            if (least..=most).contains(&found) { Ok(()) } else { Err(DnaError::Size { key, found, least, most }) }
-        };
-        in_range("steps", *steps, 1, 1024)?;
-        for (key, found) in [
-            ("modules.transformer", modules.transformer),
-            ("modules.attention", modules.attention),
-            ("modules.mlp", modules.mlp),
-            ("modules.identity", modules.identity),
+    pub(in crate::config) fn check(&self) -> Result<(), KeyError> {
+        let (modules, top_k) = (self.modules, self.top_k);
+        within("model.dna.steps", self.steps, 1..=1024)?;
+        for (kind, count) in [
+            ("transformer", modules.transformer),
+            ("attention", modules.attention),
+            ("mlp", modules.mlp),
+            ("identity", modules.identity),
         ] {
-            in_range(key, found, 0, 4096)?;
+            within(&format!("model.dna.modules.{kind}"), count, 0..=4096)?;
         }
-        if modules.computing() == 0 {
-            return Err(DnaError::NothingToCompute);
+        let expected = "must have transformer, attention or mlp: identities compute nothing";
+        require(modules.computing() > 0, "model.dna.modules", "only identities", expected)?;
+        let expected = "must be 1 to the modules of the pool: a token cannot choose one twice";
+        require((1..=modules.count()).contains(&top_k), "model.dna.top_k", top_k, expected)?;
+        if let Some(skips) = self.skips {
+            let most = (modules.identity as f64 / top_k as f64).min(1.0);
+            let fits = modules.identity > 0 && (0.0..=most).contains(&skips);
+            let expected = format!("0 to {most}, with {} identities and top_k = {top_k}", modules.identity);
+            require(fits, "model.dna.skips", skips, expected)?;
         }
-        if !(1..=modules.count()).contains(top_k) {
-            return Err(DnaError::TopK { top_k: *top_k, modules: modules.count() });
-        }
-        if let Some(skips) = *skips {
-            let most = (modules.identity as f64 / *top_k as f64).min(1.0);
-            if modules.identity == 0 || !(0.0..=most).contains(&skips) {
-                return Err(DnaError::Skips { skips, identities: modules.identity, top_k: *top_k, most });
-            }
-        }
-        if !(*bias_rate > 0.0 && *bias_rate <= 1.0) {
-            return Err(DnaError::BiasRate(*bias_rate));
-        }
-        Ok(())
+        let fits = self.bias_rate > 0.0 && self.bias_rate <= 1.0;
+        require(fits, "model.dna.bias_rate", self.bias_rate, "above 0, at most 1")
     }
 
     /// Parts of the routed steps, in the order of computation.
@@ -223,16 +178,17 @@ mod tests {
     fn what_makes_no_network_is_refused_in_words() {
         let pool = Pool { transformer: 3, identity: 1, ..Pool::default() };
         assert_eq!(dna(pool).check(), Ok(()));
-        let error = |dna: DnaConfig| dna.check().unwrap_err();
-        assert_eq!(error(dna(Pool { identity: 4, ..Pool::default() })), DnaError::NothingToCompute);
-        assert_eq!(error(DnaConfig { top_k: 5, ..dna(pool) }), DnaError::TopK { top_k: 5, modules: 4 });
-        assert_eq!(error(DnaConfig { top_k: 0, ..dna(pool) }).key(), "dna.top_k");
-        assert_eq!(error(DnaConfig { steps: 0, ..dna(pool) }).key(), "dna.steps");
-        assert_eq!(error(DnaConfig { bias_rate: f64::NAN, ..dna(pool) }).key(), "dna.bias_rate");
+        let refused = |dna: DnaConfig| dna.check().unwrap_err().key.replace("model.dna.", "");
+        assert_eq!(refused(dna(Pool { identity: 4, ..Pool::default() })), "modules");
+        assert_eq!(refused(dna(Pool { mlp: 4097, ..pool })), "modules.mlp");
+        assert_eq!(refused(DnaConfig { top_k: 5, ..dna(pool) }), "top_k");
+        assert_eq!(refused(DnaConfig { top_k: 0, ..dna(pool) }), "top_k");
+        assert_eq!(refused(DnaConfig { steps: 0, ..dna(pool) }), "steps");
+        assert_eq!(refused(DnaConfig { bias_rate: f64::NAN, ..dna(pool) }), "bias_rate");
         for skips in [-0.1, 0.6, f64::NAN] {
-            assert_eq!(error(DnaConfig { skips: Some(skips), ..dna(pool) }).key(), "dna.skips", "one of two at most");
+            assert_eq!(refused(DnaConfig { skips: Some(skips), ..dna(pool) }), "skips", "one of two at most");
         }
         let none = Pool { identity: 0, ..pool };
-        assert_eq!(error(DnaConfig { skips: Some(0.0), ..dna(none) }).key(), "dna.skips");
+        assert_eq!(refused(DnaConfig { skips: Some(0.0), ..dna(none) }), "skips");
     }
 }

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::key_error::{KeyError, require};
 use crate::config::model::parts::{Initial, TensorList};
 use crate::config::model::{ModelConfig, Positions};
 
@@ -31,27 +32,6 @@ pub enum Reads {
         side: usize,
         classes: usize,
     },
-}
-
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum ImagesError {
-    #[error("context = {0}: for images it must be their bytes, 3 * side * side, such as 3072 for 32 pixels a side")]
-    Bytes(usize),
-    #[error("images.patch = {patch}: must divide the side of {side} pixels")]
-    Patch { patch: usize, side: usize },
-    #[error("{key}: for images it must be {expected}")]
-    OfText { key: &'static str, expected: &'static str },
-}
-
-impl ImagesError {
-    /// The key of `[model]` to which the error belongs.
-    pub fn key(&self) -> &'static str {
-        match self {
-            Self::Bytes(_) => "context",
-            Self::Patch { .. } => "images.patch",
-            Self::OfText { key, .. } => key,
-        }
-    }
 }
 
 impl ModelConfig {
@@ -81,26 +61,17 @@ impl ModelConfig {
         self.images.map_or(tokens, |images| (self.side() / images.patch.max(1)).pow(2))
     }
 
-    pub(in crate::config) fn check_images(&self) -> Result<(), ImagesError> {
+    pub(in crate::config) fn check_images(&self) -> Result<(), KeyError> {
         let Some(ImagesConfig { patch }) = self.images else { return Ok(()) };
         let side = self.side();
-        if PLANES * side * side != self.context {
-            return Err(ImagesError::Bytes(self.context));
-        }
-        if patch == 0 || !side.is_multiple_of(patch) {
-            return Err(ImagesError::Patch { patch, side });
-        }
-        let of_text = |key, expected| Err(ImagesError::OfText { key, expected });
-        if self.positions != Positions::Learned {
-            return of_text("positions", "\"learned\"");
-        }
-        if self.tied_head {
-            return of_text("tied_head", "false");
-        }
-        if self.directional.is_some() {
-            return of_text("directional", "left out");
-        }
-        Ok(())
+        let expected = "for images it must be their bytes, 3 * side * side, such as 3072 for 32 pixels a side";
+        require(PLANES * side * side == self.context, "model.context", self.context, expected)?;
+        let divides = patch > 0 && side.is_multiple_of(patch);
+        require(divides, "model.images.patch", patch, format!("must divide the side of {side} pixels"))?;
+        let learned = self.positions == Positions::Learned;
+        require(learned, "model.positions", "\"rotary\"", "for images it must be \"learned\"")?;
+        require(!self.tied_head, "model.tied_head", true, "for images it must be false")?;
+        require(self.directional.is_none(), "model.directional", "{ … }", "for images it must be left out")
     }
 
     /// The tensors of the patch embedding:
@@ -153,8 +124,8 @@ mod tests {
         assert!(error(|model| model.context = 3000).contains("3 * side * side"));
         assert!(error(|model| model.images = Some(ImagesConfig { patch: 5 })).contains("divide the side of 32"));
         assert!(error(|model| model.images = Some(ImagesConfig { patch: 0 })).contains("patch = 0"));
-        assert!(error(|model| model.positions = Positions::Rotary).starts_with("positions"));
-        assert!(error(|model| model.tied_head = true).starts_with("tied_head"));
+        assert!(error(|model| model.positions = Positions::Rotary).starts_with("model.positions = \"rotary\": "));
+        assert!(error(|model| model.tied_head = true).starts_with("model.tied_head = true: "));
         assert!(error(|model| model.vocabulary = 1).contains("2 to"));
     }
 }

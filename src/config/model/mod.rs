@@ -16,14 +16,13 @@ mod tensors;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::model::blocks::{
-    Activation, Biases, NormKind, NormPlacement, Positions, QkNorm, is_default, is_usual_epsilon, norm_epsilon,
-};
-use crate::config::model::directional::{Around, DirectionalConfig, DirectionalError, Pooling};
-use crate::config::model::dna::{DnaConfig, DnaError};
-use crate::config::model::images::{ImagesConfig, ImagesError};
+use crate::config::key_error::{KeyError, require, within};
+use crate::config::model::blocks::{Activation, Biases, NormKind, NormPlacement, Positions, QkNorm, norm_epsilon};
+use crate::config::model::directional::{Around, DirectionalConfig, Pooling};
+use crate::config::model::dna::DnaConfig;
+use crate::config::model::images::ImagesConfig;
 use crate::config::model::parts::Part;
-use crate::config::model::rotary::{RotaryConfig, RotaryError};
+use crate::config::model::rotary::RotaryConfig;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -35,17 +34,11 @@ pub enum Architecture {
     Dna,
 }
 
-impl Architecture {
-    fn is_transformer(&self) -> bool {
-        *self == Self::Transformer
-    }
-}
-
 /// `[model]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelConfig {
-    #[serde(default, skip_serializing_if = "Architecture::is_transformer")]
+    #[serde(default)]
     pub architecture: Architecture,
     /// Transformer blocks that every token goes through.
     pub blocks: usize,
@@ -54,10 +47,8 @@ pub struct ModelConfig {
     /// Attention heads; each has `width / heads` dimensions unless `head_width` says otherwise.
     pub heads: usize,
     /// Dimensions of a head, if not `width / heads`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head_width: Option<usize>,
     /// Hidden width of the feed-forward part; four times `width` if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feed_forward: Option<usize>,
     pub vocabulary: usize,
     /// Longest sequence, in tokens.
@@ -65,7 +56,6 @@ pub struct ModelConfig {
     #[serde(default)]
     pub positions: Positions,
     /// How queries and keys are rotated, if not as in RoFormer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotary: Option<RotaryConfig>,
     /// Whether the head uses the transposed embedding.
     #[serde(default)]
@@ -73,79 +63,29 @@ pub struct ModelConfig {
     /// Which linear layers and norms have biases.
     #[serde(default)]
     pub biases: Biases,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub activation: Activation,
     /// Whether the hidden values of the feed-forward part are multiplied by a second linear layer of its input.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub gated: bool,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub norm: NormKind,
     /// ε of norms.
-    #[serde(default = "norm_epsilon", skip_serializing_if = "is_usual_epsilon")]
+    #[serde(default = "norm_epsilon")]
     pub norm_epsilon: f64,
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub norm_placement: NormPlacement,
     /// Heads of keys and values, each for as many heads of queries; `heads` if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_heads: Option<usize>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qk_norm: Option<QkNorm>,
     /// Whether attention and feed-forward of a block read the same stream.
-    #[serde(default, skip_serializing_if = "is_default")]
+    #[serde(default)]
     pub parallel_residual: bool,
     /// Standard deviation of all initial weights, truncated at twice its value. Without it, each tensor has its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_deviation: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directional: Option<DirectionalConfig>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dna: Option<DnaConfig>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<ImagesConfig>,
-}
-
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum ModelError {
-    #[error("{key} = {found}: must be {least} to {most}")]
-    Size { key: &'static str, found: usize, least: usize, most: usize },
-    #[error("heads = {heads} do not divide width = {width}; change one or give head_width")]
-    Heads { heads: usize, width: usize },
-    #[error("rotary positions need heads of even width, found {0}")]
-    OddHead(usize),
-    #[error("initial_deviation = {0}: must be above 0, at most 10")]
-    InitialDeviation(f64),
-    #[error("kv_heads = {kv_heads} does not divide heads = {heads}: each serves as many heads of queries; change one")]
-    KvHeads { kv_heads: usize, heads: usize },
-    #[error("norm_epsilon = {0}: must be above 0, at most 0.1")]
-    NormEpsilon(f64),
-    #[error("norm_placement = \"after\" and {0} exclude each other; remove one")]
-    NormsAfter(&'static str),
-    #[error(transparent)]
-    Rotary(#[from] RotaryError),
-    #[error(transparent)]
-    Directional(#[from] DirectionalError),
-    #[error(transparent)]
-    Dna(#[from] DnaError),
-    #[error(transparent)]
-    Images(#[from] ImagesError),
-}
-
-impl ModelError {
-    /// The key of `[model]` to which the error belongs.
-    pub fn key(&self) -> String {
-        match self {
-            Self::Size { key, .. } => (*key).to_owned(),
-            Self::Heads { .. } | Self::OddHead(_) => "heads".to_owned(),
-            Self::InitialDeviation(_) => "initial_deviation".to_owned(),
-            Self::KvHeads { .. } => "kv_heads".to_owned(),
-            Self::NormEpsilon(_) => "norm_epsilon".to_owned(),
-            Self::NormsAfter(_) => "norm_placement".to_owned(),
-            Self::Rotary(error) => error.key().to_owned(),
-            Self::Directional(error) => format!("directional.{}", error.key()),
-            Self::Dna(error) => error.key().to_owned(),
-            Self::Images(error) => error.key().to_owned(),
-        }
-    }
 }
 
 impl ModelConfig {
@@ -217,12 +157,9 @@ impl ModelConfig {
         }
     }
 
-    /// Tokens at the beginning of each sequence that must not be scored, since earlier positions depend on them.
+    /// Tokens at the beginning of each sequence that are not scored: all but the class of an image.
     pub fn unscored_tokens(&self) -> usize {
-        if self.reads_images() {
-            return self.context;
-        }
-        self.directional.as_ref().map_or(0, DirectionalConfig::unscored_tokens)
+        if self.reads_images() { self.context } else { 0 }
     }
 
     /// Whether the network's output at a position depends on later tokens.
@@ -231,71 +168,63 @@ impl ModelConfig {
     }
 
     fn around(&self) -> Around {
-        Around { width: self.width, heads: self.heads, head_width: self.head_width(), context: self.context }
+        Around { width: self.width, heads: self.heads, head_width: self.head_width() }
     }
 
-    pub fn check(&self) -> Result<(), ModelError> {
-        let in_range = |key, found, least, most| {
-            if (least..=most).contains(&found) { Ok(()) } else { Err(ModelError::Size { key, found, least, most }) }
-        };
-        in_range("blocks", self.blocks, usize::from(self.dna.is_none()), 1024)?;
-        in_range("width", self.width, 1, 1 << 16)?;
-        in_range("heads", self.heads, 1, 1024)?;
-        in_range("feed_forward", self.feed_forward(), 1, 1 << 18)?;
-        let (least, most) = if self.reads_images() { (2, 1 << 16) } else { (258, 1 << 20) };
-        in_range("vocabulary", self.vocabulary, least, most)?;
-        in_range("context", self.context, 8, 1 << 20)?;
-        if self.head_width.is_none() && !self.width.is_multiple_of(self.heads) {
-            return Err(ModelError::Heads { heads: self.heads, width: self.width });
-        }
-        in_range("head_width", self.head_width(), 1, 1 << 14)?;
+    pub fn check(&self) -> Result<(), KeyError> {
+        within("model.blocks", self.blocks, usize::from(self.dna.is_none())..=1024)?;
+        within("model.width", self.width, 1..=1 << 16)?;
+        within("model.heads", self.heads, 1..=1024)?;
+        within("model.feed_forward", self.feed_forward(), 1..=1 << 18)?;
+        within("model.vocabulary", self.vocabulary, if self.reads_images() { 2..=1 << 16 } else { 258..=1 << 20 })?;
+        within("model.context", self.context, 8..=1 << 20)?;
+        let divides = self.head_width.is_some() || self.width.is_multiple_of(self.heads);
+        let expected = format!("must divide model.width = {}, unless model.head_width is given", self.width);
+        require(divides, "model.heads", self.heads, expected)?;
+        within("model.head_width", self.head_width(), 1..=1 << 14)?;
         self.check_attention()?;
-        if !(self.norm_epsilon > 0.0 && self.norm_epsilon <= 0.1) {
-            return Err(ModelError::NormEpsilon(self.norm_epsilon));
-        }
-        if self.norm_placement == NormPlacement::After {
-            // The routed part of attention's output would have to go through the norm with the rest of it.
-            let excluded =
-                [("parallel_residual", self.parallel_residual), ("[model.directional]", self.directional.is_some())];
-            if let Some((what, _)) = excluded.iter().find(|(_, is_set)| *is_set) {
-                return Err(ModelError::NormsAfter(what));
-            }
-        }
-        if let Some(deviation) = self.initial_deviation
-            && !(deviation > 0.0 && deviation <= 10.0)
-        {
-            return Err(ModelError::InitialDeviation(deviation));
-        }
+        let epsilon = self.norm_epsilon;
+        require(epsilon > 0.0 && epsilon <= 0.1, "model.norm_epsilon", epsilon, "above 0, at most 0.1")?;
+        // The routed part of attention's output would have to go through the norm with the rest of it.
+        let excluded = self.parallel_residual || self.directional.is_some();
+        let expected = "must be \"before\" where parallel_residual or [model.directional] is set";
+        let fits = self.norm_placement == NormPlacement::Before || !excluded;
+        require(fits, "model.norm_placement", "\"after\"", expected)?;
+        let deviation = self.initial_deviation.unwrap_or(1.0);
+        require(deviation > 0.0 && deviation <= 10.0, "model.initial_deviation", deviation, "above 0, at most 10")?;
         if let Some(directional) = &self.directional {
             directional.check(self.around())?;
         }
         self.check_dna()?;
-        self.check_images()?;
-        Ok(())
+        self.check_images()
     }
 
-    fn check_attention(&self) -> Result<(), ModelError> {
-        let (heads, kv_heads) = (self.heads, self.kv_heads());
-        if !(1..=heads).contains(&kv_heads) || !heads.is_multiple_of(kv_heads) {
-            return Err(ModelError::KvHeads { kv_heads, heads });
-        }
+    fn check_attention(&self) -> Result<(), KeyError> {
+        let (heads, kv_heads, head_width) = (self.heads, self.kv_heads(), self.head_width());
+        let expected = format!("must divide model.heads = {heads}: each serves as many heads of queries");
+        let divides = (1..=heads).contains(&kv_heads) && heads.is_multiple_of(kv_heads);
+        require(divides, "model.kv_heads", kv_heads, expected)?;
         match (&self.rotary, self.positions) {
-            (None, Positions::Rotary) if !self.head_width().is_multiple_of(2) => {
-                Err(ModelError::OddHead(self.head_width()))
+            (None, Positions::Rotary) => {
+                let is_even = head_width.is_multiple_of(2);
+                require(is_even, "model.head_width", head_width, "must be even for rotary positions")
             }
-            (Some(rotary), Positions::Rotary) => Ok(rotary.check(self.head_width(), self.context)?),
-            (Some(_), Positions::Learned) => Err(RotaryError::Learned.into()),
-            (None, _) => Ok(()),
+            (Some(rotary), Positions::Rotary) => rotary.check(head_width, self.context),
+            (Some(_), Positions::Learned) => {
+                require(false, "model.positions", "\"learned\"", "must be \"rotary\" where [model.rotary] is set")
+            }
+            (None, Positions::Learned) => Ok(()),
         }
     }
 
-    fn check_dna(&self) -> Result<(), DnaError> {
-        match (&self.dna, self.architecture) {
-            (None, Architecture::Transformer) => Ok(()),
-            (Some(_), Architecture::Dna) if self.directional.is_some() => Err(DnaError::Directional),
-            (Some(dna), Architecture::Dna) => dna.check(),
-            _ => Err(DnaError::HalfSaid),
-        }
+    fn check_dna(&self) -> Result<(), KeyError> {
+        let is_dna = self.architecture == Architecture::Dna;
+        let expected = "must be \"dna\" where the table [model.dna] is set, and only there";
+        require(is_dna == self.dna.is_some(), "model.architecture", format!("{:?}", self.architecture), expected)?;
+        let Some(dna) = &self.dna else { return Ok(()) };
+        let excludes = "excludes [model.dna]; remove one";
+        require(self.directional.is_none(), "model.directional", "{ … }", excludes)?;
+        dna.check()
     }
 }
 
@@ -311,18 +240,18 @@ mod tests {
     fn blocks_that_cannot_be_are_refused_with_their_key() {
         let refused = |model: ModelConfig| {
             let error = model.check().unwrap_err();
-            (error.key(), error.to_string())
+            (error.key.clone(), error.to_string())
         };
         let rotary = |rotary| ModelConfig { rotary, positions: Positions::Rotary, ..small() };
         let all = [
-            (ModelConfig { kv_heads: Some(3), ..small() }, "kv_heads"),
-            (ModelConfig { kv_heads: Some(0), ..small() }, "kv_heads"),
-            (ModelConfig { norm_epsilon: 0.0, ..small() }, "norm_epsilon"),
-            (ModelConfig { rotary: Some(RotaryConfig::default()), ..small() }, "rotary"),
-            (rotary(Some(RotaryConfig { share: 0.3, ..RotaryConfig::default() })), "rotary.share"),
+            (ModelConfig { kv_heads: Some(3), ..small() }, "model.kv_heads"),
+            (ModelConfig { kv_heads: Some(0), ..small() }, "model.kv_heads"),
+            (ModelConfig { norm_epsilon: 0.0, ..small() }, "model.norm_epsilon"),
+            (ModelConfig { rotary: Some(RotaryConfig::default()), ..small() }, "model.positions"),
+            (rotary(Some(RotaryConfig { share: 0.3, ..RotaryConfig::default() })), "model.rotary.share"),
             (
                 ModelConfig { parallel_residual: true, norm_placement: NormPlacement::After, ..small() },
-                "norm_placement",
+                "model.norm_placement",
             ),
         ];
         for (model, expected) in all {
@@ -333,13 +262,13 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_are_usual_are_written_as_before() {
+    fn a_model_is_written_with_its_defaults_and_read_again() {
         let written = serde_json::to_string(&small()).unwrap();
-        assert_eq!(
-            written,
-            "{\"blocks\":2,\"width\":8,\"heads\":2,\"vocabulary\":300,\"context\":16,\"positions\":\"learned\",\
-             \"tied_head\":false,\"biases\":true}"
+        assert!(
+            written.contains("\"parallel_residual\":false,") && written.contains("\"norm_epsilon\":1e-5,"),
+            "{written}"
         );
+        assert_eq!(serde_json::from_str::<ModelConfig>(&written).unwrap(), small());
         let modern = ModelConfig {
             kv_heads: Some(1),
             qk_norm: Some(QkNorm::Whole),

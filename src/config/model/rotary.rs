@@ -4,6 +4,8 @@ use std::f64::consts::TAU;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::key_error::{KeyError, require, within};
+
 /// `[model.rotary]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -11,9 +13,7 @@ pub struct RotaryConfig {
     /// θ: the angle of pair `i` at position 1 is `θ^(-2i / rotated dimensions)`.
     pub base: f64,
     /// Share of each head that is rotated.
-    #[serde(skip_serializing_if = "is_one")]
     pub share: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<RotaryScaling>,
 }
 
@@ -21,11 +21,6 @@ impl Default for RotaryConfig {
     fn default() -> Self {
         Self { base: 10_000.0, share: 1.0, scaling: None }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_one(share: &f64) -> bool {
-    *share == 1.0
 }
 
 /// A change of the angles by which a model was made to read longer contexts.
@@ -49,7 +44,7 @@ pub enum RotaryScaling {
         /// Factor of rotated queries and of rotated keys.
         attention_factor: f64,
         /// Whether the ends of the ramp are whole pairs.
-        #[serde(default = "yes", skip_serializing_if = "is_true")]
+        #[serde(default = "yes")]
         truncate: bool,
     },
 }
@@ -66,37 +61,42 @@ fn yes() -> bool {
     true
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
-fn is_true(truth: &bool) -> bool {
-    *truth
-}
-
-#[derive(Debug, thiserror::Error, PartialEq)]
-pub enum RotaryError {
-    #[error("rotary.{key} = {found}: must be {expected}")]
-    Range { key: &'static str, found: f64, expected: &'static str },
-    #[error(
-        "rotary.share = {share}: rotates {rotated} of the {head_width} dimensions of a head; it must be an even number from 2"
-    )]
-    Odd { share: f64, rotated: usize, head_width: usize },
-    #[error("[model.rotary] needs positions = \"rotary\"")]
-    Learned,
-    #[error(
-        "context = {context}: with dynamic scaling at most rotary.scaling.original_context = {original_context}, since \
-         beyond it the angles of a token would depend on the length of its whole sequence; lower context"
-    )]
-    Dynamic { context: usize, original_context: usize },
-}
-
-impl RotaryError {
-    /// The key of `[model]` to which the error belongs.
-    pub fn key(&self) -> &'static str {
-        match self {
-            Self::Range { key: "base", .. } => "rotary.base",
-            Self::Range { key: "share", .. } | Self::Odd { .. } => "rotary.share",
-            Self::Range { .. } => "rotary.scaling",
-            Self::Learned => "rotary",
-            Self::Dynamic { .. } => "context",
+impl RotaryScaling {
+    fn check(&self, context: usize) -> Result<(), KeyError> {
+        let (Self::Linear { factor }
+        | Self::Dynamic { factor, .. }
+        | Self::Llama3 { factor, .. }
+        | Self::Yarn { factor, .. }) = *self;
+        within("model.rotary.scaling.factor", factor, 1.0..=1e6)?;
+        let (Self::Dynamic { original_context, .. }
+        | Self::Llama3 { original_context, .. }
+        | Self::Yarn { original_context, .. }) = *self
+        else {
+            return Ok(());
+        };
+        within("model.rotary.scaling.original_context", original_context, 1..=1 << 30)?;
+        let finite = |holds, key: &str, found: f64, expected| {
+            require(holds && found.is_finite(), &format!("model.rotary.scaling.{key}"), found, expected)
+        };
+        match *self {
+            Self::Linear { .. } => Ok(()),
+            Self::Dynamic { .. } => {
+                let expected = format!(
+                    "with dynamic scaling at most model.rotary.scaling.original_context = {original_context}, since \
+                     beyond it the angles of a token would depend on the length of its whole sequence"
+                );
+                require(context <= original_context, "model.context", context, expected)
+            }
+            Self::Llama3 { low_frequency_factor: low, high_frequency_factor: high, .. } => {
+                finite(low > 0.0, "low_frequency_factor", low, "above 0")?;
+                finite(high > low, "high_frequency_factor", high, "above low_frequency_factor")
+            }
+            Self::Yarn { beta_fast, beta_slow, attention_factor, .. } => {
+                finite(beta_slow > 0.0, "beta_slow", beta_slow, "above 0")?;
+                finite(beta_fast >= beta_slow, "beta_fast", beta_fast, "at least beta_slow")?;
+                let fits = attention_factor > 0.0 && attention_factor <= 100.0;
+                finite(fits, "attention_factor", attention_factor, "above 0, at most 100")
+            }
         }
     }
 }
@@ -107,50 +107,16 @@ impl RotaryConfig {
         (head_width as f64 * self.share) as usize
     }
 
-    pub(super) fn check(&self, head_width: usize, context: usize) -> Result<(), RotaryError> {
-        let require = |holds, key, found, expected| {
-            if holds { Ok(()) } else { Err(RotaryError::Range { key, found, expected }) }
-        };
-        let factor_fits = |factor: f64| (1.0..=1e6).contains(&factor);
-        require(self.base > 1.0 && self.base <= 1e12, "base", self.base, "above 1, at most 1e12")?;
-        require(self.share > 0.0 && self.share <= 1.0, "share", self.share, "above 0, at most 1")?;
+    pub(super) fn check(&self, head_width: usize, context: usize) -> Result<(), KeyError> {
+        require(self.base > 1.0 && self.base <= 1e12, "model.rotary.base", self.base, "above 1, at most 1e12")?;
         let rotated = self.width(head_width);
-        if rotated < 2 || !rotated.is_multiple_of(2) {
-            return Err(RotaryError::Odd { share: self.share, rotated, head_width });
-        }
-        let original = |tokens: usize| {
-            require((1..=1 << 30).contains(&tokens), "scaling.original_context", tokens as f64, "1 to 2^30")
-        };
-        let Some(scaling) = &self.scaling else { return Ok(()) };
-        let (RotaryScaling::Linear { factor }
-        | RotaryScaling::Dynamic { factor, .. }
-        | RotaryScaling::Llama3 { factor, .. }
-        | RotaryScaling::Yarn { factor, .. }) = scaling;
-        require(factor_fits(*factor), "scaling.factor", *factor, "1 to 1e6")?;
-        match *scaling {
-            RotaryScaling::Linear { .. } => Ok(()),
-            RotaryScaling::Dynamic { original_context, .. } => {
-                original(original_context)?;
-                let fits = context <= original_context;
-                if fits { Ok(()) } else { Err(RotaryError::Dynamic { context, original_context }) }
-            }
-            RotaryScaling::Llama3 {
-                low_frequency_factor: low, high_frequency_factor: high, original_context, ..
-            } => {
-                original(original_context)?;
-                require(low > 0.0 && low.is_finite(), "scaling.low_frequency_factor", low, "above 0")?;
-                let fits = high > low && high.is_finite();
-                require(fits, "scaling.high_frequency_factor", high, "above low_frequency_factor")
-            }
-            RotaryScaling::Yarn { original_context, beta_fast, beta_slow, attention_factor, .. } => {
-                original(original_context)?;
-                require(beta_slow > 0.0 && beta_slow.is_finite(), "scaling.beta_slow", beta_slow, "above 0")?;
-                let fits = beta_fast >= beta_slow && beta_fast.is_finite();
-                require(fits, "scaling.beta_fast", beta_fast, "at least beta_slow")?;
-                let fits = attention_factor > 0.0 && attention_factor <= 100.0;
-                require(fits, "scaling.attention_factor", attention_factor, "above 0, at most 100")
-            }
-        }
+        let fits = self.share > 0.0 && self.share <= 1.0 && rotated >= 2 && rotated.is_multiple_of(2);
+        let expected = format!(
+            "above 0, at most 1; it rotates {rotated} of the {head_width} dimensions of a head, which must be an even \
+             number from 2"
+        );
+        require(fits, "model.rotary.share", self.share, expected)?;
+        self.scaling.as_ref().map_or(Ok(()), |scaling| scaling.check(context))
     }
 
     /// Angle per position of each pair, and the factor of queries and keys.
@@ -232,12 +198,14 @@ mod tests {
     #[test]
     fn what_cannot_be_computed_is_refused_in_words() {
         let refused = |text: &str| read(text).unwrap().check(8, 64).unwrap_err().to_string();
-        assert!(refused("base = 1.0").starts_with("rotary.base = 1"));
+        assert!(refused("base = 1.0").starts_with("model.rotary.base = 1"));
         assert!(refused("share = 0.4").contains("rotates 3 of the 8 dimensions"));
-        assert!(refused("scaling = { type = \"linear\", factor = 0.5 }").starts_with("rotary.scaling.factor = 0.5"));
+        assert!(
+            refused("scaling = { type = \"linear\", factor = 0.5 }").starts_with("model.rotary.scaling.factor = 0.5")
+        );
         let dynamic = refused("scaling = { type = \"dynamic\", factor = 2.0, original_context = 32 }");
-        assert!(dynamic.contains("context = 64") && dynamic.contains("original_context = 32"), "{dynamic}");
+        assert!(dynamic.starts_with("model.context = 64") && dynamic.contains("original_context = 32"), "{dynamic}");
         let yarn = "scaling = { type = \"yarn\", factor = 4.0, original_context = 64, attention_factor = 0.0 }";
-        assert!(refused(yarn).starts_with("rotary.scaling.attention_factor = 0"));
+        assert!(refused(yarn).starts_with("model.rotary.scaling.attention_factor = 0"));
     }
 }

@@ -71,9 +71,7 @@ impl Settings {
 /// The key that a check complains about, if it names one.
 fn key_of_error(error: &RunConfigError) -> String {
     match error {
-        RunConfigError::Range { key, .. } => (*key).to_owned(),
-        RunConfigError::Model(error) => format!("model.{}", error.key()),
-        RunConfigError::Augment(error) => format!("training.augment.{}", error.key),
+        RunConfigError::Key(error) => error.key.clone(),
         RunConfigError::Levels(_) | RunConfigError::Grid(_) => "levels".to_owned(),
         RunConfigError::Sample(_) => "sample.paths".to_owned(),
         RunConfigError::Syntax(_) => String::new(),
@@ -278,6 +276,7 @@ learning_rate = 1e-3
         assert_eq!(entry("outer.learning_rate").text, "0.7");
         assert_eq!(entry("name").value(), Value::String("small".to_owned()));
         assert_eq!(run.entries()[0].key, "name");
+        assert_eq!(entry("outer.audit_share").text, "1.0", "defaults, too");
     }
 
     #[test]
@@ -292,7 +291,7 @@ learning_rate = 1e-3
         assert!(wrong("phases = 3", "phases = \"many\"").starts_with(":15: training.phases: invalid type"));
         assert!(wrong("phases = 3", "phases = 0").starts_with(":15: training.phases = 0: 1 to"));
         assert!(wrong("phases = 3", "phases 3").starts_with(":15: "));
-        assert!(wrong("width = 16", "width = 15").starts_with(":6: model: heads = 2 do not divide"));
+        assert!(wrong("width = 16", "width = 15").starts_with(":7: model.heads = 2: must divide model.width = 15"));
         assert!(wrong(", \"head\"", "").starts_with(":9: levels: no level lists head"));
         assert!(wrong("context = 64", "context = 32").starts_with(": routing.prefix_tokens = 32: at least 1"));
     }

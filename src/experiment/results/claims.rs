@@ -129,8 +129,8 @@ mod tests {
     fn what_routes_chosen_more_often_do_is_compared_with_the_same_seeds() {
         let numbers = |nats: f64| Numbers { nats, tokens: 1, bytes: 1 };
         let routed = |nats| {
-            let [logistic, transducer, oracle] = [numbers(nats); 3];
-            Routed { every: 64, logistic, transducer, so_far: None, oracle }
+            let [transducer, so_far, oracle] = [numbers(nats); 3];
+            Routed { every: 64, transducer, so_far, oracle }
         };
         let outcome = |seed, nats, rerouted: Vec<Routed>| Outcome {
             identity: String::new(),

@@ -58,13 +58,10 @@ impl From<Numbers> for Score {
 pub struct Routed {
     /// Tokens between two choices.
     pub every: usize,
-    /// By a logistic fit on features of the last tokens.
-    pub logistic: Numbers,
     /// By a transducer fine-tuned from the ancestor.
     pub transducer: Numbers,
     /// By the path that has been best so far in the document.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub so_far: Option<Numbers>,
+    pub so_far: Numbers,
     /// By the path that turns out best: a bound.
     pub oracle: Numbers,
 }
@@ -119,19 +116,15 @@ pub struct Outcome {
     /// The same paths, with routes chosen more often.
     pub rerouted: Vec<Routed>,
     /// Early stopped paths by the domain of test documents, if known.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub domains: Vec<(String, Numbers)>,
     /// Early stopped paths on a sample of tokens, with and without later tokens in view.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub honest: Option<Honest>,
     /// Number of test images that early stopped paths classify right, if images are read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub right: Option<u64>,
     /// The test text on the modules alone at the end, if paths keep their unsent changes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modules_alone: Option<Numbers>,
     /// Bytes and errors of outer steps.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchanged: Option<Exchanged>,
 }
 

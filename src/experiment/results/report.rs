@@ -64,7 +64,7 @@ fn arms_table(page: &mut String, experiment: &Experiment, outcomes: &[Outcome]) 
 }
 
 fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
-    *page += "| arm | every | logistic | transducer | so far | oracle | once |\n|---|---|---|---|---|---|---|\n";
+    *page += "| arm | every | transducer | so far | oracle | once |\n|---|---|---|---|---|---|\n";
     for arm in arms {
         for every in &arm.route_every {
             let once = claims::once_beside(outcomes, &arm.name, Some(*every));
@@ -72,9 +72,8 @@ fn rerouted_table(page: &mut String, arms: &[&Arm], outcomes: &[Outcome]) {
             let found =
                 || of_arm(outcomes, &arm.name).flat_map(|it| it.rerouted.iter().filter(|it| it.every == *every));
             let columns = [
-                Spread::of(found().map(|routed| routed.logistic.perplexity())),
                 Spread::of(found().map(|routed| routed.transducer.perplexity())),
-                Spread::of(found().filter_map(|routed| Some(routed.so_far?.perplexity()))),
+                Spread::of(found().map(|routed| routed.so_far.perplexity())),
                 Spread::of(found().map(|routed| routed.oracle.perplexity())),
             ];
             let columns = columns.map(|spread| spread.map_or_else(String::new, |spread| spread.show(2)));

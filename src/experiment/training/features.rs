@@ -28,7 +28,7 @@ impl<'a> AncestorNetwork<'a> {
     }
 
     /// Features of some tokens, `[chunks, width]`.
-    pub fn features_of(&self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
+    fn features_of(&self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
         let ExperimentContext { machine, scheduler, stop, .. } = self.context;
         let mut trainer = DenseTrainer::new(&self.ancestor.run, machine, scheduler, stop)?;
         trainer.features(&self.ancestor.dense, chunks)
@@ -63,10 +63,6 @@ impl<'a> AncestorNetwork<'a> {
 }
 
 impl Ancestor for AncestorNetwork<'_> {
-    fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
-        self.features_of(chunks)
-    }
-
     fn transduce(
         &mut self,
         fit_set: &Marked<'_>,

@@ -1,5 +1,5 @@
-//! Routes that are chosen again every so many tokens: by a logistic fit on the last tokens, by a transducer fine-tuned
-//! from the ancestor, and, as a bound, by the path that turns out best (DiPaCo, section 2.4.3 and supplement 7.2.2).
+//! Routes that are chosen again every so many tokens: by a transducer fine-tuned from the ancestor, and, as a bound, by
+//! the path that turns out best (DiPaCo, section 2.4.3 and supplement 7.2.2).
 //!
 //! A path reads all earlier tokens of a document, also those that another path has scored. So its losses on whole
 //! documents give the cost of any choice of paths.
@@ -11,15 +11,8 @@ use crate::experiment::dataset::Documents;
 use crate::experiment::results::outcome::{Numbers, Routed};
 use crate::names::PathId;
 use crate::peer::transducer::training_set::TrainingSet;
-use crate::routing::Logistic;
 use crate::text::{Window, windows};
 use crate::training::{Marked, Score};
-
-/// Weight of the logistic fit's penalty.
-const PENALTY: f64 = 1e-3;
-
-/// Limit of windows for the logistic fit, evenly sampled.
-const MOST_ROWS: usize = 8192;
 
 /// Documents with the losses of every path.
 pub struct Judged<'a> {
@@ -30,11 +23,8 @@ pub struct Judged<'a> {
     pub losses: &'a [Vec<Vec<f32>>],
 }
 
-/// The operations of the ancestor's network.
+/// The ancestor's network.
 pub trait Ancestor {
-    /// Features of some tokens, `[chunks, width]`.
-    fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>>;
-
     /// Fine-tunes a copy to predict the targets of `training_set`, which are below `paths`. Returns its
     /// log-probabilities of these paths, `[targets][paths]`, at the targets of each set in `asked`.
     fn transduce(
@@ -45,7 +35,7 @@ pub trait Ancestor {
     ) -> anyhow::Result<[Vec<Vec<f32>>; 2]>;
 }
 
-/// Fits the routers on one text and scores them on another, whose documents' routes are `routes`.
+/// Fits a transducer on one text and scores its routes on another, whose documents' routes are `routes`.
 pub fn reroute(
     ancestor: &mut dyn Ancestor,
     (training_set, test): (&Judged<'_>, &Judged<'_>),
@@ -53,19 +43,7 @@ pub fn reroute(
     (starts, every): (Starts, usize),
 ) -> anyhow::Result<Routed> {
     let paths = test.losses.len();
-    let learnt = windows(&training_set.documents.set, starts, every);
     let asked = windows(&test.documents.set, starts, every);
-    let labels: Vec<u32> = learnt.iter().map(|window| least(&costs(window, training_set))).collect();
-
-    let reach = starts.of_document.max(every);
-    let step = learnt.len().div_ceil(MOST_ROWS).max(1);
-    let chunks: Vec<&[u32]> = learnt.iter().step_by(step).map(|window| before(window, training_set, reach)).collect();
-    let few: Vec<u32> = labels.iter().step_by(step).copied().collect();
-    let features = ancestor.features(&chunks)?;
-    let logistic = Logistic::fit(&features, features.len() / chunks.len().max(1), &few, paths as u32, PENALTY)?;
-    let chunks: Vec<&[u32]> = asked.iter().map(|window| before(window, test, reach)).collect();
-    let by_logistic = logistic.route(&ancestor.features(&chunks)?);
-
     let of_places = |places: &[Window]| Ok(places.iter().map(|place| costs(place, training_set)).collect());
     let taught = TrainingSet::new(&training_set.documents.set, training_set.routes, (starts, every), of_places)?;
     let test_marks = Marked::at(&test.documents.set, &asked, &|_| vec![0]);
@@ -84,13 +62,7 @@ pub fn reroute(
         };
         asked.iter().zip(choice).map(of).sum::<Score>().into()
     };
-    Ok(Routed {
-        every,
-        logistic: score(&by_logistic),
-        transducer: score(&by_transducer),
-        so_far: Some(score(&by_the_past)),
-        oracle: score(&by_oracle),
-    })
+    Ok(Routed { every, transducer: score(&by_transducer), so_far: score(&by_the_past), oracle: score(&by_oracle) })
 }
 
 /// For each window, the path with the least loss on the earlier windows of the document; for a first window, any.
@@ -119,12 +91,6 @@ fn least(costs: &[f64]) -> u32 {
     costs.iter().enumerate().fold((0, f64::INFINITY), first_least).0
 }
 
-/// The last tokens before a window, at most `reach`.
-fn before<'a>(window: &Window, judged: &Judged<'a>, reach: usize) -> &'a [u32] {
-    let (sequence, begin) = window.beginning();
-    &judged.documents.set.sequence(sequence)[begin.saturating_sub(reach)..begin]
-}
-
 fn size(window: &Window, judged: &Judged<'_>, token_bytes: &[u32]) -> Score {
     let tokens =
         window.pieces.iter().flat_map(|(sequence, range)| &judged.documents.set.sequence(*sequence)[range.clone()]);
@@ -151,14 +117,10 @@ mod tests {
 
     const STARTS: Starts = Starts { of_document: 4, of_sequence: 0 };
 
-    /// Identifies a chunk by its last token.
+    /// Knows the path of what follows a token.
     struct LastToken;
 
     impl Ancestor for LastToken {
-        fn features(&mut self, chunks: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
-            Ok(chunks.iter().map(|chunk| *chunk.last().unwrap() as f32).collect())
-        }
-
         fn transduce(
             &mut self,
             training_set: &Marked<'_>,
@@ -232,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn routers_that_see_what_comes_next_do_as_well_as_the_best_and_a_single_route_does_worse() {
+    fn a_transducer_that_sees_what_comes_next_does_as_well_as_the_best_and_a_single_route_does_worse() {
         let (training_set, test) = (documents(32), documents(7));
         let by_path = |documents: &Documents| vec![losses(documents, 0..5), losses(documents, 5..10)];
         let (training_losses, test_losses) = (by_path(&training_set), by_path(&test));
@@ -244,7 +206,6 @@ mod tests {
             .iter()
             .map(|window| nats(window, test.documents, &test_losses[0]))
             .sum();
-        assert_eq!(found.logistic, found.oracle);
         assert_eq!(found.transducer, found.oracle);
         assert_eq!((found.oracle.tokens, found.oracle.bytes), (7 * 32, 7 * 32));
         assert!(found.oracle.nats < 0.9 * once, "{} {once}", found.oracle.nats);

@@ -37,7 +37,7 @@ pub enum HuggingFaceError {
     #[error("config.json: {0}")]
     Json(#[from] serde_json::Error),
     #[error("config.json: {0}")]
-    Model(#[from] crate::config::ModelError),
+    Model(#[from] crate::config::KeyError),
     #[error("safetensors: {0}")]
     Format(#[from] SafeTensorError),
     #[error("no file has tensor {tensor}, which config.json asks for{hint}")]

@@ -31,7 +31,6 @@ pub struct Directional {
     norm: Layer,
     layers: Vec<Layer>,
     pooling: Pooling,
-    context_tokens: i64,
     temperature: f64,
 }
 
@@ -39,7 +38,7 @@ impl Directional {
     /// Takes its tensors from the weights; `None` without directional attention.
     pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Option<Self>, WeightsError> {
         let Some(config) = &model.directional else { return Ok(None) };
-        let DirectionalConfig { router_layers, pooling, context_tokens, temperature, .. } = *config;
+        let DirectionalConfig { router_layers, pooling, temperature, .. } = *config;
         let layer = |name: String| {
             let tensor = |what| weights.tensor(&format!("router.{index}.{name}.{what}"));
             Ok::<_, WeightsError>(Layer { weight: tensor("weight")?, bias: tensor("bias")? })
@@ -49,7 +48,6 @@ impl Directional {
             norm: layer("norm".to_owned())?,
             layers: (0..router_layers).map(|number| layer(format!("linear.{number}"))).collect::<Result<_, _>>()?,
             pooling,
-            context_tokens: context_tokens as i64,
             temperature,
         }))
     }
@@ -64,22 +62,14 @@ impl Directional {
         lengths: Option<&Tensor>,
         past: Option<&mut Past>,
     ) -> Result<Tensor, TchError> {
-        if let Some(settled) = past.as_ref().and_then(|past| past.settled.as_ref()) {
-            return Ok(settled.shallow_clone());
-        }
         let (_, time, width) = input.size3()?;
         let pooled = match self.pooling {
             Pooling::Token => input.shallow_clone(),
             Pooling::Prefix => return self.scores(&running_mean(input, past)?, products),
             Pooling::Sequence => mean(input, time, lengths)?,
-            Pooling::Context => mean(input, time.min(self.context_tokens), lengths)?,
         };
         debug_assert_eq!(pooled.size().last(), Some(&width));
-        let scores = self.scores(&pooled, products)?;
-        if let Some(past) = past.filter(|_| self.pooling == Pooling::Context) {
-            past.settled = Some(scores.shallow_clone());
-        }
-        Ok(scores)
+        self.scores(&pooled, products)
     }
 
     fn scores(&self, pooled: &Tensor, products: &Products) -> Result<Tensor, TchError> {

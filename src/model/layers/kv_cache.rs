@@ -9,8 +9,6 @@ pub struct Past {
     pairs: Option<(Tensor, Tensor)>,
     /// The sum of the router's inputs, `[batch, 1, width]`, and their number.
     pub(in crate::model) sum: Option<(Tensor, i64)>,
-    /// The router's output, once it no longer changes.
-    pub(in crate::model) settled: Option<Tensor>,
     /// The caches of several texts that are read at once, one for each row of the batch, in place of the above.
     pub(in crate::model) rows: Vec<Past>,
 }
@@ -59,7 +57,6 @@ impl Past {
         Self {
             pairs: self.pairs.as_ref().map(|(keys, values)| (same(keys), same(values))),
             sum: self.sum.as_ref().map(|(sum, count)| (same(sum), *count)),
-            settled: self.settled.as_ref().map(same),
             rows: self.rows.iter().map(Self::fork).collect(),
         }
     }

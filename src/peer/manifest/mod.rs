@@ -54,23 +54,18 @@ pub struct Manifest {
     /// Parameters of the dense ancestor, which the router needs too, as a safetensors file.
     pub ancestor: BlobRef,
     /// Settings and chat template of the pretrained model from which the run came.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pretrained: Option<BlobRef>,
     /// By path.
     pub shards: Shards,
     /// Additional blobs for resharding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resharding: Option<Resharding>,
     /// The state of each module before the first update.
     pub genesis: Vec<(ModuleId, BlobRef)>,
     /// What the swarm trains after this run, starting from its result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Box<RunConfig>>,
     /// The run that the swarm trained before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<RunId>,
     /// Whose invitations are valid, in a run by invitation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creator: Option<PeerKey>,
 }
 

@@ -12,20 +12,18 @@ pub(super) const FILE_VERSION: u16 = 1;
 const HEADER_BYTES: usize = 16;
 const KIND_KMEANS: u16 = 1;
 const KIND_RANDOM: u16 = 2;
-const KIND_PRODUCT: u16 = 3;
 const KIND_LOGISTIC: u16 = 4;
-const KIND_SHIFTED: u16 = 5;
+const KIND_PRODUCT: u16 = 5;
 
 impl Router {
-    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 3 product k-means without shifts, 4
-    /// discriminative, 5 product k-means), paths u32, prefix tokens u32. For k-means: the ancestor's hash, width u32;
+    /// Little endian: `PSRT`, version u16, kind u16 (1 k-means, 2 random, 4 discriminative, 5
+    /// product k-means), paths u32, prefix tokens u32. For k-means: the ancestor's hash, width u32;
     /// mean, scale and centroids as f32, those of the first half first; then the shifts of the second half for each
     /// cluster of the first. For discriminative: the ancestor's hash, width u32, weights path by path and biases as
     /// f64. For random: its key of 32 bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let kind = match &self.rule {
-            Rule::Clusters { clusters, .. } if !clusters.shifts.is_empty() => KIND_SHIFTED,
             Rule::Clusters { clusters, .. } if clusters.books.len() > 1 => KIND_PRODUCT,
             Rule::Clusters { .. } => KIND_KMEANS,
             Rule::Logistic { .. } => KIND_LOGISTIC,
@@ -70,10 +68,8 @@ impl Router {
             return Err(wrong("an impossible number of paths or prefix tokens"));
         }
         let rule = match u16::from_le_bytes([head[6], head[7]]) {
-            KIND_KMEANS => decode_clusters(rest, &[paths as usize], false)?,
-            kind @ (KIND_PRODUCT | KIND_SHIFTED) => {
-                decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are not pairs"))?, kind == KIND_SHIFTED)?
-            }
+            KIND_KMEANS => decode_clusters(rest, &[paths as usize])?,
+            KIND_PRODUCT => decode_clusters(rest, &halves(paths).ok_or(wrong("paths that are not pairs"))?)?,
             KIND_LOGISTIC => decode_logistic(rest, paths)?,
             KIND_RANDOM => Rule::Random { key: rest.try_into().map_err(|_| wrong("a key of another size"))? },
             _ => return Err(wrong("a kind that is not known")),
@@ -108,7 +104,7 @@ fn decode_width(bytes: &[u8]) -> Result<(BlobHash, usize, &[u8]), RouterError> {
 }
 
 /// One book for each entry of `counts`, with so many clusters.
-fn decode_clusters(bytes: &[u8], counts: &[usize], are_shifted: bool) -> Result<Rule, RouterError> {
+fn decode_clusters(bytes: &[u8], counts: &[usize]) -> Result<Rule, RouterError> {
     let wrong = RouterError::Format;
     let (ancestor, width, rest) = decode_width(bytes)?;
     if width < counts.len() {
@@ -117,7 +113,7 @@ fn decode_clusters(bytes: &[u8], counts: &[usize], are_shifted: bool) -> Result<
     let books =
         counts.iter().enumerate().map(|(number, clusters)| (columns(width, counts.len(), number).len(), *clusters));
     // Cannot overflow: at most 2^16 times 2^20 values of four bytes.
-    let shifts = if are_shifted { counts[0] * columns(width, counts.len(), 1).len() } else { 0 };
+    let shifts = if counts.len() > 1 { counts[0] * columns(width, counts.len(), 1).len() } else { 0 };
     let values = 2 * width + shifts + books.clone().map(|(width, clusters)| width * clusters).sum::<usize>();
     if rest.len() as u64 != 4 * values as u64 {
         return Err(wrong("a size that does not fit its width and paths"));

@@ -64,7 +64,6 @@ impl InnerTrainer {
             },
             limits: BatchLimits {
                 first_target: if training.predict_prefix { 1 } else { run.routing.prefix_tokens },
-                unscored: run.model.unscored_tokens().max(training.unscored_tokens),
                 ..BatchLimits::of(&run.model)
             },
             training,
@@ -210,8 +209,8 @@ impl InnerTrainer {
             None => self.lay_out(set, &chosen, &self.limits)?,
         };
         if batches.iter().all(|batch| batch.target_count() == 0) {
-            // All sequences are short: learning from unscored tokens is better than skipping the batch.
-            batches = self.lay_out(set, &chosen, &BatchLimits { first_target: 1, unscored: 0, ..self.limits })?;
+            // All sequences are short: learning from those that choose the path is better than skipping the batch.
+            batches = self.lay_out(set, &chosen, &BatchLimits { first_target: 1, ..self.limits })?;
         }
         let tokens: usize = batches.iter().map(Batch::target_count).sum();
         if tokens == 0 {
