@@ -13,7 +13,7 @@
 //! 6. `store` has what must survive a crash; `network` carries messages and blobs, cut into [`pieces`].
 //! 7. `peer` carries out the core's actions with all of these. [`simulator`] runs the same core in virtual time, and
 //!    `experiment` compares runs in one process.
-//! 8. `inspect` analyses a trained path.
+//! 8. `inspect` analyses a trained path. `serve` has OpenAI's API before a run.
 //! 9. [`observe`] has logs, metrics and progress; `http` is what servers of pages stand on; [`cli`] has the commands.
 
 pub mod access;
@@ -45,6 +45,8 @@ pub mod query;
 pub mod routing;
 pub mod sampling;
 pub mod seed;
+#[cfg(all(feature = "learning", feature = "network"))]
+pub mod serve;
 pub mod simulator;
 #[cfg(feature = "network")]
 pub mod store;

@@ -90,7 +90,7 @@ struct CommandLine {
 /// The groups in which `--help` lists the commands.
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Swarm", &["create", "join", "status", "invite", "revoke", "doctor", "relay", "config"]),
-    ("Model", &["generate", "evaluate", "collect", "export", "import"]),
+    ("Model", &["generate", "evaluate", "serve", "collect", "export", "import"]),
     ("Research", &["simulate", "experiment", "prepare", "inspect", "transducer", "drill"]),
 ];
 

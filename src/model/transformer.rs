@@ -7,7 +7,7 @@ use crate::model::dna::Dna;
 use crate::model::layers::block::{Block, Reading};
 use crate::model::layers::directional::Directional;
 use crate::model::layers::input::Input;
-use crate::model::layers::kv_cache::{Memory, Past};
+use crate::model::layers::kv_cache::{Memory, Past, apart, together};
 use crate::model::layers::linear::{Kernel, Products};
 use crate::model::layers::norm::Norm;
 use crate::model::layers::rotary::rotation;
@@ -149,6 +149,43 @@ impl PathModel {
         Ok(hidden.f_narrow(1, (all.len() - tokens.len()) as i64, tokens.len() as i64)?)
     }
 
+    /// Whether [`PathModel::read_each`] can read several texts at once: routers of blocks and of modules keep a state that
+    /// it does not know.
+    pub fn reads_together(&self) -> bool {
+        self.dna.is_none() && self.config.directional.is_none() && !self.config.reads_images()
+    }
+
+    /// Hidden states of one further token of each of several texts, `[texts, width]`, f32, without gradient. Each text has
+    /// a cache with at least one token.
+    ///
+    /// The products of all texts are computed at once, so that the weights come from memory once. Sums may be rounded in
+    /// another order than by [`PathModel::read`].
+    pub fn read_each(&self, memories: &mut [&mut Memory], tokens: &[u32]) -> Result<Tensor, ForwardError> {
+        let _no_gradient = tch::no_grad_guard();
+        if !self.reads_together() {
+            return Err(ForwardError::NoText);
+        }
+        let longest = memories.iter().map(|memory| memory.read + 1).max().unwrap_or(0);
+        if longest > self.config.context {
+            return Err(ForwardError::TooLong { found: longest, context: self.config.context });
+        }
+        let rows: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        let rows = Tensor::f_from_slice(&rows)?.f_unsqueeze(1)?;
+        self.check(&rows)?;
+        let positions: Vec<i64> = memories.iter().map(|memory| memory.read as i64).collect();
+        let positions = Tensor::f_from_slice(&positions)?.f_to_device(self.device())?;
+        let products = self.exact();
+        let stream = self.input.vectors_at(&rows.f_to_device(self.device())?, &positions, &products)?;
+        let rotation =
+            self.rotation.as_ref().map(|all| all.f_index_select(0, &positions)?.f_unsqueeze(1)).transpose()?;
+        let mut past = together(memories, self.blocks.len());
+        let hidden = self.through(stream, (None, &Unwatched), &products, (rotation, Some(&mut past)));
+        apart(past, memories);
+        let hidden = hidden?;
+        memories.iter_mut().for_each(|memory| memory.read += 1);
+        Ok(hidden.f_squeeze_dim(1)?)
+    }
+
     /// The mean over each prefix of the hidden state after the final norm: `[prefixes, width]`, row-major. The prefix
     /// of an image is the whole image.
     ///
@@ -280,7 +317,14 @@ impl PathModel {
         let stream = self.input.vectors(tokens, first, products)?;
         // An image has no padding.
         let lengths = lengths.filter(|_| !self.config.reads_images());
-        self.through(stream, (lengths, watch), products, past)
+        let rotation = self.rotation_from(first, &stream)?;
+        self.through(stream, (lengths, watch), products, (rotation, past.map(|(blocks, _)| blocks)))
+    }
+
+    /// The rotations of a stream whose first token is at this position, `[time, 1, rotated/2]`.
+    fn rotation_from(&self, first: i64, stream: &Tensor) -> Result<Option<Tensor>, TchError> {
+        let (_, time, _) = stream.size3()?;
+        self.rotation.as_ref().map(|all| all.f_narrow(0, first, time)).transpose()
     }
 
     /// Hidden states of images `[batch, 3, side, side]` with values from -1 to 1, recorded by autograd: `[batch, 1,
@@ -288,7 +332,8 @@ impl PathModel {
     pub(crate) fn watched_pixels(&self, pixels: &Tensor, watch: &dyn Watch) -> Result<Tensor, ForwardError> {
         let patches = self.input.patches().ok_or(ForwardError::NoImages)?;
         let stream = patches.vectors(pixels, &self.exact())?;
-        Ok(self.through(stream, (None, watch), &self.exact(), None)?)
+        let rotation = self.rotation_from(0, &stream)?;
+        Ok(self.through(stream, (None, watch), &self.exact(), (rotation, None))?)
     }
 
     /// From vectors `[batch, time, width]` to hidden states after the final norm.
@@ -297,19 +342,16 @@ impl PathModel {
         mut stream: Tensor,
         (lengths, watch): (Option<&Tensor>, &dyn Watch),
         products: &Products,
-        mut past: Option<(&mut [Past], usize)>,
+        (rotation, mut past): (Option<Tensor>, Option<&mut [Past]>),
     ) -> Result<Tensor, TchError> {
-        let (_, time, _) = stream.size3()?;
-        let first = past.as_ref().map_or(0, |(_, read)| *read as i64);
-        let rotation = self.rotation.as_ref().map(|all| all.f_narrow(0, first, time)).transpose()?;
         watch.added(Writer::Embedding, &stream)?;
         let reading = Reading { products, rotation: rotation.as_ref(), lengths, watch };
         for (index, block) in self.blocks.iter().enumerate() {
-            let past = past.as_mut().and_then(|(blocks, _)| blocks.get_mut(index));
+            let past = past.as_mut().and_then(|blocks| blocks.get_mut(index));
             stream = block.forward(&stream, &reading, past)?;
         }
         if let Some(dna) = &self.dna {
-            let past = past.map(|(blocks, _)| &mut blocks[self.blocks.len()..]);
+            let past = past.map(|blocks| &mut blocks[self.blocks.len()..]);
             stream = dna.forward(&stream, &reading, past)?;
         }
         let hidden = self.norm.forward(&stream)?;

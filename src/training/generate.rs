@@ -1,12 +1,13 @@
 //! Continues a text, token by token.
 
-use rand::RngExt;
-use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeMap;
+
 use tch::TchError;
 
 use crate::model::weights::to_values;
 use crate::model::{ForwardError, Memory, PathModel};
 use crate::seed::Seed;
+use crate::training::sampler::{Sampler, SamplerError};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -37,6 +38,15 @@ pub enum GenerateError {
     Forward(#[from] ForwardError),
 }
 
+impl From<SamplerError> for GenerateError {
+    fn from(error: SamplerError) -> Self {
+        match error {
+            SamplerError::Temperature(temperature) => Self::Temperature(temperature),
+            SamplerError::NotFinite => Self::NotFinite,
+        }
+    }
+}
+
 impl From<TchError> for GenerateError {
     fn from(error: TchError) -> Self {
         Self::Forward(error.into())
@@ -52,70 +62,132 @@ pub fn seen_from(length: usize, context: usize) -> usize {
 
 /// The tokens that follow the prompt. The model sees the text from [`seen_from`] on.
 pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Result<Vec<u32>, GenerateError> {
-    if prompt.is_empty() {
-        return Err(GenerateError::EmptyPrompt);
-    }
-    if !sampling.temperature.is_finite() || sampling.temperature < 0.0 {
-        return Err(GenerateError::Temperature(sampling.temperature));
-    }
-    let context = model.config().context;
-    let seen_from = |tokens: &[u32]| {
-        seen_from(sampling.before.saturating_add(tokens.len()), context).saturating_sub(sampling.before)
-    };
-    let mut tokens = prompt.to_vec();
-    let mut first = seen_from(&tokens);
-    let (mut memory, mut unread) = (Memory::default(), first);
+    let sampler = Sampler::new(sampling.temperature, sampling.top_k, sampling.seed);
+    sampler.check()?;
+    let mut text = Decoding::new(prompt.to_vec(), sampling.before)?;
     let mut made = Vec::new();
     while made.len() < sampling.count {
-        if seen_from(&tokens) != first {
-            first = seen_from(&tokens);
-            (memory, unread) = (Memory::default(), first);
-        }
-        let hidden = model.read(&mut memory, &tokens[unread..])?;
-        let last = hidden.f_narrow(1, (tokens.len() - unread) as i64 - 1, 1)?;
-        unread = tokens.len();
-        let mut generator = sampling.seed.number(sampling.before as u64 + tokens.len() as u64).generator();
-        let logits = {
-            let _no_gradient = tch::no_grad_guard();
-            to_values(&model.exact().linear(&last, model.head(), None)?)?
-        };
-        let token = choose(&logits, sampling, &mut generator)?;
+        let logits = text.logits(model)?;
+        let token = sampler.choose(&logits, &BTreeMap::new(), text.position())?;
         if token == sampling.stop {
             break;
         }
         made.push(token);
-        tokens.push(token);
+        text.push(token);
     }
     Ok(made)
 }
 
-fn choose(logits: &[f32], sampling: &Sampling, generator: &mut ChaCha8Rng) -> Result<u32, GenerateError> {
-    if logits.iter().any(|logit| !logit.is_finite()) {
-        return Err(GenerateError::NotFinite);
-    }
-    // Likeliest first, equals by number, so that the choice is the same everywhere.
-    let mut ranked: Vec<usize> = (0..logits.len()).collect();
-    ranked.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
-    let Some(best) = ranked.first().copied() else {
-        return Err(GenerateError::NotFinite);
-    };
-    if sampling.temperature == 0.0 {
-        return Ok(best as u32);
-    }
-    if sampling.top_k > 0 {
-        ranked.truncate(sampling.top_k);
-    }
-    let peak = f64::from(logits[best]);
-    let weight = |token: usize| ((f64::from(logits[token]) - peak) / sampling.temperature).exp();
-    let total: f64 = ranked.iter().map(|token| weight(*token)).sum();
-    let mut left = generator.random_range(0.0..1.0) * total;
-    for token in &ranked {
-        left -= weight(*token);
-        if left < 0.0 {
-            return Ok(*token as u32);
+/// A text that is being generated, and what the network remembers of it.
+pub struct Decoding {
+    tokens: Vec<u32>,
+    /// Number of tokens before these.
+    before: usize,
+    memory: Memory,
+    /// The first of the tokens that the memory begins with.
+    first: usize,
+    /// The first token that the network has not read.
+    unread: usize,
+}
+
+impl Decoding {
+    /// Begins with a prompt, which has so many tokens before it.
+    ///
+    /// # Errors
+    /// If the prompt is empty.
+    pub fn new(prompt: Vec<u32>, before: usize) -> Result<Self, GenerateError> {
+        match prompt.is_empty() {
+            true => Err(GenerateError::EmptyPrompt),
+            false => Ok(Self { tokens: prompt, before, memory: Memory::default(), first: usize::MAX, unread: 0 }),
         }
     }
-    Ok(best as u32)
+
+    /// The prompt and what was generated.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The position of the next token in the whole text.
+    pub fn position(&self) -> u64 {
+        self.before as u64 + self.tokens.len() as u64
+    }
+
+    /// Appends a token.
+    pub fn push(&mut self, token: u32) {
+        self.tokens.push(token);
+    }
+
+    /// Goes on with another network, which remembers nothing.
+    pub fn forget(&mut self) {
+        self.first = usize::MAX;
+    }
+
+    /// Another continuation of the same text. What is remembered is shared.
+    pub fn fork(&self) -> Self {
+        Self { tokens: self.tokens.clone(), memory: self.memory.fork(), ..*self }
+    }
+
+    /// Logits of the next token by a network, `[vocabulary]`. It reads what it has not read; when the text exceeds its
+    /// context, it begins anew from [`seen_from`].
+    pub fn logits(&mut self, model: &PathModel) -> Result<Vec<f32>, GenerateError> {
+        self.begin_anew_if_due(model);
+        let unread = &self.tokens[self.unread..];
+        let hidden = model.read(&mut self.memory, unread)?;
+        let last = hidden.f_narrow(1, unread.len() as i64 - 1, 1)?;
+        self.unread = self.tokens.len();
+        let _no_gradient = tch::no_grad_guard();
+        Ok(to_values(&model.exact().linear(&last, model.head(), None)?)?)
+    }
+
+    /// Reads all tokens but the last, so that forks need not.
+    pub fn read_ahead(&mut self, model: &PathModel) -> Result<(), GenerateError> {
+        self.begin_anew_if_due(model);
+        let end = self.tokens.len() - 1;
+        if self.unread < end {
+            drop(model.read(&mut self.memory, &self.tokens[self.unread..end])?);
+            self.unread = end;
+        }
+        Ok(())
+    }
+
+    fn begin_anew_if_due(&mut self, model: &PathModel) {
+        let begin = seen_from(self.before.saturating_add(self.tokens.len()), model.config().context);
+        let begin = begin.saturating_sub(self.before);
+        if begin != self.first {
+            (self.memory, self.first, self.unread) = (Memory::default(), begin, begin);
+        }
+    }
+
+    /// The same of several texts. Those of which the network has read all but the last token are read at once.
+    pub fn logits_of_each(model: &PathModel, texts: &mut [&mut Self]) -> Vec<Result<Vec<f32>, GenerateError>> {
+        texts.iter_mut().for_each(|text| text.begin_anew_if_due(model));
+        let goes_on = |text: &Self| text.memory.read > 0 && text.unread + 1 == text.tokens.len();
+        let count = texts.iter().filter(|text| goes_on(text)).count();
+        let mut together = match count > 1 && model.reads_together() {
+            true => {
+                let mut those: Vec<&mut Self> =
+                    texts.iter_mut().filter(|text| goes_on(text)).map(|text| &mut **text).collect();
+                Some(Self::read_each(model, &mut those).map(Vec::into_iter))
+            }
+            false => None,
+        };
+        let each = texts.iter_mut().map(|text| match &mut together {
+            Some(Ok(logits)) if text.unread == text.tokens.len() => logits.next().ok_or(GenerateError::NotFinite),
+            // If it fails for all, each learns by itself why.
+            _ => text.logits(model),
+        });
+        each.collect()
+    }
+
+    fn read_each(model: &PathModel, texts: &mut [&mut Self]) -> Result<Vec<Vec<f32>>, GenerateError> {
+        let last: Vec<u32> = texts.iter().filter_map(|text| text.tokens.last().copied()).collect();
+        let mut memories: Vec<&mut Memory> = texts.iter_mut().map(|text| &mut text.memory).collect();
+        let hidden = model.read_each(&mut memories, &last)?;
+        let _no_gradient = tch::no_grad_guard();
+        let logits = to_values(&model.exact().linear(&hidden, model.head(), None)?)?;
+        texts.iter_mut().for_each(|text| text.unread = text.tokens.len());
+        Ok(logits.chunks_exact(logits.len() / last.len().max(1)).map(<[f32]>::to_vec).collect())
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +195,7 @@ mod tests {
     use tch::Tensor;
 
     use super::*;
-    use crate::model::samples::{small_levels, small_model, small_path};
+    use crate::model::samples::{modern_models, small_levels, small_model, small_path};
 
     fn sampling() -> Sampling {
         Sampling { count: 40, temperature: 1.0, top_k: 0, seed: Seed::root(4), stop: 9999, before: 0 }
@@ -197,11 +269,54 @@ mod tests {
     }
 
     #[test]
-    fn draws_follow_the_scores() {
-        let mut generator = Seed::root(1).generator();
-        let logits = [0.0, (3f32).ln()];
-        let drawn: u32 = (0..4000).map(|_| choose(&logits, &sampling(), &mut generator).unwrap()).sum();
-        assert!((2880..3120).contains(&drawn), "{drawn}");
+    fn a_fork_goes_on_by_itself_and_another_network_reads_the_whole_text() {
+        let path = small_path(&small_model(), &small_levels());
+        let mut text = Decoding::new(vec![1, 2, 3], 0).unwrap();
+        text.logits(&path).unwrap();
+        let mut ahead = Decoding::new(vec![1, 2, 3], 0).unwrap();
+        ahead.read_ahead(&path).unwrap();
+        let mut fork = ahead.fork();
+        fork.logits(&path).unwrap();
+        for token in [7, 8, 9] {
+            fork.push(token);
+            fork.logits(&path).unwrap();
+        }
+        assert_eq!((text.tokens(), fork.position()), (&[1, 2, 3][..], 6));
+        text.push(4);
+        let logits = text.logits(&path).unwrap();
+        let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-4);
+        let mut again = Decoding::new(vec![1, 2, 3, 4], 0).unwrap();
+        assert!(close(&again.logits(&path).unwrap(), &logits));
+        text.push(5);
+        text.forget();
+        again.push(5);
+        assert!(close(&text.logits(&path).unwrap(), &again.logits(&path).unwrap()));
+    }
+
+    #[test]
+    fn texts_that_are_read_at_once_continue_as_each_would_alone() {
+        let mut models = modern_models();
+        models.push(("plain", small_model()));
+        for (name, model) in models {
+            let path = small_path(&model, &small_levels());
+            let prompts: [&[u32]; 4] = [&[1, 2, 3], &[7], &[5, 5, 200, 4, 9, 9], &[40; 20]];
+            let mut alone: Vec<Decoding> =
+                prompts.iter().map(|prompt| Decoding::new(prompt.to_vec(), 0).unwrap()).collect();
+            let mut together: Vec<Decoding> = alone.iter().map(Decoding::fork).collect();
+            // Past the context of 24, where each begins anew at another time.
+            for step in 0..30 {
+                let mut texts: Vec<&mut Decoding> = together.iter_mut().collect();
+                let found = Decoding::logits_of_each(&path, &mut texts);
+                for ((alone, together), found) in alone.iter_mut().zip(&mut together).zip(found) {
+                    let (expected, found) = (alone.logits(&path).unwrap(), found.unwrap());
+                    let most = expected.iter().zip(&found).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(most < 1e-3, "{name}, step {step}: {most} apart");
+                    let token = (step * 37 + 11) % 300;
+                    alone.push(token);
+                    together.push(token);
+                }
+            }
+        }
     }
 
     #[test]
@@ -211,6 +326,5 @@ mod tests {
         assert!(matches!(generate(&path, &[999], &sampling()), Err(GenerateError::Forward(_))));
         let hot = Sampling { temperature: f64::NAN, ..sampling() };
         assert!(matches!(generate(&path, &[1], &hot), Err(GenerateError::Temperature(_))));
-        assert!(choose(&[f32::NAN], &sampling(), &mut Seed::root(1).generator()).is_err());
     }
 }

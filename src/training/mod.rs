@@ -9,8 +9,10 @@ pub mod generate;
 pub mod inner;
 pub mod level_bytes;
 pub mod outer_gradient;
+pub mod sampler;
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod token_scores;
 
 pub use crate::training::batches::marked::Marked;
 pub use crate::training::inner::schedule::{learning_rate, place_in_schedule};
@@ -20,7 +22,9 @@ pub use choose::preferences;
 pub use classes::right_classes;
 pub use errors::{StepError, TrainerError};
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
-pub use generate::{GenerateError, Sampling, generate, seen_from};
+pub use generate::{Decoding, GenerateError, Sampling, generate, seen_from};
 pub use inner::{InnerTrainer, StepReport};
 pub use level_bytes::{LevelReader, put_levels};
 pub use outer_gradient::{OuterGradientError, outer_gradient, own_copy};
+pub use sampler::{Sampler, likeliest, log_normalizer};
+pub use token_scores::{TokenScore, scored, token_scores};

@@ -3,10 +3,12 @@
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::run::{Peer, RUN, World, dna_run, pathswarm};
+use crate::run::{Peer, RUN, World, dna_run, pathswarm, program};
 use image::{Rgb, RgbImage};
 use serde_json::Value;
 
@@ -194,6 +196,29 @@ fn relayed(world: &World, to_type: &mut ToType) {
     }
 }
 
+/// A run is served, to be asked until the server is stopped.
+fn served(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
+    let keys = world.write("keys", "sk-one\n");
+    let names = |word: &str| match word {
+        "DIR" => Some(world.name("model")),
+        "KEYS" => Some(keys.clone()),
+        "0.0.0.0:8080" => Some("127.0.0.1:0".to_owned()),
+        word => there(word),
+    };
+    for mut serve in to_type.take("serve", &names) {
+        if !serve.contains(&"--listen".to_owned()) {
+            serve.extend(["--listen", "127.0.0.1:0"].map(str::to_owned));
+        }
+        let mut child = program().args(&serve).args(["--format", "json"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let serving: Value = serde_json::from_str(&said.next().unwrap()).unwrap();
+        assert_eq!((&serving["event"], &serving["paths"]), (&Value::from("serving"), &Value::from(4)));
+        let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(told.success() && child.wait().unwrap().success());
+        assert_eq!(said.last().unwrap(), "{\"event\":\"stopped\"}");
+    }
+}
+
 /// A run by invitation: somebody is invited, comes, and is sent away.
 fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
     let run = world.write("invited.toml", format!("admission = \"invite\"\n{RUN}"));
@@ -281,7 +306,7 @@ fn every_command_does_what_it_is_there_for() {
     for generate in to_type.take("generate", &target) {
         ends_well(&generate, &[]);
     }
-
+    served(&world, &mut to_type, &there);
     taught(&world, &mut to_type, &there);
     there_and_back(&world, &mut to_type, &short);
     other_networks(&world, &mut to_type, &short);

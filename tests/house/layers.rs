@@ -8,7 +8,7 @@ use crate::tree::{files_of, none, reached, rust};
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 27] = [
+const LAYERS: [(&str, &[&str]); 28] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -39,6 +39,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
             "network",
         ],
     ),
+    ("serve", &["text", "model", "training", "query", "peer", "http"]),
     ("experiment", &["text", "routing", "model", "training", "compress", "outer", "store", "peer"]),
     ("inspect", &["text", "model", "training"]),
     ("cli", &["*"]),
@@ -46,8 +47,9 @@ const LAYERS: [(&str, &[&str]); 27] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 17] = [
-    ("base64", &["peer/access/invitation_token"]),
+const HOMES: [(&str, &[&str]); 20] = [
+    ("aho_corasick", &["text/tokenizer/specials"]),
+    ("base64", &["peer/access/invitation_token", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
     ("governor", &["network/protection/rate_limiter"]),
@@ -56,6 +58,8 @@ const HOMES: [(&str, &[&str]); 17] = [
     ("indicatif", &["observe"]),
     ("libp2p", &["network"]),
     ("libp2p_stream", &["network"]),
+    ("minijinja", &["serve/chat_template"]),
+    ("minijinja_contrib", &["serve/chat_template"]),
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic"]),
     ("rand_distr", &["inspect/dna/dreaming"]),

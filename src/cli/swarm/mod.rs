@@ -45,6 +45,8 @@ commands! {
         Evaluate(crate::cli::swarm::model::evaluate::Evaluate),
         /// Continue a text with a run, in its swarm or collected.
         Generate(crate::cli::swarm::model::generate::Generate),
+        /// Serve a run, in its swarm or collected, to programs that know OpenAI's API.
+        Serve(crate::cli::swarm::model::serve::Serve),
         /// Train a copy of a run's ancestor to choose the path that reads on best, for `--route-every`.
         Transducer(crate::cli::swarm::research::transducer::Transducer),
         /// Inspect a path while it reads.

@@ -157,6 +157,21 @@ impl Attention {
             return Tensor::f_scaled_dot_product_attention(&q, &k, &v, present, 0.0, false, None, false)?
                 .f_transpose(1, 2);
         }
+        match past {
+            Some(past) if !past.rows.is_empty() => {
+                let row = |x: &Tensor, row: usize| x.f_narrow(0, row as i64, 1);
+                let each = past.rows.iter_mut().enumerate().map(|(number, past)| {
+                    self.causal((row(&q, number)?, row(&k, number)?, row(&v, number)?), Some(past))
+                });
+                Tensor::f_cat(&each.collect::<Result<Vec<_>, _>>()?, 0)
+            }
+            past => self.causal((q, k, v), past),
+        }
+    }
+
+    /// Values of one row mixed by causal attention, after those in its cache: `[batch, heads, time, head]` each, to
+    /// `[batch, time, heads, head]`.
+    fn causal(&self, (q, k, v): (Tensor, Tensor, Tensor), past: Option<&mut Past>) -> Result<Tensor, TchError> {
         let (k, v) = match past {
             None => (k, v),
             Some(past) => past.extended(k, v)?,

@@ -61,6 +61,17 @@ impl Input {
         }
     }
 
+    /// Vectors `[batch, 1, width]` of one token of each of several texts, `[batch, 1]`, at these positions, `[batch]`.
+    pub fn vectors_at(&self, tokens: &Tensor, positions: &Tensor, products: &Products) -> Result<Tensor, TchError> {
+        match self {
+            Self::Tokens { vectors, positions: Some(learned) } => {
+                let stream = Tensor::f_embedding(vectors, tokens, -1, false, false)?;
+                stream.f_add(&learned.f_index_select(0, positions)?.f_unsqueeze(1)?)
+            }
+            _ => self.vectors(tokens, 0, products),
+        }
+    }
+
     /// The patch embedding, if it reads images.
     pub fn patches(&self) -> Option<&Patches> {
         match self {

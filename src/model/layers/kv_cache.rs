@@ -11,6 +11,8 @@ pub struct Past {
     pub(in crate::model) sum: Option<(Tensor, i64)>,
     /// The router's output, once it no longer changes.
     pub(in crate::model) settled: Option<Tensor>,
+    /// The caches of several texts that are read at once, one for each row of the batch, in place of the above.
+    pub(in crate::model) rows: Vec<Past>,
 }
 
 /// The caches of all blocks of a path.
@@ -23,7 +25,45 @@ pub struct Memory {
     pub(in crate::model) again: Vec<u32>,
 }
 
+impl Memory {
+    /// A second cache with the same contents. Tensors are shared: nothing changes them, they are replaced.
+    pub fn fork(&self) -> Self {
+        Self { blocks: self.blocks.iter().map(Past::fork).collect(), read: self.read, again: self.again.clone() }
+    }
+}
+
+/// One cache for each block, of several texts that are read at once.
+pub(in crate::model) fn together(memories: &mut [&mut Memory], blocks: usize) -> Vec<Past> {
+    let of_block = |block: usize| {
+        let rows =
+            memories.iter_mut().map(|memory| memory.blocks.get_mut(block).map(std::mem::take).unwrap_or_default());
+        Past { rows: rows.collect(), ..Past::default() }
+    };
+    (0..blocks).map(of_block).collect()
+}
+
+/// Gives each text its caches back.
+pub(in crate::model) fn apart(blocks: Vec<Past>, memories: &mut [&mut Memory]) {
+    for (block, past) in blocks.into_iter().enumerate() {
+        for (memory, own) in memories.iter_mut().zip(past.rows) {
+            if let Some(place) = memory.blocks.get_mut(block) {
+                *place = own;
+            }
+        }
+    }
+}
+
 impl Past {
+    fn fork(&self) -> Self {
+        let same = Tensor::shallow_clone;
+        Self {
+            pairs: self.pairs.as_ref().map(|(keys, values)| (same(keys), same(values))),
+            sum: self.sum.as_ref().map(|(sum, count)| (same(sum), *count)),
+            settled: self.settled.as_ref().map(same),
+            rows: self.rows.iter().map(Self::fork).collect(),
+        }
+    }
+
     /// Appends keys and values, and returns all.
     pub(in crate::model) fn extended(&mut self, keys: Tensor, values: Tensor) -> Result<(Tensor, Tensor), TchError> {
         let (keys, values) = match self.pairs.take() {

@@ -74,16 +74,21 @@ pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]
         anyhow::ensure!(!router.needs_features(), "the router needs the ancestor");
         return Ok(router.route_all(&[], prefixes));
     };
+    Ok(router.route_all(&features(model, prefixes)?, prefixes))
+}
+
+/// The ancestor's features of texts by their first tokens, row-major `[prefixes, width]`.
+pub fn features(ancestor: &PathModel, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
     let mut failed = None;
-    let features = features_of(prefixes, router.width(), &mut |batch| {
-        model.prefix_features(batch).unwrap_or_else(|error| {
+    let features = features_of(prefixes, ancestor.config().width, &mut |batch| {
+        ancestor.prefix_features(batch).unwrap_or_else(|error| {
             failed.get_or_insert(error);
             Vec::new()
         })
     });
     match failed {
         Some(error) => Err(error.into()),
-        None => Ok(router.route_all(&features?, prefixes)),
+        None => Ok(features?),
     }
 }
 

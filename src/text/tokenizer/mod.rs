@@ -6,6 +6,7 @@
 pub mod end_of_document;
 mod file;
 mod round_trip;
+mod specials;
 mod training;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use tokenizers::{NormalizerWrapper, PostProcessorWrapper};
 
 use crate::config::ModelConfig;
 use crate::text::tokenizer::file::{File, MAX_FILE_BYTES, MAX_VOCABULARY, byte_level, sentence_piece};
+use crate::text::tokenizer::specials::{Specials, TextPart};
 
 pub use crate::text::tokenizer::training::Training;
 
@@ -67,6 +69,7 @@ pub struct Tokenizer {
     piece_bytes: Vec<u32>,
     /// The file's ids of added tokens to which the library gives others.
     renumbered: BTreeMap<u32, u32>,
+    specials: Specials,
     /// Whether it puts a space before a text.
     adds_space: bool,
     /// Whether texts come back with the file's own normalizer; it is not used otherwise.
@@ -94,6 +97,7 @@ impl Tokenizer {
             pieces: Vec::new(),
             piece_bytes: Vec::new(),
             renumbered,
+            specials: Specials::of(&file)?,
             adds_space: false,
             keeps_normalizer: true,
         };
@@ -157,6 +161,31 @@ impl Tokenizer {
             }
             None => Ok(ids),
         }
+    }
+
+    /// The ids of a text in which special tokens may stand by their names, as in a chat template's.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_with_specials(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = Vec::new();
+        for part in self.specials.parts(text) {
+            match part {
+                TextPart::Text(text) => ids.extend(self.encode(text)?),
+                TextPart::Special(id) => ids.push(id),
+            }
+        }
+        Ok(ids)
+    }
+
+    /// The name of a special token.
+    pub fn special_name(&self, id: u32) -> Option<&str> {
+        self.specials.name(id)
+    }
+
+    /// The bytes of text of an id: none for the end of a document, and for an id that is not known.
+    pub fn piece(&self, id: u32) -> &[u8] {
+        self.pieces.get(id as usize).map_or(&[], Vec::as_slice)
     }
 
     /// The ids of documents, each with an end token; on all cores, in order.
@@ -272,6 +301,19 @@ mod tests {
         assert_eq!(tokenizer.piece_bytes[tokenizer.end_of_document() as usize], 0);
         assert_eq!(tokenizer.piece_bytes.len(), tokenizer.vocabulary());
         assert!(tokenizer.vocabulary() <= 300);
+    }
+
+    #[test]
+    fn special_tokens_are_read_by_name_only_where_that_is_asked_for() {
+        let tokenizer = Tokenizer::train(&documents(), 300).unwrap();
+        let end = tokenizer.end_of_document();
+        let text = format!("path{0}swarm{0}", tokenizer.end_name());
+        let ids = tokenizer.encode_with_specials(&text).unwrap();
+        let parts: Vec<&[u32]> = ids.split(|id| *id == end).collect();
+        let encoded = |text| tokenizer.encode(text).unwrap();
+        assert_eq!(parts, [&encoded("path")[..], &encoded("swarm"), &[]]);
+        assert!(!encoded(&text).contains(&end));
+        assert_eq!(ids.iter().flat_map(|id| tokenizer.piece(*id)).copied().collect::<Vec<u8>>(), b"pathswarm");
     }
 
     #[test]

@@ -8,4 +8,5 @@ pub(super) mod export;
 pub(super) mod foreign_folder;
 pub(super) mod generate;
 pub(super) mod import;
+pub(super) mod serve;
 pub(super) mod source;

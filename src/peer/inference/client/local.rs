@@ -22,18 +22,25 @@ impl Local {
     }
 
     fn load(&mut self, player: QueriedModel) -> anyhow::Result<&PathModel> {
-        let collected = &self.collected;
-        match player {
-            QueriedModel::Ancestor => self.slot.load_whole(Part::Ancestor, || Ok(collected.ancestor.to_vec())),
-            QueriedModel::Path(path) if let Some(best) = collected.best(path) => {
-                self.slot.load_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
-            }
-            QueriedModel::Path(path) => {
-                let modules = collected.grid.modules_of(path);
-                let part = |module| Part::Module(collected.modules[module].parameters);
-                let parts: Vec<Part> = modules.iter().map(part).collect();
-                self.slot.load(&parts, &mut |level| Ok(collected.parameters_of(modules[level])?))
-            }
+        load(&self.collected, &mut self.slot, player)
+    }
+}
+
+/// A model of a collected run in a slot. What the slot has of it already is not read again.
+///
+/// # Errors
+/// If a file is missing or damaged, or the device fails.
+pub fn load<'a>(collected: &Collected, slot: &'a mut ModelSlot, player: QueriedModel) -> anyhow::Result<&'a PathModel> {
+    match player {
+        QueriedModel::Ancestor => slot.load_whole(Part::Ancestor, || Ok(collected.ancestor.to_vec())),
+        QueriedModel::Path(path) if let Some(best) = collected.best(path) => {
+            slot.load_whole(Part::Own(best), || Ok(collected.levels_of(path)?))
+        }
+        QueriedModel::Path(path) => {
+            let modules = collected.grid.modules_of(path);
+            let part = |module| Part::Module(collected.modules[module].parameters);
+            let parts: Vec<Part> = modules.iter().map(part).collect();
+            slot.load(&parts, &mut |level| Ok(collected.parameters_of(modules[level])?))
         }
     }
 }

@@ -1,0 +1,190 @@
+//! `pathswarm serve`: OpenAI's API before a collected run, or before a running swarm.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::swarm::explain::explain as explain_visit;
+use crate::cli::swarm::interrupt::Interrupt;
+use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::model::collected_run;
+use crate::cli::swarm::{Globals, access, listen};
+use crate::config::MachineConfig;
+use crate::http;
+use crate::model::hugging_face::pretrained::PretrainedFiles;
+use crate::model::set_threads;
+use crate::peer::client::Entrance;
+use crate::peer::inference::client::{InferenceClient, Swarm};
+use crate::serve::engine::backend::Backend;
+use crate::serve::engine::local::LocalModels;
+use crate::serve::engine::swarm::SwarmModels;
+use crate::serve::limits::{BODY_BYTES, ServeLimits};
+use crate::serve::routes::{OPEN_PATHS, refused};
+use crate::serve::{App, Engine, ServedRun, router};
+use crate::text::Tokenizer;
+
+/// The port if none is given.
+const PORT: u16 = 8080;
+
+/// `pathswarm serve`
+#[derive(Args)]
+pub struct Serve {
+    /// A collected run, or the address of a running peer of a swarm.
+    #[arg(value_name = "DIR | ADDRESS")]
+    whom: String,
+    /// Where to listen. Only this machine can reach 127.0.0.1.
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    listen: String,
+    /// A file with API keys, one a line; clients must show one of them.
+    #[arg(long, value_name = "FILE")]
+    api_keys: Option<PathBuf>,
+    /// A web page's origin, such as https://chat.example, whose scripts may ask; `*` for all. May be repeated.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+    /// Most tokens that one answer may have.
+    #[arg(long, value_name = "TOKENS", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    max_tokens: u32,
+    /// Most tokens that all prompts of one request may have.
+    #[arg(long, value_name = "TOKENS", default_value_t = 262_144, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    max_prompt_tokens: u32,
+    /// Most answers that are generated at once.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    at_once: u32,
+    /// Most requests that are answered or wait; further ones are told to come back.
+    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    requests: u32,
+    /// Seconds after which an answer ends with what it has.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    max_seconds: u32,
+    /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
+    #[arg(long = "as", value_name = "DIR")]
+    sponsor: Option<PathBuf>,
+}
+
+impl Serve {
+    pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        let machine = globals.machine_only()?;
+        set_threads(machine.threads);
+        let keys = self.api_keys.as_deref().map(api_keys).transpose()?;
+        let hint = format!("give --listen HOST:PORT, such as --listen 127.0.0.1:{PORT}");
+        let listener = http::listen(&self.listen, PORT).or_mistake(hint)?;
+        let (run, backend) = self.open(globals, &machine)?;
+        if run.config.model.reads_images() {
+            let hint = "use evaluate for its accuracy, or inspect dna for its routes";
+            return Err(Mistake::new("this run reads images and generates no text").hint(hint).into());
+        }
+        let limits = ServeLimits {
+            tokens: self.max_tokens as usize,
+            prompt_tokens: self.max_prompt_tokens as usize,
+            at_once: self.at_once as usize,
+            requests: self.requests as usize,
+            time: Duration::from_secs(self.max_seconds.into()),
+        };
+        let run = Arc::new(run);
+        let output = globals.output();
+        // The reader may be gone.
+        let report = move |line: &str| drop(output.complain(line));
+        let engine = Engine::start(Arc::clone(&run), limits, backend, Box::new(report))?;
+        let app = App::new(Arc::clone(&run), engine, limits);
+        self.serve(globals, (listener, keys), &run, app)
+    }
+
+    /// Serves until the user asks to stop.
+    fn serve(
+        self,
+        globals: &Globals,
+        (listener, keys): (TcpListener, Option<Vec<String>>),
+        run: &ServedRun,
+        app: App,
+    ) -> anyhow::Result<()> {
+        let (address, output) = (listener.local_addr()?, globals.output());
+        let tokens = keys.iter().flatten().map(String::as_str);
+        let guard = http::Guard::new(address).with_tokens(tokens, OPEN_PATHS).with_origins(self.allow_origin);
+        let bounds = http::Limits { body_bytes: BODY_BYTES, ..http::Limits::default() };
+        let server = http::Server::start(listener, guard.with_answer(refused).before(router(app)), bounds)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            // Before anybody is told to stop it.
+            let interrupt = Interrupt::listen()?;
+            let (name, paths, url) = (run.name(), run.grid.path_count(), format!("http://{address}/v1"));
+            output.text(&format!("{name}, with {paths} paths, at {url}\nstop with Ctrl-C"))?;
+            output.json(&json!({ "event": "serving", "url": url, "model": name, "paths": paths }))?;
+            if keys.is_none() && !address.ip().is_loopback() {
+                output
+                    .complain("whoever reaches this address may ask: give --api-keys FILE, or listen on 127.0.0.1")?;
+            }
+            interrupt.wait().await;
+            anyhow::Ok(())
+        })?;
+        drop(server);
+        output.text("stopped")?;
+        output.json(&json!({ "event": "stopped" }))?;
+        Ok(())
+    }
+
+    /// The run, and what generates.
+    fn open(&self, globals: &Globals, machine: &MachineConfig) -> anyhow::Result<(ServedRun, Box<dyn Backend>)> {
+        let template = "the run's creator gave this chat template; serve another run";
+        if Path::new(&self.whom).exists() {
+            let collected = collected_run::open(Path::new(&self.whom))?;
+            let config = collected.manifest.config.clone();
+            let tokenizer = Tokenizer::from_json(collected.tokenizer.json())?;
+            let run = ServedRun::new(config, tokenizer, &collected.pretrained, false).or_mistake(template)?;
+            return Ok((run, Box::new(LocalModels::new(collected, machine.device))));
+        }
+        let address = listen::parse(&self.whom).map_err(|error| {
+            Mistake::new(error)
+                .hint("give the folder of a collected run, or the address of a running peer (/ip4/…/p2p/…)")
+        })?;
+        let output = globals.output();
+        // The reader may be gone.
+        let told = move |line: &str| drop(output.complain(line));
+        let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;
+        let entrance = Entrance { addresses: &[address], sponsor: sponsor.as_deref() };
+        let swarm = Swarm::visit(entrance, machine.device, Box::new(told)).map_err(explain_visit)?;
+        let tokenizer = Tokenizer::from_json(swarm.tokenizer().json())?;
+        let pretrained = PretrainedFiles::default();
+        let run = ServedRun::new(swarm.config().clone(), tokenizer, &pretrained, true).or_mistake(template)?;
+        Ok((run, Box::new(SwarmModels(swarm))))
+    }
+}
+
+/// The keys in a file, one a line; empty lines and lines that begin with `#` are left out.
+fn api_keys(path: &Path) -> Result<Vec<String>, Mistake> {
+    let hint = "give a file with one key a line, such as 40 letters and digits by chance";
+    let text =
+        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let keys: Vec<String> = lines.map(str::to_owned).collect();
+    if keys.is_empty() {
+        return Err(Mistake::new(format!("{} has no key", path.display())).hint(hint));
+    }
+    match keys.iter().find(|key| !key.chars().all(|character| character.is_ascii_graphic())) {
+        Some(_) => {
+            let message = format!("{}: a key has characters that no client can send", path.display());
+            Err(Mistake::new(message).hint("use letters, digits and signs of ASCII alone, without spaces"))
+        }
+        None => Ok(keys),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stand_one_a_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let keys = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            api_keys(file.path())
+        };
+        assert_eq!(keys("# of friends\n sk-one \n\nsk-two\n").unwrap(), ["sk-one", "sk-two"]);
+        assert!(keys("# none\n").is_err() && keys("sk one\n").is_err() && keys("schlüssel\n").is_err());
+        assert!(api_keys(Path::new("/nowhere")).is_err());
+    }
+}

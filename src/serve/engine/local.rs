@@ -1,0 +1,112 @@
+//! The models of a collected run, on a device of this machine.
+
+use crate::config::DeviceChoice;
+use crate::model::PathModel;
+use crate::names::PathId;
+use crate::peer::Collected;
+use crate::peer::inference::client::local::load;
+use crate::peer::inference::model_slot::{ModelSlot, features};
+use crate::query::QueriedModel;
+use crate::serve::engine::backend::{Backend, Next, Text};
+use crate::text::TokenSet;
+use crate::training::{Decoding, GenerateError, TokenScore, scored, token_scores};
+
+/// Memory for models, in bytes. At least one is kept, however large.
+const MODEL_BYTES: usize = 4 << 30;
+
+/// Steps in a row on a model where not all models fit.
+const QUANTUM: usize = 32;
+
+/// A collected run, and the models that are in memory.
+pub struct LocalModels {
+    collected: Collected,
+    device: DeviceChoice,
+    /// The last used one last.
+    slots: Vec<(QueriedModel, ModelSlot)>,
+    /// Models that may be in memory.
+    most: usize,
+    /// Whether that is all of them.
+    all_fit: bool,
+}
+
+impl LocalModels {
+    /// Loads nothing yet.
+    pub fn new(collected: Collected, device: DeviceChoice) -> Self {
+        let bytes = 4 * collected.manifest.level_counts().iter().sum::<usize>();
+        let most = (MODEL_BYTES / bytes.max(1)).max(1);
+        let all_fit = collected.grid.path_count() as usize + 1 <= most;
+        Self { collected, device, slots: Vec::new(), most, all_fit }
+    }
+
+    fn model(&mut self, model: QueriedModel) -> anyhow::Result<&PathModel> {
+        let slot = match self.slots.iter().position(|(known, _)| *known == model) {
+            Some(at) => self.slots.remove(at).1,
+            // Levels that two paths share are not read again.
+            None if self.slots.len() >= self.most => self.slots.remove(0).1,
+            None => ModelSlot::new(&self.collected.manifest.config, self.device)?,
+        };
+        self.slots.push((model, slot));
+        let (_, slot) = self.slots.last_mut().ok_or_else(|| anyhow::anyhow!("a slot was just added"))?;
+        load(&self.collected, slot, model)
+    }
+}
+
+impl Backend for LocalModels {
+    fn ranking(&mut self, tokens: &[u32], _: Option<PathId>) -> anyhow::Result<Vec<PathId>> {
+        let router = self.collected.router.clone();
+        let row = match router.needs_features() {
+            true => features(self.model(QueriedModel::Ancestor)?, &[tokens])?,
+            false => Vec::new(),
+        };
+        Ok(router.top(&row, tokens, router.paths() as usize))
+    }
+
+    fn features(&mut self, texts: &[Vec<u32>]) -> anyhow::Result<Vec<Vec<f32>>> {
+        let width = self.collected.manifest.config.model.width;
+        let texts: Vec<&[u32]> = texts.iter().map(Vec::as_slice).collect();
+        let rows = features(self.model(QueriedModel::Ancestor)?, &texts)?;
+        Ok(rows.chunks_exact(width).map(<[f32]>::to_vec).collect())
+    }
+
+    fn scores(&mut self, model: QueriedModel, tokens: &[u32], top: usize) -> anyhow::Result<Vec<TokenScore>> {
+        let model = self.model(model)?;
+        let set = TokenSet::cut_for_scoring(&[tokens.to_vec()], model.config().context);
+        let mut scores = Vec::with_capacity(tokens.len());
+        for sequence in 0..set.len() {
+            scores.extend(token_scores(model, set.sequence(sequence), top)?);
+        }
+        Ok(scores)
+    }
+
+    fn read_ahead(&mut self, model: QueriedModel, prompt: &mut Decoding) -> anyhow::Result<()> {
+        Ok(prompt.read_ahead(self.model(model)?)?)
+    }
+
+    fn quantum(&self) -> usize {
+        if self.all_fit { 1 } else { QUANTUM }
+    }
+
+    fn step(&mut self, model: QueriedModel, texts: &mut [&mut Text]) -> Vec<anyhow::Result<Next>> {
+        let model = match self.model(model) {
+            Ok(model) => model,
+            Err(error) => {
+                let reason = format!("{error:#}");
+                return texts.iter().map(|_| Err(anyhow::anyhow!("{reason}"))).collect();
+            }
+        };
+        let mut decodings: Vec<&mut Decoding> = texts.iter_mut().map(|text| &mut text.decoding).collect();
+        let logits = Decoding::logits_of_each(model, &mut decodings);
+        texts.iter_mut().zip(logits).map(|(text, logits)| Ok(next(&logits?, text)?)).collect()
+    }
+}
+
+/// The next token of a text by its logits.
+fn next(logits: &[f32], text: &mut Text) -> Result<Next, GenerateError> {
+    let token = text.sampler.choose(logits, &text.counts, text.decoding.position())?;
+    if text.ends.contains(&token) {
+        return Ok(Next { tokens: Vec::new(), ended: true });
+    }
+    let score = text.logprobs.map(|top| scored(logits, token, top));
+    text.push(token);
+    Ok(Next { tokens: vec![(token, score)], ended: false })
+}

@@ -1,0 +1,18 @@
+//! An HTTP server before a run, with the API of OpenAI, for programs that know that.
+//!
+//! [`request`] reads what clients send, and refuses what it does not do in words. [`chat_template`] turns a conversation
+//! into text. [`engine`] is a thread that generates for all clients by turns, on a collected run or by asking a swarm.
+//! [`response`] has the forms of answers. [`routes`] joins them; `http` carries them.
+
+pub mod chat_template;
+pub mod engine;
+pub mod limits;
+pub mod request;
+pub mod response;
+pub mod routes;
+pub mod served_run;
+
+pub use engine::Engine;
+pub use limits::ServeLimits;
+pub use routes::{App, router};
+pub use served_run::ServedRun;
