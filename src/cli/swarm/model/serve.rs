@@ -106,17 +106,19 @@ impl Serve {
         let guard = http::Guard::new(address).with_tokens(tokens, OPEN_PATHS).with_origins(self.allow_origin);
         let bounds = http::Limits { body_bytes: BODY_BYTES, ..http::Limits::default() };
         let server = http::Server::start(listener, guard.with_answer(refused).before(router(app)), bounds)?;
-        let (name, paths, url) = (run.name(), run.grid.path_count(), format!("http://{address}/v1"));
-        output.text(&format!("{name}, with {paths} paths, at {url}\nstop with Ctrl-C"))?;
-        output.json(&json!({ "event": "serving", "url": url, "model": name, "paths": paths }))?;
-        if keys.is_none() && !address.ip().is_loopback() {
-            output.complain("whoever reaches this address may ask: give --api-keys FILE, or listen on 127.0.0.1")?;
-        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
+            // Before anybody is told to stop it.
             let interrupt = Interrupt::listen()?;
+            let (name, paths, url) = (run.name(), run.grid.path_count(), format!("http://{address}/v1"));
+            output.text(&format!("{name}, with {paths} paths, at {url}\nstop with Ctrl-C"))?;
+            output.json(&json!({ "event": "serving", "url": url, "model": name, "paths": paths }))?;
+            if keys.is_none() && !address.ip().is_loopback() {
+                output
+                    .complain("whoever reaches this address may ask: give --api-keys FILE, or listen on 127.0.0.1")?;
+            }
             interrupt.wait().await;
-            std::io::Result::Ok(())
+            anyhow::Ok(())
         })?;
         drop(server);
         output.text("stopped")?;
