@@ -291,7 +291,7 @@ learning_rate = 1e-3
         assert!(wrong("phases = 3", "phases = \"many\"").starts_with(":15: training.phases: invalid type"));
         assert!(wrong("phases = 3", "phases = 0").starts_with(":15: training.phases = 0: 1 to"));
         assert!(wrong("phases = 3", "phases 3").starts_with(":15: "));
-        assert!(wrong("width = 16", "width = 15").starts_with(":7: model.heads = 2: must divide model.width = 15"));
+        assert!(wrong("width = 16", "width = 15").starts_with(":6: model.heads = 2: must divide model.width = 15"));
         assert!(wrong(", \"head\"", "").starts_with(":9: levels: no level lists head"));
         assert!(wrong("context = 64", "context = 32").starts_with(": routing.prefix_tokens = 32: at least 1"));
     }
