@@ -45,10 +45,11 @@ const LAYERS: [(&str, &[&str]); 26] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 15] = [
+const HOMES: [(&str, &[&str]); 17] = [
     ("base64", &["peer/access/invitation_token"]),
     ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
+    ("console", &["observe/terminal"]),
     ("governor", &["network/protection/rate_limiter"]),
     ("image", &["images", "inspect/plots/sheet"]),
     ("indicatif", &["observe"]),
@@ -57,6 +58,7 @@ const HOMES: [(&str, &[&str]); 15] = [
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic"]),
     ("rand_distr", &["inspect/dna/dreaming"]),
+    ("signal_hook_registry", &["cli/process/signals"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),
