@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use crate::config::{Codec, MachineConfig, OuterConfig, SampleConfig, Streaming};
 use crate::model::exchange;
