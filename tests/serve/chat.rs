@@ -42,7 +42,7 @@ fn a_run_without_a_template_gets_a_plain_one() {
         assert_eq!(own().next().unwrap()["delta"], json!({ "role": "assistant", "content": "" }));
         let text: String = own().filter_map(|choice| choice["delta"]["content"].as_str()).collect();
         assert_eq!(text, choice["message"]["content"].as_str().unwrap());
-        assert_eq!(own().last().unwrap()["finish_reason"], choice["finish_reason"]);
+        assert_eq!(own().next_back().unwrap()["finish_reason"], choice["finish_reason"]);
     }
 }
 

@@ -18,7 +18,7 @@ pub const EVENTS: usize = 64;
 /// What the thread is asked for.
 pub enum Work {
     /// A text to continue.
-    Generate(Job),
+    Generate(Box<Job>),
     /// Features of texts.
     Features {
         /// Their first tokens.

@@ -34,7 +34,7 @@ impl LocalModels {
     pub fn new(collected: Collected, device: DeviceChoice) -> Self {
         let bytes = 4 * collected.manifest.level_counts().iter().sum::<usize>();
         let most = (MODEL_BYTES / bytes.max(1)).max(1);
-        let all_fit = collected.grid.path_count() as usize + 1 <= most;
+        let all_fit = (collected.grid.path_count() as usize) < most;
         Self { collected, device, slots: Vec::new(), most, all_fit }
     }
 

@@ -82,7 +82,7 @@ impl Engine {
     /// # Errors
     /// If the thread has ended.
     pub fn generate(&self, job: Job) -> Result<(), ApiError> {
-        self.send(Work::Generate(job))
+        self.send(Work::Generate(Box::new(job)))
     }
 
     /// The features of texts, one row each.

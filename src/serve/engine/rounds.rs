@@ -152,7 +152,7 @@ impl Rounds {
             }
             Work::Generate(job) if job.events.is_closed() => {}
             Work::Generate(job) => {
-                let job = self.fitting(job);
+                let job = self.fitting(*job);
                 let choices = job.first_choice..job.first_choice + job.numbers.len();
                 let events = job.events.clone();
                 if let Err(error) = self.begin_job(backend, job) {
@@ -172,7 +172,7 @@ impl Rounds {
         }
         let (first, at) = (job.first_choice, job.numbers.start + room);
         let later = Job { first_choice: first + room, numbers: at..job.numbers.end, ..job.clone() };
-        self.waiting.push_front(Work::Generate(later));
+        self.waiting.push_front(Work::Generate(Box::new(later)));
         Job { numbers: job.numbers.start..at, ..job }
     }
 
