@@ -56,7 +56,7 @@ const HOMES: [(&str, &[&str]); 15] = [
     ("libp2p_stream", &["network"]),
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic"]),
-    ("rand_distr", &["images/mixing", "inspect/dna/dreaming"]),
+    ("rand_distr", &["inspect/dna/dreaming"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),
