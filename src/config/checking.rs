@@ -131,7 +131,8 @@ impl RunConfig {
         let splits = self.routing.method != RoutingMethod::ProductKmeans || halves(paths).is_some();
         let expected = "a product of two numbers above 1 where routing.method is product-kmeans";
         require(splits, "paths", paths, expected)?;
-        within("routing.overlap", self.routing.overlap, 1..=paths as usize)?;
+        let (overlap, expected) = (self.routing.overlap, format!("1 to {paths}, the number of paths"));
+        require((1..=paths as usize).contains(&overlap), "routing.overlap", overlap, expected)?;
         within("routing.kmeans_rounds", self.routing.kmeans_rounds, 1..=10_000)?;
         Ok(self.check_resharding(paths)?)
     }

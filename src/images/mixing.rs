@@ -1,7 +1,6 @@
 //! Mixing two images: a weighted mean (mixup), or a rectangle of the other (CutMix), with the resulting shares.
 
 use rand::{Rng, RngExt};
-use rand_distr::{Beta, Distribution};
 
 use crate::images::changes::{plane, row};
 
@@ -33,9 +32,38 @@ pub(super) fn paste(pixels: &mut [u8], other: &[u8], side: usize, share: f64, ch
     (1.0 - (rows.len() * columns.len()) as f64 / plane(side) as f64) as f32
 }
 
-/// A draw from Beta(alpha, alpha); the mean where `alpha` is not above 0, which a checked configuration excludes.
+/// A draw from Beta(alpha, alpha), `alpha` above 0. Logarithms and powers have the same bits on every machine.
 pub(super) fn balanced(alpha: f64, chance: &mut impl Rng) -> f64 {
-    Beta::new(alpha, alpha).map_or(0.5, |shares| shares.sample(chance))
+    if alpha > 1.0 { by_angle(alpha, chance) } else { by_powers(alpha, chance) }
+}
+
+/// Above 0, so that its logarithm is finite.
+fn uniform(chance: &mut impl Rng) -> f64 {
+    1.0 - chance.random::<f64>()
+}
+
+/// Jöhnk's method, for small `alpha`.
+fn by_powers(alpha: f64, chance: &mut impl Rng) -> f64 {
+    loop {
+        let [one, other] = [(); 2].map(|()| libm::log(uniform(chance)) / alpha);
+        if libm::exp(one) + libm::exp(other) <= 1.0 {
+            // The larger of the two is 1 here, so that they do not both underflow.
+            let [one, other] = [one, other].map(|power| libm::exp(power - one.max(other)));
+            return one / (one + other);
+        }
+    }
+}
+
+/// Ulrich's method, for `alpha` above a half.
+fn by_angle(alpha: f64, chance: &mut impl Rng) -> f64 {
+    loop {
+        let [x, y] = [(); 2].map(|()| 2.0 * chance.random::<f64>() - 1.0);
+        let square = x * x + y * y;
+        if square > 0.0 && square <= 1.0 {
+            let width = (1.0 - libm::pow(square, 2.0 / (2.0 * alpha - 1.0))).sqrt();
+            return 0.5 + x * y / square * width;
+        }
+    }
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ const HOMES: [(&str, &[&str]); 22] = [
     ("minijinja_contrib", &["serve/chat_template"]),
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic", "telemetry/latencies", "telemetry/metrics"]),
-    ("rand_distr", &["images/mixing", "inspect/dna/dreaming"]),
+    ("rand_distr", &["inspect/dna/dreaming"]),
     ("signal_hook_registry", &["cli/process/signals"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
