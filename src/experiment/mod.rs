@@ -57,10 +57,20 @@ pub fn run(
     results: &Results<'_>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let (mut outcomes, mut shared) = (Vec::new(), Vec::new());
+    let mut before: Vec<Outcome> = known(&results.folder.join(RESULTS))?.unwrap_or_default();
     for (arm, seed) in in_order(&experiment.arms) {
         let tokens = context.tokens(&arm.run)?;
         // Only after the text is known to exist, so that a mistake leaves nothing behind.
         make(&context.folder)?;
+        // Results are rewritten after each arm, so the outcomes of others must be stored elsewhere.
+        let is_named =
+            |outcome: &Outcome| !outcome.identity.is_empty() && outcome.identity.chars().all(|c| c.is_ascii_hexdigit());
+        for outcome in std::mem::take(&mut before).into_iter().filter(is_named) {
+            let file = arm_file(&context.folder, &outcome.identity);
+            if !file.exists() {
+                write_file(&file, &serde_json::to_vec_pretty(&outcome)?)?;
+            }
+        }
         let identity = Identity { context, experiment, arm, seed, tokens: &tokens };
         let name = identity.outcome()?.to_string()[..16].to_owned();
         let file = arm_file(&context.folder, &name);
