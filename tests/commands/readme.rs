@@ -35,8 +35,9 @@ fn project() -> PathBuf {
 /// All pages whose commands are run.
 fn pages() -> String {
     let guide = std::fs::read_dir(project().join("docs/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let texts = guide.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
     let named = ["README.md", "docs/quickstart.md", "docs/reference/commands.md"].map(|page| project().join(page));
-    named.into_iter().chain(guide).map(|page| std::fs::read_to_string(page).unwrap()).collect()
+    named.into_iter().chain(texts).map(|page| std::fs::read_to_string(page).unwrap()).collect()
 }
 
 /// Lines of code blocks, and `code` within a line.
