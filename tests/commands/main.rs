@@ -14,6 +14,5 @@ mod readme;
 mod relay;
 #[path = "../support/run.rs"]
 mod run;
-mod signals;
 #[path = "../support/text.rs"]
 mod text;

@@ -116,7 +116,7 @@ fn print(output: Output, folder: &Path, status: &PeerStatus, mut value: Value) -
         output.text(&line)?;
     }
     value["event"] = json!("status");
-    value["folder"] = json!(folder.display().to_string());
+    value["folder"] = json!(folder);
     output.json(&value)?;
     Ok(())
 }

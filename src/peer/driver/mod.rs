@@ -87,9 +87,6 @@ pub enum PeerError {
     Worker(&'static str),
 }
 
-/// Time-out of the present inner step, and of the present answer, when the peer stops.
-pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(120);
-
 /// The node, and everything that carries out its actions.
 pub(super) struct Driver {
     pub(super) node: Node,
@@ -130,26 +127,11 @@ pub(super) struct Driver {
     pub(super) tasks: TrainerTasks,
     pub(super) observed: Observed,
     pub(super) access: AccessState,
-    pub(super) departure: Departure,
+    /// Whether it has left the swarm.
+    pub(super) gone: bool,
     /// Commands that the aggregator has not begun.
     pub(super) work: VecDeque<Work>,
     pub(super) aggregating: bool,
-}
-
-/// How the peer ends.
-pub(super) struct Departure {
-    /// Whether it has left the swarm.
-    pub(super) gone: bool,
-    /// When leaving has taken long enough.
-    leaves_at: Option<Millis>,
-    /// How long the compute threads may take to end.
-    ends_within: Duration,
-}
-
-impl Default for Departure {
-    fn default() -> Self {
-        Self { gone: false, leaves_at: None, ends_within: ENDS_WITHIN }
-    }
 }
 
 /// The inputs of the driver.
@@ -178,17 +160,16 @@ impl Driver {
     /// A suspended node has no deadlines, but failed writes have.
     fn until_deadline_ms(&self) -> Option<u64> {
         let deadline = if self.is_suspended() { self.pending_writes.again_at() } else { self.node.next_deadline() };
-        let deadline = self.departure.leaves_at.into_iter().chain(deadline).min();
         deadline.map(|deadline| deadline.since(self.now()))
     }
 
     /// Runs until it is told to stop or fails. The compute threads have then ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
         let outcome = self.event_loop(inputs).await;
-        let (trainer, inference, timeout) = (self.trainer, self.inference, self.departure.ends_within);
+        let (trainer, inference) = (self.trainer, self.inference);
         let end = move || {
-            trainer.end(timeout);
-            inference.end(timeout);
+            trainer.end();
+            inference.end();
         };
         // A panic of the thread has been reported.
         drop(tokio::task::spawn_blocking(end).await);
@@ -205,7 +186,7 @@ impl Driver {
             self.remember_new_members().await;
             self.inference.watch();
             // To other peers, a suspended peer is gone already.
-            if self.departure.gone || (asked_to_stop.is_some() && self.is_suspended()) {
+            if self.gone || (asked_to_stop.is_some() && self.is_suspended()) {
                 if let Some(reply) = asked_to_stop {
                     // The requester may be gone.
                     let _ = oneshot::Sender::send(reply, ());
@@ -236,10 +217,8 @@ impl Driver {
                         // The requester may be gone.
                         drop(reply.send(done));
                     }
-                    Some(Command::Stop(reply, timeout)) => {
+                    Some(Command::Stop(reply)) => {
                         self.events.push_back(Event::Leave);
-                        self.departure.leaves_at = Some(self.now() + timeout.as_millis() as u64);
-                        self.departure.ends_within = self.departure.ends_within.min(timeout);
                         asked_to_stop = Some(reply);
                     }
                     None => return Ok(()),
@@ -266,13 +245,8 @@ impl Driver {
     }
 
     async fn tick(&mut self) -> Result<(), PeerError> {
-        let now = self.now();
         if self.is_suspended() {
             return self.retry_writes().await;
-        }
-        if self.departure.leaves_at.take_if(|at| *at <= now).is_some() {
-            // The second time, it goes at once.
-            self.events.push_back(Event::Leave);
         }
         self.replicate_text()?;
         self.events.push_back(Event::Tick);

@@ -10,9 +10,6 @@ use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::protocol::Event;
 use crate::training::Score;
 
-/// Failures of the trainer without a step between them, after which the peer stops with the reason.
-const MOST_FAILURES: u32 = 2;
-
 /// The present task, and results.
 #[derive(Default)]
 pub(crate) struct TrainerTasks {
@@ -27,8 +24,6 @@ pub(crate) struct TrainerTasks {
     /// For finished paths with own parameters, the trainer state that has them.
     pub(crate) best: BTreeMap<PathId, BlobRef>,
     pub(crate) phases_trained: u64,
-    /// Failures of the trainer since its last step.
-    failures: u32,
 }
 
 impl Driver {
@@ -142,7 +137,6 @@ impl Driver {
             TrainerReport::Step(stepped) => {
                 self.observed.waiting = None;
                 self.count_step(&stepped);
-                self.tasks.failures = 0;
                 self.progressed(stepped.path, stepped.phase, stepped.step);
                 (self.event_sink)(PeerEvent::Stepped(stepped));
             }
@@ -168,15 +162,7 @@ impl Driver {
                 self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
                 (self.event_sink)(PeerEvent::Scored { path, drawn, held_out, test });
             }
-            TrainerReport::Failed(error) if self.tasks.failures >= MOST_FAILURES => {
-                return Err(PeerError::Training(error));
-            }
-            TrainerReport::Failed(error) => {
-                // Memory may be short for a moment.
-                self.tasks.failures += 1;
-                tracing::error!(error = %format!("{error:#}"), "the trainer has failed and is restarted");
-                self.events.push_back(Event::TrainerDied);
-            }
+            TrainerReport::Failed(error) => return Err(PeerError::Training(error)),
         }
         Ok(())
     }

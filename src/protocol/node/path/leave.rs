@@ -17,12 +17,9 @@ impl Node {
         self.lifecycle.is_gone()
     }
 
-    /// The user asks the peer to leave. The second time, it says goodbye and goes, whatever it still has.
+    /// The user asks the peer to leave.
     pub(in crate::protocol) fn leave(&mut self) {
-        if self.lifecycle.leaving_since().is_some() {
-            return self.go();
-        }
-        if self.lifecycle.is_gone() {
+        if self.lifecycle.is_leaving() {
             return;
         }
         self.lifecycle.leave(self.now);
