@@ -69,10 +69,13 @@ fn a_pool_that_makes_no_network_is_refused_in_words() {
         let file = world.write("wrong.toml", run().replace(from, to));
         mistake(&["config", "show", &file])
     };
-    assert!(wrong("top_k = 2", "top_k = 7").contains("a token cannot choose one twice"));
-    assert!(wrong("steps = 2\n", "steps = 0\n").contains("dna.steps = 0: must be 1 to 1024"));
+    assert!(
+        wrong("top_k = 2", "top_k = 7")
+            .contains("model.dna.top_k = 7: 1 to 6, the modules of the pool: a token cannot choose one twice")
+    );
+    assert!(wrong("steps = 2\n", "steps = 0\n").contains("model.dna.steps = 0: 1 to 1024"));
     assert!(wrong("transformer = 3, mlp = 1, ", "").contains("identities compute nothing"));
-    assert!(wrong("architecture = \"dna\"\n", "").contains("need each other"));
+    assert!(wrong("architecture = \"dna\"\n", "").contains("must be \"dna\" where the table [model.dna] is set"));
     assert!(wrong("skips = 0.25", "skips = 1.5").contains("dna.skips = 1.5"));
     assert!(wrong("\"router.1\", ", "").contains("no level lists router.1"));
     assert!(

@@ -101,8 +101,9 @@ impl DnaConfig {
         }
         let expected = "must have transformer, attention or mlp: identities compute nothing";
         require(modules.computing() > 0, "model.dna.modules", "only identities", expected)?;
-        let expected = "must be 1 to the modules of the pool: a token cannot choose one twice";
-        require((1..=modules.count()).contains(&top_k), "model.dna.top_k", top_k, expected)?;
+        let most = modules.count();
+        let expected = format!("1 to {most}, the modules of the pool: a token cannot choose one twice");
+        require((1..=most).contains(&top_k), "model.dna.top_k", top_k, expected)?;
         if let Some(skips) = self.skips {
             let most = (modules.identity as f64 / top_k as f64).min(1.0);
             let fits = modules.identity > 0 && (0.0..=most).contains(&skips);
