@@ -72,7 +72,8 @@ impl Peer {
             Action::Train { path, phase, part, start, .. } => {
                 let due = start.iter().filter(|(from, _)| part.due.contains(&from.module));
                 let offers = due.map(|(from, _)| (*from, blob(phase.0 as u8))).collect();
-                self.training = Some(Finished { path, phase, offers, trainer: blob(77), base_states: Vec::new() });
+                let (trainer, base_states) = (blob(77), Vec::new());
+                self.training = Some(Finished { path, phase, steps: 10, offers, trainer, base_states });
             }
             Action::Evaluate { path, phase, .. } => {
                 self.waiting.push_back(Event::Evaluated { path, phase, millibits_per_byte: Some(1_000) });
@@ -93,6 +94,9 @@ impl Peer {
             }
             Outer::Audit { id, .. } | Outer::Inspect { id, .. } => {
                 Event::Audited { id, so: Some(id.0[0].is_multiple_of(2)) }
+            }
+            Outer::Decode { module, state } => {
+                Event::Decoded { module, state: state.hash, so: !state.hash.0[0].is_multiple_of(4) }
             }
             Outer::Apply { module, version, .. } => {
                 let state = self.states.get(&(module, version)).copied();
