@@ -21,6 +21,9 @@ pub struct Globals {
     /// Set a key of the run or of the machine, such as training.phases=3 or device=cpu.
     #[arg(long, global = true, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Seconds that stopping in order may take after Ctrl-C, TERM or HUP; then the process ends as it is.
+    #[arg(long, global = true, env = "PATHSWARM_GRACE", value_name = "SECONDS", default_value_t = 10)]
+    pub grace: u32,
     /// The profile of this machine, such as peers/laptop-cpu.toml.
     #[arg(long, global = true, env = "PATHSWARM_MACHINE", value_name = "FILE")]
     pub machine: Option<PathBuf>,

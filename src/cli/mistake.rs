@@ -5,11 +5,15 @@ use std::io::ErrorKind;
 
 use super::output::Output;
 use crate::config::ResolveError;
+use crate::observe::progress;
 
 /// Exit status of an error that the user can correct.
 const THEIRS: u8 = 2;
 /// Exit status of every other error.
 const OURS: u8 = 1;
+/// The exit status after a panic, as Rust has it.
+#[cfg(feature = "network")]
+pub const DEFECT: u8 = 101;
 /// The exit status of a program that was interrupted.
 pub const INTERRUPTED: u8 = 130;
 
@@ -66,6 +70,15 @@ impl<T, E: fmt::Display> OrMistake<T> for Result<T, E> {
 pub(super) fn report(error: &anyhow::Error, output: Output) -> u8 {
     let mistake = error.chain().find_map(|cause| cause.downcast_ref::<Mistake>());
     let message = one_line(&format!("{error:#}"));
+    if progress::is_stuck() {
+        return status(error, mistake.is_some());
+    }
+    if error.is::<Interrupted>() {
+        // The user wanted it: no error. The reader may be gone.
+        let _ = output.complain(&message);
+        let _ = output.json(&serde_json::json!({ "event": "interrupted", "message": message }));
+        return INTERRUPTED;
+    }
     let hint = mistake.and_then(|mistake| mistake.hint.as_deref()).or_else(|| of_the_disk(error));
     // The reader may be gone.
     let _ = output.complain(&format!("error: {message}"));

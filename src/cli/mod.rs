@@ -17,10 +17,14 @@ mod interrupt;
 mod mistake;
 mod output;
 #[cfg(feature = "network")]
+mod process;
+#[cfg(feature = "network")]
 mod relay;
 #[cfg(all(feature = "learning", feature = "network"))]
 mod swarm;
 
+#[cfg(feature = "network")]
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -114,18 +118,32 @@ fn command_line() -> clap::Command {
 pub fn main() -> ExitCode {
     #[cfg(feature = "learning")]
     crate::model::spin_briefly();
+    #[cfg(feature = "network")]
+    {
+        process::panics::install();
+        if let Err(error) = process::signals::install() {
+            process::signals::tell(&format!("signals cannot be handled: {error}\n"));
+        }
+        // The hook has reported a panic.
+        let status = std::panic::catch_unwind(run).unwrap_or(mistake::DEFECT);
+        let _ = if crate::observe::progress::is_stuck() { Ok(()) } else { std::io::stdout().flush() };
+        process::signals::end(status)
+    }
+    #[cfg(not(feature = "network"))]
+    ExitCode::from(run())
+}
+
+/// Runs the command, reports its error, and returns the exit status.
+fn run() -> u8 {
     let read = CommandLine::from_arg_matches(&command_line().get_matches());
     let CommandLine { globals, command } = read.unwrap_or_else(|error| error.exit());
-    let status = match command.run(&globals) {
+    #[cfg(feature = "network")]
+    process::signals::set_grace(globals.grace);
+    match command.run(&globals) {
         Ok(()) => 0,
         Err(error) if output::reader_is_gone(&error) => 0,
         Err(error) => mistake::report(&error, globals.output()),
-    };
-    #[cfg(all(feature = "learning", feature = "network"))]
-    if crate::peer::trainer::thread::left_behind() {
-        crate::model::end_process(status);
     }
-    ExitCode::from(status)
 }
 
 #[cfg(test)]

@@ -32,18 +32,26 @@ impl Output {
 
     /// A line for people.
     pub fn text(self, line: &str) -> io::Result<()> {
-        if self.is_json() { Ok(()) } else { writeln!(io::stdout(), "{line}") }
+        if self.is_json() { Ok(()) } else { print(line) }
     }
 
     /// A line for programs: an object with an `event`.
     pub fn json(self, value: &impl Serialize) -> io::Result<()> {
-        if self.is_json() { writeln!(io::stdout(), "{}", serde_json::to_string(value)?) } else { Ok(()) }
+        if self.is_json() { print(&serde_json::to_string(value)?) } else { Ok(()) }
     }
 
     /// A line on standard error.
     pub fn complain(self, line: &str) -> io::Result<()> {
         writeln!(io::stderr(), "{line}")
     }
+}
+
+/// A full disk behind standard output is not that of a run, so the error says where it was met.
+fn print(line: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{line}").map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => error,
+        _ => io::Error::other(format!("standard output cannot be written: {error}")),
+    })
 }
 
 /// Whether the error only means that the reader has gone, as in `pathswarm … | head`.

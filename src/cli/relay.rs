@@ -12,6 +12,7 @@ use super::globals::Globals;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::output::Output;
+use super::process::runtime;
 use crate::names::PeerKey;
 use crate::network::limits::{CIRCUIT_BYTES, CIRCUITS, CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, RESERVATIONS};
 use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
@@ -75,8 +76,7 @@ impl Relay {
         let key = self.dir.join("key");
         config.identity = Identity::load_or_generate(&key).map_err(explain_key)?;
         let (output, log_filter) = (globals.output(), globals.log_filter()?);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(async {
+        runtime::run(async {
             let interrupt = Interrupt::listen()?;
             let relay = start(&config, given).await?;
             // Only now is it certain that this relay uses the folder.

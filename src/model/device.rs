@@ -60,12 +60,6 @@ pub fn spin_briefly() {
 #[cfg(not(unix))]
 pub fn spin_briefly() {}
 
-/// Ends the process without tearing libtorch down, for a thread that hangs in it.
-pub fn end_process(status: u8) -> ! {
-    // SAFETY: _exit runs no destructors, so nothing is freed that another thread uses. All output has been written.
-    unsafe { libc::_exit(status.into()) }
-}
-
 /// Threads of a tensor operation, for the whole process; 0 for all cores.
 pub fn set_threads(threads: usize) {
     let threads = if threads == 0 { available_threads() } else { threads };

@@ -12,7 +12,7 @@ pub mod transformer;
 pub mod weights;
 
 pub use crate::model::layers::kv_cache::Memory;
-pub use device::{device_name, end_process, open_device, set_threads, spin_briefly};
+pub use device::{device_name, open_device, set_threads, spin_briefly};
 pub use initial::initial_levels;
 pub use transformer::{ForwardError, PathModel};
 pub use weights::WeightsError;

@@ -1,25 +1,39 @@
 //! Progress: a program sends events from any thread; one thread shows them on a terminal, as lines, or as JSON Lines.
 //!
-//! Sending never waits for a slow terminal or a full pipe, except for results and notes, which must not be lost.
+//! Sending never waits, whoever reads: what a slow terminal or a full pipe does not take in time is dropped and counted.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::board::Board;
 use super::event::{PeerProgress, ProgressEvent};
+use super::queue::{Entry, Next, Queue};
 use super::views::{Screen, View};
-
-/// Events that may wait: one second of 256 peers with four steps a second.
-const MAILBOX: usize = 1024;
 
 /// Interval of the total, and least interval of plain lines.
 const TICK: Duration = Duration::from_secs(5);
 
-enum Message {
-    Event(ProgressEvent),
-    Stop,
+/// Interval at which the end of a display looks whether the program has become impatient.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long an impatient program waits for the display.
+const IMPATIENT: Duration = Duration::from_millis(500);
+
+/// Whether the user wants the program to end.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a display was left behind in the middle of a line that nobody reads.
+static STUCK: AtomicBool = AtomicBool::new(false);
+
+/// Displays no longer wait for a reader that has stopped. May be called in a signal handler.
+pub fn hurry() {
+    ENDS.store(true, Ordering::SeqCst);
+}
+
+/// Whether nobody reads the output: another line would wait for ever.
+pub fn is_stuck() -> bool {
+    STUCK.load(Ordering::SeqCst)
 }
 
 /// Hears every event before it is shown; must not block.
@@ -28,21 +42,29 @@ type Tap = Arc<dyn Fn(&ProgressEvent) + Send + Sync>;
 /// A handle to send events. Cheap to clone; sending after the end is ignored.
 #[derive(Clone)]
 pub struct Progress {
-    mailbox: SyncSender<Message>,
+    queue: Arc<Queue>,
     tap: Option<Tap>,
 }
 
 impl Progress {
-    /// Starts showing progress until the guard is dropped.
+    /// Starts showing progress until the guard is dropped. If the system allows no further thread, nothing is shown.
     pub fn start(view: View) -> (Self, ProgressGuard) {
         Self::start_on(Screen::new(view))
     }
 
     fn start_on(screen: Screen) -> (Self, ProgressGuard) {
-        let (mailbox, messages) = sync_channel(MAILBOX);
-        let worker = std::thread::spawn(move || show(&messages, screen));
-        let guard = ProgressGuard { mailbox: mailbox.clone(), worker: Some(worker) };
-        (Self { mailbox, tap: None }, guard)
+        let queue = Arc::<Queue>::default();
+        let shown = queue.clone();
+        let thread = std::thread::Builder::new().name("progress".to_owned()).spawn(move || {
+            // Also if showing panics.
+            let ended = Ended(shown);
+            show(&ended.0, screen);
+        });
+        if thread.is_err() {
+            queue.close();
+            queue.end();
+        }
+        (Self { queue: queue.clone(), tap: None }, ProgressGuard { queue })
     }
 
     /// Lets somebody else hear what is sent through this handle and its clones.
@@ -57,20 +79,12 @@ impl Progress {
         Self { tap: None, ..self }
     }
 
-    /// Shows an event. Events of peers and stages are dropped if the display is too slow.
+    /// Shows an event, if the display has space for it. Notes and results have more space than the rest.
     pub fn send(&self, event: ProgressEvent) {
         if let Some(tap) = &self.tap {
             tap(&event);
         }
-        // An error means that the display has ended, or that a newer event will follow. Neither stops the work.
-        match event {
-            ProgressEvent::Peer(_) | ProgressEvent::Stage { .. } => {
-                let _ = self.mailbox.try_send(Message::Event(event));
-            }
-            ProgressEvent::Note { .. } | ProgressEvent::Result(_) => {
-                let _ = self.mailbox.send(Message::Event(event));
-            }
-        }
+        self.queue.push(event);
     }
 
     pub fn peer(&self, peer: PeerProgress) {
@@ -92,21 +106,37 @@ impl Progress {
     }
 }
 
-/// Ends the display when dropped, after all earlier events.
+/// Ends the display when dropped, after all earlier events. It waits for a slow reader, unless the program is in a hurry.
 #[derive(Debug)]
 #[must_use = "progress ends when this is dropped"]
 pub struct ProgressGuard {
-    mailbox: SyncSender<Message>,
-    worker: Option<JoinHandle<()>>,
+    queue: Arc<Queue>,
 }
 
 impl Drop for ProgressGuard {
+    #[expect(clippy::disallowed_methods, reason = "an edge: how long a display is waited for")]
     fn drop(&mut self) {
-        // Errors mean that the worker has ended already.
-        let _ = self.mailbox.send(Message::Stop);
-        if let Some(worker) = self.worker.take() {
-            let _ = worker.join();
+        self.queue.close();
+        let mut hurries_since = None;
+        while !self.queue.has_ended(LOOK) {
+            if !ENDS.load(Ordering::SeqCst) {
+                continue;
+            }
+            if hurries_since.get_or_insert_with(Instant::now).elapsed() >= IMPATIENT {
+                STUCK.store(true, Ordering::SeqCst);
+                return;
+            }
         }
+    }
+}
+
+/// Says that the display has ended.
+struct Ended(Arc<Queue>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.end();
     }
 }
 
@@ -115,19 +145,19 @@ fn now() -> Instant {
     Instant::now()
 }
 
-fn show(messages: &Receiver<Message>, mut screen: Screen) {
+fn show(queue: &Queue, mut screen: Screen) {
     let began = now();
     let mut board = Board::default();
     let mut next_tick = TICK;
     loop {
-        let wait = next_tick.saturating_sub(began.elapsed());
-        match messages.recv_timeout(wait) {
-            Ok(Message::Event(event)) => {
+        match queue.next(next_tick.saturating_sub(began.elapsed())) {
+            Next::Entry(Entry::Event(event)) => {
                 board.apply(&event, began.elapsed());
                 screen.event(&event, &board, began.elapsed());
             }
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+            Next::Entry(Entry::Dropped(count)) => screen.dropped(count, &board, began.elapsed()),
+            Next::Nothing => {}
+            Next::End => break,
         }
         if began.elapsed() >= next_tick {
             screen.tick(&mut board, began.elapsed());
@@ -165,5 +195,44 @@ mod tests {
         assert_eq!(lines[0]["waiting"], serde_json::json!({ "kind": "turn" }));
         assert_eq!(lines[1], serde_json::json!({ "event": "note", "text": "corpus 1.2 MB" }));
         assert_eq!(lines[2], serde_json::json!({ "event": "result", "train_s": 2 }));
+    }
+    #[test]
+    fn a_reader_that_stops_holds_up_nobody_and_is_told_what_it_missed() {
+        let (written, gate) = (Shared::default(), Arc::new(std::sync::Mutex::new(())));
+        let closed = gate.lock().unwrap();
+        let (progress, guard) =
+            Progress::start_on(Screen::json(Gated { written: written.clone(), gate: gate.clone() }));
+        for _ in 0..10_000 {
+            progress.peer(peer(1, 1));
+        }
+        for number in 0..10_000 {
+            progress.note(format!("note {number}"));
+        }
+        drop(closed);
+        drop(guard);
+        let text = written.text();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let dropped: u64 = lines.iter().filter_map(|line| line["count"].as_u64()).sum();
+        let shown = lines.iter().filter(|line| line["event"] == "peer" || line["event"] == "note").count() as u64;
+        assert!(lines.iter().any(|line| line["event"] == "dropped"), "{} lines", lines.len());
+        assert_eq!(dropped + shown, 20_000);
+        assert!(lines.len() < 3_000, "{} lines", lines.len());
+    }
+
+    /// A writer that waits while a test holds the gate.
+    struct Gated {
+        written: Shared,
+        gate: Arc<std::sync::Mutex<()>>,
+    }
+
+    impl std::io::Write for Gated {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            drop(self.gate.lock());
+            self.written.write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
     }
 }

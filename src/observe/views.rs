@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::io::{self, Write, stdout};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::board::{Board, Portion, peer_line};
 use super::event::ProgressEvent;
+use super::terminal::PatientTerminal;
 
 /// Peers with a line of their own, bounded by the height of a terminal.
 const MOST_LINES: usize = 16;
+
+/// How often a terminal is drawn at most.
+const DRAWS_PER_S: u8 = 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
@@ -65,6 +69,15 @@ impl Screen {
             Self::Gone => Ok(()),
         };
         self.keep_if(written);
+    }
+
+    /// Says that events were dropped, as the output was not read.
+    pub(super) fn dropped(&mut self, count: u64, board: &Board, now: Duration) {
+        let event = match self {
+            Self::Json(_) => ProgressEvent::Result(json!({ "event": "dropped", "count": count })),
+            _ => ProgressEvent::Note { text: format!("{count} reports of progress were dropped: nobody read them") },
+        };
+        self.event(&event, board, now);
     }
 
     /// Shows everything with a bounded rate.
@@ -137,7 +150,8 @@ pub(super) struct Terminal {
 
 impl Terminal {
     fn new() -> Self {
-        let lines = MultiProgress::new();
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(PatientTerminal::new()), DRAWS_PER_S);
+        let lines = MultiProgress::with_draw_target(target);
         let bar = lines.add(ProgressBar::new(0).with_style(style("{bar:30} {msg}")));
         Self { lines, peers: BTreeMap::new(), bar }
     }
@@ -208,7 +222,7 @@ pub(super) mod tests {
     }
 
     impl Screen {
-        pub(crate) fn json(out: Shared) -> Self {
+        pub(crate) fn json(out: impl Write + Send + 'static) -> Self {
             Self::Json(Box::new(out))
         }
     }

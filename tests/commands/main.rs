@@ -14,5 +14,6 @@ mod readme;
 mod relay;
 #[path = "../support/run.rs"]
 mod run;
+mod signals;
 #[path = "../support/text.rs"]
 mod text;

@@ -49,11 +49,12 @@ const LAYERS: [(&str, &[&str]); 30] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 20] = [
+const HOMES: [(&str, &[&str]); 22] = [
     ("aho_corasick", &["text/tokenizer/specials"]),
     ("base64", &["peer/access/invitation_token", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
+    ("console", &["observe/terminal"]),
     ("governor", &["network/protection/rate_limiter"]),
     ("hyper", &["http"]),
     ("image", &["images", "inspect/plots/sheet"]),
@@ -65,6 +66,7 @@ const HOMES: [(&str, &[&str]); 20] = [
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic", "telemetry/latencies", "telemetry/metrics"]),
     ("rand_distr", &["inspect/dna/dreaming"]),
+    ("signal_hook_registry", &["cli/process/signals"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),

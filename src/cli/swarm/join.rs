@@ -11,6 +11,7 @@ use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::running::{Display, Watch};
 use super::stages::{RunSupervisor, line_of};
+use crate::cli::process::runtime;
 use crate::cli::swarm::create::corpus::TextFlags;
 use crate::cli::swarm::web::WebFlags;
 use crate::cli::swarm::{Globals, access, listen};
@@ -64,9 +65,8 @@ impl Join {
         }
         let own_text =
             self.text.source().ok().map(|corpus| OwnText { corpus, test_corpus: self.text.test_source(), chosen });
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-        runtime.block_on(async {
+        runtime::run(async {
             let interrupt = Interrupt::listen()?;
             let display = Display::new(progress);
             let _pages = self.web.open(&display)?;

@@ -9,12 +9,15 @@ use serde_json::json;
 
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
+use crate::cli::process::signals;
 use crate::names::PathId;
 use crate::observe::{Progress, ProgressEvent};
+use crate::peer::driver::PeerError;
 use crate::peer::driver::control_socket;
 use crate::peer::driver::control_socket::ControlSocket;
 use crate::peer::driver::handle::PeerHandle;
 use crate::peer::start::Launched;
+use crate::peer::start::assembly::Peer;
 use crate::peer::{EventSink, PeerEvent, PeerStatus};
 use crate::store::write_file;
 use crate::telemetry::Telemetry;
@@ -57,30 +60,36 @@ impl Watch {
         let socket = self.display.open(&self.folder, THIS_PEER, launched.peer.handle());
         let mut told = BTreeSet::new();
         loop {
+            let handle = launched.peer.handle();
+            // Also while the peer does not answer.
             tokio::select! {
                 () = interrupt.wait() => break,
-                () = tokio::time::sleep(LOOK) => {}
+                () = self.look(&handle, &mut told) => {}
             }
             if launched.peer.has_stopped() {
                 return Ok(launched.peer.finished().await?);
-            }
-            // Once more, since a path may have been taken over later, from a peer that has gone.
-            let handle = launched.peer.handle();
-            if let Some(scored) = handle.status().await.as_ref().and_then(scored)
-                && !scored.is_subset(&told)
-                && let Some(status) = handle.status_with_hashes().await
-            {
-                self.tell_result(&status);
-                told.extend(scored);
             }
         }
         drop(socket);
         self.display
             .progress
             .note("leaving: other peers take over this peer's paths and modules; Ctrl-C again leaves at once");
-        launched.peer.stop().await?;
+        leave(launched.peer, &self.display.progress).await?;
         // A peer that has finished its work was not interrupted in it.
         if told.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
+    }
+
+    /// After a while, tells the result if there is one.
+    async fn look(&self, peer: &PeerHandle, told: &mut BTreeSet<u32>) {
+        tokio::time::sleep(LOOK).await;
+        // Once more, since a path may have been taken over later, from a peer that has gone.
+        if let Some(scored) = peer.status().await.as_ref().and_then(scored)
+            && !scored.is_subset(told)
+            && let Some(status) = peer.status_with_hashes().await
+        {
+            self.tell_result(&status);
+            told.extend(scored);
+        }
     }
 
     fn tell_result(&self, status: &PeerStatus) {
@@ -106,6 +115,17 @@ impl Watch {
         });
         self.display.progress.note("still serving the run to others; Ctrl-C leaves");
     }
+}
+
+/// Leaves the swarm within the grace time. What a peer has stored by then is kept, as after a crash.
+pub async fn leave(peer: Peer, progress: &Progress) -> Result<(), PeerError> {
+    let grace = signals::grace();
+    // The rest is for the threads to end, and for the log.
+    let left = tokio::time::timeout(grace.mul_f64(0.8), peer.stop_within(grace.mul_f64(0.6))).await;
+    left.unwrap_or_else(|_| {
+        progress.note("left in the middle of its work, as the grace time is over; what was stored is kept");
+        Ok(())
+    })
 }
 
 /// The paths here, if there are any and all are finished and scored.

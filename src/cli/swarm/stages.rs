@@ -9,7 +9,7 @@ use anyhow::Context;
 use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
-use super::running::{Display, THIS_PEER, Watch, scored};
+use super::running::{Display, THIS_PEER, Watch, leave, scored};
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
 use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
@@ -92,7 +92,7 @@ impl RunSupervisor {
             Ok(Way::Lead(store)) => self.lead(launched, store).await,
             Err(error) => {
                 // Hands everything over to other peers, however it ends.
-                launched.peer.stop().await?;
+                leave(launched.peer, &self.display.progress).await?;
                 Err(error)
             }
         }
@@ -196,7 +196,7 @@ impl RunSupervisor {
             (self.launch.machine.clone(), self.launch.scheduler.clone(), manifest.share_text);
         let (progress, interrupt, corpus) = (self.display.progress.clone(), self.interrupt.clone(), manifest.corpus);
         let creator = manifest.creator;
-        let created = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
+        let work = tokio::task::spawn_blocking(move || -> anyhow::Result<LockedStore> {
             let (run_of, machine, into) = (&then, &machine, folder.as_path());
             let (after, creator) = (Some(run), creator);
             let plan = Plan {
@@ -219,8 +219,8 @@ impl RunSupervisor {
             // Its blobs are in the shards now.
             let _ = std::fs::remove_dir_all(&gathered);
             Ok(created.store)
-        })
-        .await?;
+        });
+        let created = self.interrupt.unless_left(work).await?;
         created.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
 

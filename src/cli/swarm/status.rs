@@ -116,7 +116,7 @@ fn print(output: Output, folder: &Path, status: &PeerStatus, mut value: Value) -
         output.text(&line)?;
     }
     value["event"] = json!("status");
-    value["folder"] = json!(folder);
+    value["folder"] = json!(folder.display().to_string());
     output.json(&value)?;
     Ok(())
 }

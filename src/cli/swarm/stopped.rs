@@ -43,7 +43,7 @@ impl StoppedPeer {
         let path = |(path, checkpoint): &(PathId, Checkpoint)| json!({ "path": path, "checkpoint": checkpoint });
         output.json(&json!({
             "event": "stopped",
-            "folder": self.folder,
+            "folder": self.folder.display().to_string(),
             "run": self.run,
             "checkpoints": self.checkpoints.iter().map(path).collect::<Vec<_>>(),
             "missing": self.missing,

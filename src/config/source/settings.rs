@@ -13,7 +13,7 @@ use crate::config::run::RunConfig;
 use crate::config::source::schema::keys_of;
 
 /// Variables that begin with `PATHSWARM_` but are global flags of the command line.
-const FLAG_VARIABLES: [&str; 3] = ["PATHSWARM_FORMAT", "PATHSWARM_LOG", "PATHSWARM_MACHINE"];
+const FLAG_VARIABLES: [&str; 4] = ["PATHSWARM_FORMAT", "PATHSWARM_GRACE", "PATHSWARM_LOG", "PATHSWARM_MACHINE"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {

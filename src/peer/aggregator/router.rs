@@ -290,7 +290,7 @@ mod tests {
         assert_ne!(on.offers[0].1, off.offers[0].1);
         let silent = bench.blob(on.offers.last().unwrap().1);
         assert_eq!(silent, PathScores::encode(&[PathScores { path: PathId(0), nats: Vec::new() }]));
-        bench.trainer.end();
+        bench.trainer.end(std::time::Duration::from_secs(60));
     }
 
     #[tokio::test]
@@ -307,6 +307,6 @@ mod tests {
         let state = bench.manifest.router_state(&made).unwrap();
         assert_eq!((state.rounds, state.fits), (1, 0), "the text stays as it is");
         assert!(rounds.combine(Version(1), first, &[]).is_err(), "the round is over");
-        bench.trainer.end();
+        bench.trainer.end(std::time::Duration::from_secs(60));
     }
 }

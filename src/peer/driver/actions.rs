@@ -52,7 +52,7 @@ impl Driver {
                 let drawn = self.node.path_at(path, phase);
                 self.queue_scoring(Task::Score { path, drawn, phase, states });
             }
-            Action::Gone => self.gone = true,
+            Action::Gone => self.departure.gone = true,
             Action::Pause => self.pause_trainer(),
             Action::EndPhase => self.end_phase(),
             Action::RestartTrainer => self.restart_trainer()?,

@@ -1,5 +1,7 @@
 //! The handle of a running peer: commands to its driver, and their answers.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
@@ -32,8 +34,8 @@ pub(crate) enum Command {
     Contacts(oneshot::Sender<Vec<Multiaddr>>),
     /// Carry out an order.
     Order(Order, oneshot::Sender<Result<String, String>>),
-    /// Leave the swarm and stop.
-    Stop(oneshot::Sender<()>),
+    /// Leave the swarm and stop, without handing over what has not been handed over after this time.
+    Stop(oneshot::Sender<()>, Duration),
 }
 
 /// The handle of a running peer.

@@ -87,6 +87,9 @@ pub enum PeerError {
     Worker(&'static str),
 }
 
+/// Time-out of the present inner step, and of the present answer, when the peer stops.
+pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(120);
+
 /// The node, and everything that carries out its actions.
 pub(super) struct Driver {
     pub(super) node: Node,
@@ -127,11 +130,26 @@ pub(super) struct Driver {
     pub(super) tasks: TrainerTasks,
     pub(super) observed: Observed,
     pub(super) access: AccessState,
-    /// Whether it has left the swarm.
-    pub(super) gone: bool,
+    pub(super) departure: Departure,
     /// Commands that the aggregator has not begun.
     pub(super) work: VecDeque<Work>,
     pub(super) aggregating: bool,
+}
+
+/// How the peer ends.
+pub(super) struct Departure {
+    /// Whether it has left the swarm.
+    pub(super) gone: bool,
+    /// When leaving has taken long enough.
+    leaves_at: Option<Millis>,
+    /// How long the compute threads may take to end.
+    ends_within: Duration,
+}
+
+impl Default for Departure {
+    fn default() -> Self {
+        Self { gone: false, leaves_at: None, ends_within: ENDS_WITHIN }
+    }
 }
 
 /// The inputs of the driver.
@@ -160,16 +178,17 @@ impl Driver {
     /// A suspended node has no deadlines, but failed writes have.
     fn until_deadline_ms(&self) -> Option<u64> {
         let deadline = if self.is_suspended() { self.pending_writes.again_at() } else { self.node.next_deadline() };
+        let deadline = self.departure.leaves_at.into_iter().chain(deadline).min();
         deadline.map(|deadline| deadline.since(self.now()))
     }
 
     /// Runs until it is told to stop or fails. The compute threads have then ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
         let outcome = self.event_loop(inputs).await;
-        let (trainer, inference) = (self.trainer, self.inference);
+        let (trainer, inference, timeout) = (self.trainer, self.inference, self.departure.ends_within);
         let end = move || {
-            trainer.end();
-            inference.end();
+            trainer.end(timeout);
+            inference.end(timeout);
         };
         // A panic of the thread has been reported.
         drop(tokio::task::spawn_blocking(end).await);
@@ -186,7 +205,7 @@ impl Driver {
             self.remember_new_members().await;
             self.inference.watch();
             // To other peers, a suspended peer is gone already.
-            if self.gone || (asked_to_stop.is_some() && self.is_suspended()) {
+            if self.departure.gone || (asked_to_stop.is_some() && self.is_suspended()) {
                 if let Some(reply) = asked_to_stop {
                     // The requester may be gone.
                     let _ = oneshot::Sender::send(reply, ());
@@ -217,8 +236,10 @@ impl Driver {
                         // The requester may be gone.
                         drop(reply.send(done));
                     }
-                    Some(Command::Stop(reply)) => {
+                    Some(Command::Stop(reply, timeout)) => {
                         self.events.push_back(Event::Leave);
+                        self.departure.leaves_at = Some(self.now() + timeout.as_millis() as u64);
+                        self.departure.ends_within = self.departure.ends_within.min(timeout);
                         asked_to_stop = Some(reply);
                     }
                     None => return Ok(()),
@@ -245,8 +266,13 @@ impl Driver {
     }
 
     async fn tick(&mut self) -> Result<(), PeerError> {
+        let now = self.now();
         if self.is_suspended() {
             return self.retry_writes().await;
+        }
+        if self.departure.leaves_at.take_if(|at| *at <= now).is_some() {
+            // The second time, it goes at once.
+            self.events.push_back(Event::Leave);
         }
         self.replicate_text()?;
         self.events.push_back(Event::Tick);

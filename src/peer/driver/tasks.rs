@@ -10,6 +10,9 @@ use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::protocol::Event;
 use crate::training::Score;
 
+/// Failures of the trainer without a step between them, after which the peer stops with the reason.
+const MOST_FAILURES: u32 = 2;
+
 /// The present task, and results.
 #[derive(Default)]
 pub(crate) struct TrainerTasks {
@@ -24,6 +27,8 @@ pub(crate) struct TrainerTasks {
     /// For finished paths with own parameters, the trainer state that has them.
     pub(crate) best: BTreeMap<PathId, BlobRef>,
     pub(crate) phases_trained: u64,
+    /// Failures of the trainer since its last step.
+    failures: u32,
 }
 
 impl Driver {
@@ -137,6 +142,7 @@ impl Driver {
             TrainerReport::Step(stepped) => {
                 self.observed.waiting = None;
                 self.count_step(&stepped);
+                self.tasks.failures = 0;
                 self.progressed(stepped.path, stepped.phase, stepped.step);
                 (self.event_sink)(PeerEvent::Stepped(stepped));
             }
@@ -162,7 +168,15 @@ impl Driver {
                 self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
                 (self.event_sink)(PeerEvent::Scored { path, drawn, held_out, test });
             }
-            TrainerReport::Failed(error) => return Err(PeerError::Training(error)),
+            TrainerReport::Failed(error) if self.tasks.failures >= MOST_FAILURES => {
+                return Err(PeerError::Training(error));
+            }
+            TrainerReport::Failed(error) => {
+                // Memory may be short for a moment.
+                self.tasks.failures += 1;
+                tracing::error!(error = %format!("{error:#}"), "the trainer has failed and is restarted");
+                self.events.push_back(Event::TrainerDied);
+            }
         }
         Ok(())
     }

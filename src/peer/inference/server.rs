@@ -10,6 +10,7 @@
 //! query is accepted until it has ended.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +27,6 @@ use crate::peer::inference::engine::{Engine, PathParts, bounds};
 use crate::peer::manifest::Manifest;
 use crate::peer::respond::respond;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
-use crate::peer::trainer::thread::leave_behind;
 use crate::protocol::Response;
 use crate::query::{MAX_QUERIES, MAX_QUERIES_OF_ONE, MAX_QUERIES_OF_STRANGERS};
 use crate::query::{Query, QueryLimits};
@@ -34,9 +34,6 @@ use crate::store::BlobStore;
 
 /// Time without a query after which the network's memory is freed.
 const IDLE: Duration = Duration::from_secs(120);
-
-/// Time-out of the present query when the peer stops.
-const END_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Time after which an answer hangs: three times what a requester waits.
 const HANGS_AFTER: Duration = CONTROL_TIMEOUT.saturating_mul(3);
@@ -219,18 +216,15 @@ impl InferenceServer {
         self.present.watch(&self.scheduler);
     }
 
-    /// Stops answering, and waits for the present query up to a time-out: libtorch must not be torn down during it.
-    /// Blocks.
-    pub fn end(self) {
+    /// Stops answering, and waits so long for the present query. Blocks.
+    pub fn end(self, timeout: Duration) {
         let Self { questions, stops, ended, thread, .. } = self;
         stops.store(true, Ordering::SeqCst);
         drop(questions);
         let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
-        // Nothing is ever sent.
-        match ended.recv_timeout(END_TIMEOUT) {
-            Err(RecvTimeoutError::Timeout) => leave_behind(),
-            // A panic has been logged.
-            _ => drop(thread.join()),
+        // Nothing is ever sent. A thread that hangs is left behind, and a panic has been logged.
+        if ended.recv_timeout(timeout) != Err(RecvTimeoutError::Timeout) {
+            drop(thread.join());
         }
     }
 }
@@ -277,7 +271,12 @@ impl Answering {
         let lease = self.scheduler.acquire();
         let since = Instant::now();
         *self.present.lock() = Some(Running { ticket: lease.ticket(), since, hangs: false });
-        let response = self.engine.answer(question, parts);
+        // The hook has reported a panic. The network is opened anew for the next query.
+        let answered = catch_unwind(AssertUnwindSafe(|| self.engine.answer(question, parts)));
+        let response = answered.unwrap_or_else(|_| {
+            self.engine.rest();
+            Response::Refused("this peer could not answer, because of a defect that its log describes".to_owned())
+        });
         if lease.is_wanted() {
             *took = since.elapsed();
         }

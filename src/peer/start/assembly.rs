@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -28,7 +28,7 @@ use crate::peer::driver::redial::Redial;
 use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
-use crate::peer::driver::{Driver, Inputs, PeerError};
+use crate::peer::driver::{Departure, Driver, ENDS_WITHIN, Inputs, PeerError};
 use crate::peer::inference::server::{InferenceServer, Policy};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer;
@@ -142,7 +142,7 @@ impl Peer {
             fetches: Fetches::default(),
             tasks: TrainerTasks::default(),
             observed: Observed::default(),
-            gone: false,
+            departure: Departure::default(),
             work: VecDeque::new(),
             aggregating: false,
         };
@@ -162,8 +162,13 @@ impl Peer {
 
     /// Leaves the swarm, and waits until that is done.
     pub async fn stop(self) -> Result<(), PeerError> {
+        self.stop_within(ENDS_WITHIN).await
+    }
+
+    /// The same, without handing over what has not been handed over after this time.
+    pub async fn stop_within(self, timeout: Duration) -> Result<(), PeerError> {
         let (reply, stopped) = oneshot::channel();
-        if self.commands.send(Command::Stop(reply)).await.is_ok() {
+        if self.commands.send(Command::Stop(reply, timeout)).await.is_ok() {
             // If it fails first, the task has the reason.
             drop(stopped.await);
         }

@@ -261,7 +261,7 @@ impl Listening {
         let (peer, bytes, manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
             // A returning peer may know other peers, even if this one is gone.
-            (Err(JoinError::Dial(error)), Some((bytes, manifest, run))) => {
+            (Err(error @ (JoinError::Dial(_) | JoinError::NoAnswer { .. })), Some((bytes, manifest, run))) => {
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
                 told(manifest, *run);
                 return self.come_back(bytes.clone(), *run, Some(address)).await;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use crate::config::{Codec, MachineConfig, OuterConfig, SampleConfig, Streaming};
 use crate::model::exchange;
@@ -161,7 +162,7 @@ async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
     bench.begin(None, Some(first));
     let resumed = bench.outcome(false).await.unwrap();
     assert_eq!(resumed, whole);
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -202,7 +203,7 @@ async fn what_was_not_sent_is_trained_on_and_is_what_a_path_counts_as() {
     let parameters = |(from, blob): &(BaseVersion, BlobRef)| bench.module(*from, *blob).parameters;
     assert_eq!(best.levels, own.iter().map(parameters).collect::<Vec<_>>());
     assert_ne!(test, bench.evaluate(1.0, None).await.0, "modules alone are something else");
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -211,7 +212,7 @@ async fn a_trainer_with_a_rate_makes_the_same_of_a_phase_and_takes_its_time() {
     let mut bench = Bench::new(8);
     bench.begin(None, None);
     let whole = bench.outcome(false).await.unwrap();
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
     let train_tokens_per_s = 2_000;
     let mut slow = Bench::with(MachineConfig { train_tokens_per_s, ..machine() }, Tiny::create(true), 8);
     let began = std::time::Instant::now();
@@ -228,7 +229,7 @@ async fn a_trainer_with_a_rate_makes_the_same_of_a_phase_and_takes_its_time() {
     assert_eq!(finished, whole);
     assert!(began.elapsed().as_secs_f64() >= seconds, "after the last step it rests as after any other");
     assert!(tokens > 0 && seconds >= tokens as f64 / train_tokens_per_s as f64 - 1e-6, "{tokens} in {seconds} s");
-    slow.trainer.end();
+    slow.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -242,7 +243,7 @@ async fn a_phase_that_is_to_end_contributes_what_it_has_come_to() {
     assert_ne!(ended.offers, whole.offers);
     bench.begin(None, None);
     assert_eq!(bench.outcome(false).await.unwrap(), whole, "the next is whole again");
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -260,7 +261,7 @@ async fn what_another_peer_has_left_that_does_not_do_costs_adamws_state_and_noth
         bench.begin(Some(trainer), None);
         assert_eq!(bench.outcome(false).await.unwrap(), fresh);
     }
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -293,7 +294,7 @@ async fn another_path_goes_on_with_what_compression_left_of_the_modules_that_sta
     let middle = bench.tiny.blobs.put(&middle.encode()).unwrap();
     bench.begin_on(second, None, Some(Resume { steps: 3, blob: middle }));
     assert_eq!(bench.outcome(false).await.unwrap(), fresh);
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -328,7 +329,7 @@ async fn levels_that_are_brought_in_step_in_turn_are_trained_as_one_and_an_updat
     let state = bench.state(mixed.trainer);
     assert_eq!(own(&state).levels, [expected, own(&trained).levels[1].clone()]);
     assert_eq!(own(&state).base_states, [start[0].0.update, GENESIS]);
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -343,7 +344,7 @@ async fn a_part_comes_to_the_same_from_memory_as_from_the_disk_whatever_was_scor
     // The state in memory is the result of that.
     let from_the_disk = bench.part(10..20, 1, &start, Some(lower.trainer)).await;
     assert_eq!(from_memory, from_the_disk);
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]
@@ -370,7 +371,7 @@ async fn a_path_counts_as_what_it_was_best_with_if_that_was_before_the_end() {
     let (trainer, stands) = reviewed.unwrap();
     assert!(!stands && test == as_created, "as good in the end");
     assert!(bench.state(trainer).best.is_none());
-    bench.trainer.end();
+    bench.trainer.end(Duration::from_secs(60));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 //! A thread that hangs in a device's driver cannot be ended from outside. It is abandoned: its late reports are not
 //! read, and its lease of the device ends.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -17,9 +17,6 @@ use crate::peer::trainer::task::{Task, TrainerReport};
 /// Commands and reports that may wait. The driver has one pending command, and takes reports as they arrive.
 const MAILBOX: usize = 1;
 
-/// Time-out of the present inner step when the peer stops.
-const END_TIMEOUT: Duration = Duration::from_secs(120);
-
 /// The driver's signal for the present task.
 const GO_ON: u8 = 0;
 const PAUSE: u8 = 1;
@@ -27,19 +24,6 @@ const END: u8 = 2;
 
 /// No lease is held.
 const NO_TURN: u64 = u64::MAX;
-
-/// Whether this process has abandoned a thread that may still be inside libtorch.
-static LEFT_BEHIND: AtomicBool = AtomicBool::new(false);
-
-/// Whether an abandoned thread still exists: libtorch must not be torn down under it, so the process must end without.
-pub fn left_behind() -> bool {
-    LEFT_BEHIND.load(Ordering::SeqCst)
-}
-
-/// Records an abandoned thread.
-pub(crate) fn leave_behind() {
-    LEFT_BEHIND.store(true, Ordering::SeqCst);
-}
 
 /// The thread's side: its tasks, its reports, and the device.
 pub struct WorkerHandle {
@@ -166,22 +150,19 @@ impl TrainerThread {
         self.running.told.recv().await
     }
 
-    /// Ends the thread, and waits for its end up to a time-out, since libtorch must not be torn down during an inner
-    /// step. Abandoned threads are not waited for. Blocks.
-    pub fn end(self) {
+    /// Ends the thread, and waits so long for the end of its present inner step. A thread that hangs is left behind: the
+    /// process ends without tearing libtorch down. Blocks.
+    pub fn end(self, timeout: Duration) {
         let Running { tasks, told, ended, thread, holds, .. } = self.running;
         drop((tasks, told));
         let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
         // Nothing is ever sent.
-        let hangs = ended.recv_timeout(END_TIMEOUT) == Err(blocking::RecvTimeoutError::Timeout);
+        let hangs = ended.recv_timeout(timeout) == Err(blocking::RecvTimeoutError::Timeout);
         if hangs {
             self.scheduler.end(holds.load(Ordering::SeqCst));
         } else {
             // A death has been reported.
             drop(thread.join());
-        }
-        if hangs || self.left.iter().any(|thread| !thread.is_finished()) {
-            leave_behind();
         }
     }
 }
@@ -269,7 +250,7 @@ mod tests {
         assert!(!late.recv().unwrap(), "the old one finds that nobody listens");
         assert!(trainer.begin(task()));
         assert_eq!(steps(trainer.next_report().await), Some(1));
-        trainer.end();
+        trainer.end(Duration::from_secs(60));
     }
 
     #[tokio::test]
@@ -284,6 +265,6 @@ mod tests {
             assert!(trainer.next_report().await.is_none());
             trainer.restart().unwrap();
         }
-        trainer.end();
+        trainer.end(Duration::from_secs(60));
     }
 }

@@ -12,6 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
+use crate::cli::process::runtime;
 use crate::cli::swarm::create::corpus::CorpusFlags;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run, harsh_settings};
 use crate::cli::swarm::create::run_folder::Wanted;
@@ -80,9 +81,8 @@ impl Found {
             (here, Some(then)) if here != folder => (here, then),
             _ => (folder.clone(), &first),
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-        runtime.block_on(async {
+        runtime::run(async {
             let interrupt = Interrupt::listen()?;
             let display = Display::new(progress);
             let _pages = self.web.open(&display)?;
@@ -177,7 +177,7 @@ impl Found {
         let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
         let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);
         let (progress, interrupt) = (progress.clone(), interrupt.clone());
-        let created = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
+        let work = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
             let after = None;
             let plan = Plan { run, then, after, creator, machine, folder, text, share_text, ancestor, pretrained };
@@ -185,8 +185,8 @@ impl Found {
             let created = create::create_run(plan, &launch.scheduler, interrupt.flag(), &mut told)?;
             create::settle(folder, &created.bytes)?;
             Ok(Some(created.store))
-        })
-        .await?;
+        });
+        let created = supervisor.interrupt.unless_left(work).await?;
         created.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
+use crate::cli::process::runtime;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::output::Output;
@@ -84,7 +85,6 @@ fn from_folders(named: &[PathBuf], target: &Path) -> Result<Summary, CollectErro
 
 /// The outer error is not the collection's: no runtime, or the user's Ctrl-C.
 fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::Result<Result<Summary, CollectError>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let mut modules = 0;
     let mut told = |told: Told| {
         let line = match told {
@@ -99,7 +99,7 @@ fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::
         // The reader may be gone.
         let _ = if output.is_json() { Ok(()) } else { output.complain(&line) };
     };
-    runtime.block_on(async {
+    runtime::run(async {
         let interrupt = Interrupt::listen()?;
         tokio::select! {
             summary = collect_from_swarm(entrance, target, &mut told) => Ok(summary),

@@ -56,12 +56,11 @@ impl Experiment {
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("experiments"));
         let out = self.out.clone().unwrap_or_else(|| PathBuf::from("docs/results").join(&plan.name));
         let command = format!("pathswarm experiment {file}{}", self.corpus_words());
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let interrupt = runtime.block_on(async { Interrupt::listen() })?;
+        let interrupt = Interrupt::flagged();
         let outcomes = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let watch = |event: ExperimentEvent<'_>| show(&progress, event);
-            let mut context = ExperimentContext::new(&machine, folder, source, interrupt.flag(), &watch);
+            let mut context = ExperimentContext::new(&machine, folder, source, interrupt, &watch);
             let results = Results { folder: &out, command: &command };
             let outcomes = run(&plan, &mut context, &results).map_err(stopped_or)?;
             progress.result(serde_json::json!({ "event": "result", "arms": outcomes }));

@@ -39,11 +39,10 @@ impl Transducer {
             )?;
         let mut client = self.whom.open(globals)?;
         let machine = globals.machine_only()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let interrupt = runtime.block_on(async { Interrupt::listen() })?;
+        let interrupt = Interrupt::flagged();
         let source = self.unreadable.source(self.text);
-        let corpus = reading::read(&source, client.config(), interrupt.flag(), globals.output())?;
-        let made = transducer::make(&mut *client, &corpus.documents, every, &machine, interrupt.flag());
+        let corpus = reading::read(&source, client.config(), interrupt, globals.output())?;
+        let made = transducer::make(&mut *client, &corpus.documents, every, &machine, interrupt);
         let made = made.map_err(explain)?;
         write_file(&self.out, &made)?;
         let output = globals.output();
@@ -52,7 +51,7 @@ impl Transducer {
             self.out.display()
         ))?;
         output
-            .json(&serde_json::json!({ "event": "result", "file": self.out, "every": every, "bytes": made.len() }))?;
+            .json(&serde_json::json!({ "event": "result", "file": self.out.display().to_string(), "every": every, "bytes": made.len() }))?;
         Ok(())
     }
 }

@@ -15,6 +15,7 @@ use self::swarm::{Swarm, SwarmResult};
 use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
+use crate::cli::process::runtime;
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::create::corpus::CorpusFlags;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
@@ -92,17 +93,15 @@ impl Simulate {
         }
         let wanted = Wanted { text: &self.corpus.text, share_text: None };
         run_folder::check(&preparation::creator_folder(&folder), &run, &wanted)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let scheduler = Arc::new(DeviceScheduler::default());
             let (link, display) = (self.link, Display::new(progress));
-            let _pages = {
-                let _entered = runtime.enter();
-                self.web.open_in_terminal(&display)?
-            };
             let trial = Trial { before, run, machine, folder, peers, link, display, scheduler, log };
-            let outcome = runtime.block_on(trial.run(&self))?;
+            let outcome = runtime::run(async {
+                let _pages = self.web.open_in_terminal(&trial.display)?;
+                trial.run(&self).await
+            })?;
             trial.display.progress.result(outcome.to_json());
             outcome
         };
@@ -157,7 +156,7 @@ impl Trial {
             }
             None => None,
         };
-        let sample = self.sample(&prepared).await?;
+        let sample = self.sample(&prepared, &interrupt).await?;
         Ok(Outcome {
             sample,
             run: self.run.clone(),
@@ -223,11 +222,11 @@ impl Trial {
             pretrained,
             scheduler: self.scheduler.clone(),
         };
-        let (progress, interrupt) = (self.display.progress.clone(), interrupt.clone());
-        let prepared = tokio::task::spawn_blocking(move || {
-            request.carry_out(interrupt.flag(), &mut |stage| progress::show(&progress, stage))
-        })
-        .await?;
+        let (progress, stop) = (self.display.progress.clone(), interrupt.clone());
+        let work = tokio::task::spawn_blocking(move || {
+            request.carry_out(stop.flag(), &mut |stage| progress::show(&progress, stage))
+        });
+        let prepared = interrupt.unless_left(work).await?;
         prepared.map(Arc::new).map_err(stopped_or)
     }
 
@@ -254,12 +253,12 @@ impl Trial {
                 .transpose()?;
             Ok(scores.map(|scores| scores.into_iter().map(|score| score.dipaco).sum()))
         });
-        result.test = test.await??.unwrap_or(result.test);
+        result.test = interrupt.unless_left(test).await??.unwrap_or(result.test);
         Ok(result)
     }
 
     /// A continuation of a text by the collected modules; `None` for images.
-    async fn sample(&self, prepared: &Arc<Preparation>) -> anyhow::Result<Option<Sample>> {
+    async fn sample(&self, prepared: &Arc<Preparation>, interrupt: &Interrupt) -> anyhow::Result<Option<Sample>> {
         if self.run.model.reads_images() {
             return Ok(None);
         }
@@ -272,16 +271,16 @@ impl Trial {
             let path = made.paths.first().map_or(PathId(0), |(path, _)| *path);
             Ok(Some(Sample { path, prompt, text: made.text }))
         });
-        made.await?
+        interrupt.unless_left(made).await?
     }
 
     /// The ancestor's score, and that of a dense path trained for as many inner steps as each path.
     async fn dense(&self, prepared: &Arc<Preparation>, interrupt: &Interrupt) -> anyhow::Result<(Score, Score)> {
         let (run, machine, scheduler) = (self.run.clone(), self.machine.clone(), self.scheduler.clone());
         let Display { progress, telemetry } = self.display.clone();
-        let (interrupt, prepared) = (interrupt.clone(), prepared.clone());
-        let scores = tokio::task::spawn_blocking(move || -> anyhow::Result<(Score, Score)> {
-            let mut trainer = DenseTrainer::new(&run, &machine, &scheduler, interrupt.flag())?;
+        let (stop, prepared) = (interrupt.clone(), prepared.clone());
+        let work = tokio::task::spawn_blocking(move || -> anyhow::Result<(Score, Score)> {
+            let mut trainer = DenseTrainer::new(&run, &machine, &scheduler, stop.flag())?;
             let ancestor: &Dense = &prepared.ancestor;
             let before = trainer.score(ancestor, &prepared.test, &prepared.token_bytes)?;
             if let Some(score) = prepared.dense_score()? {
@@ -297,9 +296,8 @@ impl Trial {
             let score = trainer.score(&dense, &prepared.test, &prepared.token_bytes)?;
             prepared.keep_dense_score(score)?;
             Ok((before, score))
-        })
-        .await?;
-        scores.map_err(stopped_or)
+        });
+        interrupt.unless_left(work).await?.map_err(stopped_or)
     }
 }
 

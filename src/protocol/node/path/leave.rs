@@ -17,9 +17,12 @@ impl Node {
         self.lifecycle.is_gone()
     }
 
-    /// The user asks the peer to leave.
+    /// The user asks the peer to leave. The second time, it says goodbye and goes, whatever it still has.
     pub(in crate::protocol) fn leave(&mut self) {
-        if self.lifecycle.is_leaving() {
+        if self.lifecycle.leaving_since().is_some() {
+            return self.go();
+        }
+        if self.lifecycle.is_gone() {
             return;
         }
         self.lifecycle.leave(self.now);
