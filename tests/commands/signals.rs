@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{Peer, TIMEOUT, World, program, unhurried};
+use crate::run::{Peer, RUN, TIMEOUT, World, program, unhurried};
 
 /// What stopping in order may take by default.
 const GRACE: Duration = Duration::from_secs(10);
@@ -66,6 +66,14 @@ fn a_second_signal_ends_a_peer_at_once_and_it_comes_back() {
         peer.signal("TERM");
         assert_eq!(peer.ended(), Some(130), "not by a signal of its own");
     }
+}
+
+#[test]
+fn peers_that_leave_at_once_do_not_wait_for_each_other() {
+    let world = World::of(&RUN.replace("inner_steps = 400", "inner_steps = 4").replace("phases = 12", "phases = 1"), 4);
+    let log = std::fs::read_to_string(format!("{}/pathswarm.log", world.simulated())).unwrap();
+    assert!(log.contains("a path is done"), "{log}");
+    assert!(!log.contains("the time to leave is over"), "{log}");
 }
 
 /// Bytes in a pipe.

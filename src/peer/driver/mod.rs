@@ -200,6 +200,11 @@ impl Driver {
         let mut asked_to_stop = None;
         loop {
             self.settle().await?;
+            // Before all inputs: a flood of messages must not delay heartbeats.
+            if self.until_deadline_ms() == Some(0) {
+                self.tick().await?;
+                self.settle().await?;
+            }
             self.reconnect();
             self.maintain_access().await;
             self.remember_new_members().await;
@@ -211,11 +216,6 @@ impl Driver {
                     let _ = oneshot::Sender::send(reply, ());
                 }
                 return Ok(());
-            }
-            // Before all inputs: a flood of messages must not delay heartbeats.
-            if self.until_deadline_ms() == Some(0) {
-                self.tick().await?;
-                self.settle().await?;
             }
             let tick = tokio::time::sleep(Duration::from_millis(self.until_deadline_ms().unwrap_or(1_000)));
             tokio::select! {
@@ -271,6 +271,7 @@ impl Driver {
             return self.retry_writes().await;
         }
         if self.departure.leaves_at.take_if(|at| *at <= now).is_some() {
+            tracing::warn!("the time to leave is over: other peers take over the rest when they notice");
             // The second time, it goes at once.
             self.events.push_back(Event::Leave);
         }
