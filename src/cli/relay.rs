@@ -12,7 +12,7 @@ use super::globals::Globals;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::output::Output;
-use super::process::runtime;
+use super::process::{private_files, runtime};
 use crate::names::PeerKey;
 use crate::network::limits::{CIRCUIT_BYTES, CIRCUITS, CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, RESERVATIONS};
 use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
@@ -57,6 +57,11 @@ pub struct Relay {
 
 impl Relay {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        private_files();
+        if self.dir.join("store").exists() {
+            let message = format!("{} is the folder of a peer, whose key a relay must not use", self.dir.display());
+            return Err(Mistake::new(message).hint("choose another folder with --dir").into());
+        }
         let given = !self.listen.is_empty();
         let listen = if given { self.listen.clone() } else { LISTEN.map(str::to_owned).to_vec() };
         let addresses = |texts: &[String]| texts.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>();

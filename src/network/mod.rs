@@ -11,7 +11,8 @@
 //! - `standing` is the application's word on who is admitted, and who comes first.
 //! - `protection` limits the cost of one peer, or one IP address: connections, rates, bandwidth, and a score that bans.
 //! - `traffic` counts bytes, `limits` has every bound, `link_emulation` makes loopback slow, `relay_server` is a relay.
-//!   `relay_shares` bounds what each of its users holds.
+//!   `relay_shares` bounds what each of its users holds. `resolver` has the
+//!   system's DNS servers.
 //!
 //! This layer does not interpret the bytes; the protocol does.
 
@@ -24,6 +25,7 @@ mod link_emulation;
 mod protection;
 mod relay_server;
 mod relay_shares;
+mod resolver;
 mod rpc;
 mod standing;
 mod swarm;

@@ -30,6 +30,7 @@ use crate::network::limits::{
 };
 use crate::network::protection::per_ip_limiter::{PerIpBounds, PerIpLimiter};
 use crate::network::relay_shares::{RelayBounds, SharedRelay};
+use crate::network::resolver;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
 use crate::network::swarm::build::{StartError, listen, not_built, settings};
@@ -122,13 +123,13 @@ fn relay_config(bounds: RelayBounds) -> relay::Config {
 /// The transports of a peer without relaying; bytes are counted.
 fn build_relay(config: &RelayConfig) -> Result<(Swarm<Server>, Registry), StartError> {
     let mut metrics = Registry::default();
+    let (servers, options) = resolver::system();
     let swarm = SwarmBuilder::with_existing_identity(config.identity.keypair())
         .with_tokio()
         .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
         .map_err(not_built("TCP"))?
         .with_quic()
-        .with_dns()
-        .map_err(not_built("DNS"))?
+        .with_dns_config(servers, options)
         .with_bandwidth_metrics(&mut metrics)
         .with_behaviour(|keypair| Server::new(keypair, config.bounds, config.allow.as_deref()))
         .map_err(not_built("the relay"))?

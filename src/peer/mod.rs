@@ -4,7 +4,8 @@
 //!   blobs. [`join`] gets the manifest from a peer at a known address.
 //! - [`folder`] is a peer's data on disk. [`start`] completes a folder, by creating or joining, and starts the actors.
 //! - [`driver`] owns the node: events in, actions out. [`trainer`] trains phases of paths on its own thread,
-//!   [`aggregator`] takes outer steps on another. `checkpoint_index` notes their progress.
+//!   [`aggregator`] takes outer steps on another. `checkpoint_index` notes their progress, and
+//!   `boot_clock` counts the time that the machine slept.
 //! - [`access`] decides which peers may take part, and verifies signatures. [`client`] queries a swarm without taking
 //!   part.
 //! - [`collect`] gathers the modules of a run into a folder, [`collected`] is that folder.
@@ -13,6 +14,7 @@
 
 pub mod access;
 pub mod aggregator;
+mod boot_clock;
 mod checkpoint_index;
 pub mod client;
 pub mod collect;

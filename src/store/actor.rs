@@ -84,14 +84,22 @@ fn keep_records(mut mailbox: mpsc::Receiver<Command>, mut journal: Journal, mut 
     while let Some(command) = mailbox.blocking_recv() {
         match command {
             Command::Persist { records, reply } => {
-                let _ = reply.send(journal.append_all(&records).map(|()| journal.bytes()));
+                let _ = reply.send(journal.append_all(&records).map(|()| noted(&journal, &mut index)));
             }
             Command::Rewrite { records, reply } => {
-                let _ = reply.send(journal.rewrite(&records).map(|()| journal.bytes()));
+                let _ = reply.send(journal.rewrite(&records).map(|()| noted(&journal, &mut index)));
             }
             Command::Index(job) => job(&mut index),
         }
     }
+}
+
+/// Notes how much of the journal has reached the disk, and returns it. Without the note, a cut journal is not noticed.
+fn noted(journal: &Journal, index: &mut Index) -> u64 {
+    if let Err(error) = index.set_synced(journal.synced()) {
+        tracing::warn!(%error, "the size of the journal was not noted");
+    }
+    journal.bytes()
 }
 
 impl StoreHandle {
@@ -160,6 +168,31 @@ mod tests {
         let again = StoreFolder::open(folder.path(), RUN).unwrap();
         assert_eq!(again.records, [b"term 2".to_vec()]);
         assert_eq!(again.index.checkpoints().unwrap(), [(PathId(1), sample(2))]);
+    }
+
+    #[tokio::test]
+    async fn a_journal_that_was_cut_is_refused_and_one_that_was_moved_away_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("journal");
+        let (store, thread) = start(StoreFolder::open(folder.path(), RUN).unwrap()).unwrap();
+        store.persist(vec![b"genesis".to_vec()]).await.unwrap();
+        store.persist(vec![vec![7; 500]]).await.unwrap();
+        drop(store);
+        thread.join();
+        let whole = std::fs::read(&file).unwrap();
+        for length in [0, 10, 40, whole.len() / 2, whole.len() - 1] {
+            std::fs::write(&file, &whole[..length]).unwrap();
+            let error = StoreFolder::open(folder.path(), RUN).err().unwrap().to_string();
+            assert!(error.contains("journal ends at byte") && error.contains("index"), "{length}: {error}");
+            assert_eq!(std::fs::read(&file).unwrap().len(), length, "nothing is written over it");
+        }
+        std::fs::write(&file, &whole).unwrap();
+        assert_eq!(StoreFolder::open(folder.path(), RUN).unwrap().records.len(), 2);
+        std::fs::remove_file(&file).unwrap();
+        assert!(StoreFolder::open(folder.path(), RUN).unwrap().records.is_empty());
+        std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+        std::fs::remove_dir_all(folder.path().join("index")).unwrap();
+        assert_eq!(StoreFolder::open(folder.path(), RUN).unwrap().records.len(), 1, "as the hint says");
     }
 
     fn copy_of(path: &std::path::Path) -> std::path::PathBuf {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// An error of the operating system, with the operation, the path, and advice if there is any.
 #[derive(Debug, thiserror::Error)]
-#[error("{doing} {}: {source}{}", path.display(), advice(source.kind()))]
+#[error("{doing} {}: {source}{}", path.display(), advice(source))]
 pub struct DiskError {
     pub doing: &'static str,
     pub path: PathBuf,
@@ -18,8 +18,11 @@ pub fn is_transient(kind: ErrorKind) -> bool {
     !matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory)
 }
 
-fn advice(kind: ErrorKind) -> &'static str {
-    match kind {
+fn advice(error: &io::Error) -> &'static str {
+    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+        return "; this is a limit on open files, not a full disk: raise it with `ulimit -n`";
+    }
+    match error.kind() {
         ErrorKind::StorageFull | ErrorKind::FileTooLarge => {
             "; free some space on this disk, or move the run's folder to a larger one; no stored data is lost"
         }

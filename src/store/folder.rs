@@ -65,8 +65,8 @@ impl LockedStore {
     pub fn of_run(self, run: RunId) -> Result<StoreFolder, OpenError> {
         let Self { folder, blobs, lock } = self;
         claim(&folder, run)?;
-        let (journal, records) = Journal::open(&folder.join("journal"))?;
         let index = Index::open(&folder.join("index"))?;
+        let (journal, records) = Journal::open_synced(&folder.join("journal"), index.synced()?)?;
         Ok(StoreFolder { blobs, journal, records, index, lock })
     }
 }

@@ -1,4 +1,5 @@
-//! The index, in sled: the checkpoint of each path of this store, and the addresses of other peers.
+//! The index, in sled: the checkpoint of each path of this store, the addresses of other peers, and how much of the
+//! journal had reached the disk, so that a journal that was cut is noticed.
 //!
 //! A restart reads the peers to join and the checkpoints to resume from. `status` reads what the store of a stopped
 //! peer holds, without the run's manifest and without the journal.
@@ -16,12 +17,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 use crate::store::durable::DiskError;
+use crate::store::journal::Synced;
+use crate::store::journal::frames::Salt;
 
 /// Limit of remembered peers. The protocol passes on at most 2 KiB of addresses of a peer: 2 MiB in all.
 pub const MAX_PEERS: usize = 1024;
 
 /// Peers that are remembered, though they are no members yet, as long as no more are.
 const MAX_STRANGERS: usize = 64;
+
+/// The key of what has reached the disk of the journal.
+const SYNCED: &str = "journal";
 
 const CACHE_BYTES: u64 = 16 << 20;
 
@@ -137,6 +143,22 @@ impl Index {
     pub fn remove_checkpoint(&mut self, path: PathId) -> Result<(), IndexError> {
         self.checkpoints.remove(path.0.to_be_bytes()).map_err(self.failed())?;
         Ok(())
+    }
+
+    /// Notes how much of the journal has reached the disk.
+    pub fn set_synced(&mut self, synced: Synced) -> Result<(), IndexError> {
+        let value = [synced.salt.0, synced.bytes.to_le_bytes()].concat();
+        self.db.insert(SYNCED, value).map_err(self.failed())?;
+        Ok(())
+    }
+
+    /// How much of the journal had reached the disk, or somewhat less.
+    pub fn synced(&self) -> Result<Option<Synced>, IndexError> {
+        let value = self.db.get(SYNCED).map_err(self.failed())?;
+        Ok(value.and_then(|value| {
+            let (salt, bytes) = value.split_first_chunk()?;
+            Some(Synced { salt: Salt(*salt), bytes: u64::from_le_bytes(bytes.try_into().ok()?) })
+        }))
     }
 
     /// The checkpoints of all paths, in order.

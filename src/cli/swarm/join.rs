@@ -11,7 +11,7 @@ use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::running::{Display, Watch};
 use super::stages::{RunSupervisor, line_of};
-use crate::cli::process::runtime;
+use crate::cli::process::{private_files, runtime};
 use crate::cli::swarm::create::corpus::TextFlags;
 use crate::cli::swarm::web::WebFlags;
 use crate::cli::swarm::{Globals, access, listen};
@@ -47,6 +47,7 @@ pub struct Join {
 
 impl Join {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        private_files();
         let machine = globals.machine_only()?;
         let log_filter = globals.log_filter()?;
         let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join("joined"));

@@ -14,6 +14,7 @@ use crate::network::connectivity::dial_error::system_error;
 use crate::network::identity::Identity;
 use crate::network::limits::{CONNECT_TIMEOUT, IDLE_CONNECTION, NEGOTIATING_STREAMS};
 use crate::network::link_emulation::shaped_tcp;
+use crate::network::resolver;
 use crate::network::standing::PeerAccess;
 use crate::network::swarm::behaviour::{Behaviour, Optional};
 
@@ -41,13 +42,13 @@ pub(crate) fn build(
     if let Some(link) = link {
         return build_shaped(identity, optional, link, access);
     }
+    let (servers, options) = resolver::system();
     let swarm = SwarmBuilder::with_existing_identity(identity.keypair())
         .with_tokio()
         .with_tcp(tcp::Config::default().nodelay(true), noise::Config::new, yamux::Config::default)
         .map_err(not_built("TCP"))?
         .with_quic()
-        .with_dns()
-        .map_err(not_built("DNS"))?
+        .with_dns_config(servers, options)
         .with_relay_client(noise::Config::new, yamux::Config::default)
         .map_err(not_built("relays"))?
         .with_behaviour(|keypair, relay| Behaviour::new(keypair, relay, optional, access).map_err(Into::into))

@@ -3,7 +3,9 @@
 //!
 //! A connection carries one line of JSON, the request, and one line of JSON, the answer, and is closed.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +41,20 @@ enum Request {
 /// The path of the socket in a peer's folder.
 pub fn path(folder: &Path) -> PathBuf {
     folder.join("control.sock")
+}
+
+/// Longest path that fits into the address of a socket everywhere: macOS has 104 bytes, Linux 108.
+const MAX_PATH_BYTES: usize = 100;
+
+/// A short path of a socket in a folder with a long name, by way of the open folder, which must be kept meanwhile.
+/// Only Linux has such paths.
+fn short(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok((path.to_owned(), None)) };
+    if path.as_os_str().len() <= MAX_PATH_BYTES || !cfg!(target_os = "linux") {
+        return Ok((path.to_owned(), None));
+    }
+    let folder = File::open(folder)?;
+    Ok((Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name), Some(folder)))
 }
 
 /// An open control socket. It is closed when dropped.
@@ -90,7 +106,8 @@ fn open(path: &Path) -> io::Result<(UnixListener, u32)> {
         }
     }
     // The socket is private before it gets its name.
-    let listener = UnixListener::bind(&unready)?;
+    let (bound, _open) = short(&unready)?;
+    let listener = UnixListener::bind(bound)?;
     std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
     let user = std::fs::metadata(&unready)?.uid();
     std::fs::rename(&unready, path)?;
@@ -130,7 +147,8 @@ async fn within<T>(timeout: Duration, work: impl Future<Output = io::Result<T>>)
 }
 
 async fn request(folder: &Path, request: &Request) -> io::Result<String> {
-    let mut stream = UnixStream::connect(path(folder)).await?;
+    let (socket, _open) = short(&path(folder))?;
+    let mut stream = UnixStream::connect(socket).await?;
     let line = serde_json::to_string(request).map_err(io::Error::other)?;
     stream.write_all(format!("{line}\n").as_bytes()).await?;
     let mut answer = String::new();
@@ -175,6 +193,24 @@ mod tests {
         let line = serde_json::to_string(&order).unwrap();
         assert_eq!(line, format!("{{\"order\":{{\"send-away\":\"{}\"}}}}", PeerKey([7; 32])));
         assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), order);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_peer_is_asked_in_a_folder_with_a_long_name() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("a".repeat(120)).join("b".repeat(120));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (listener, _) = open(&path(&folder)).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "control.sock alone");
+        let answer = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (read, mut write) = stream.into_split();
+            assert_eq!(read_line(read, TIMEOUT).await.unwrap(), "\"status\"\n");
+            write.write_all(b"running\n").await.unwrap();
+        };
+        let (answer, ()) = tokio::join!(status(&folder), answer);
+        assert_eq!(answer.unwrap(), "running\n");
     }
 
     #[tokio::test]

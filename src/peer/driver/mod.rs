@@ -31,7 +31,7 @@ pub(super) mod text_replication;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -40,6 +40,7 @@ use crate::names::{BlobHash, PathId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::claims::Claims;
 use crate::peer::aggregator::{Aggregator, Answer, Work};
+use crate::peer::boot_clock::BootClock;
 use crate::peer::driver::access::AccessState;
 use crate::peer::driver::address_book::AddressBook;
 use crate::peer::driver::blobs::Fetches;
@@ -109,7 +110,7 @@ pub(super) struct Driver {
     pub(super) pinned: BTreeSet<BlobHash>,
     /// Addresses that were tried at the start.
     pub(super) contacts: Vec<String>,
-    pub(super) began: Instant,
+    pub(super) began: BootClock,
     /// Events in order.
     pub(super) events: VecDeque<Event>,
     /// Actions of the node in order.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -16,6 +16,7 @@ use crate::peer::access::access_control::AccessControl;
 use crate::peer::access::blob_access::StoredBlobs;
 use crate::peer::access::claims::Claims;
 use crate::peer::aggregator::Aggregator;
+use crate::peer::boot_clock::BootClock;
 use crate::peer::checkpoint_index;
 use crate::peer::driver::access::AccessState;
 use crate::peer::driver::address_book::AddressBook;
@@ -129,7 +130,7 @@ impl Peer {
             event_sink: plan.event_sink,
             contacts: tried,
             access: AccessState::new(plan.access_control, plan.access.members(), accepted),
-            began: Instant::now(),
+            began: BootClock::start(),
             events: VecDeque::new(),
             actions: VecDeque::new(),
             pending_writes: PendingWrites::default(),

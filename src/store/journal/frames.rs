@@ -21,7 +21,7 @@ const ALIGNMENT: usize = 16;
 
 /// Random for each file, so that the senders of records cannot guess it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Salt([u8; 8]);
+pub(crate) struct Salt(pub(crate) [u8; 8]);
 
 impl Salt {
     pub fn new() -> Self {

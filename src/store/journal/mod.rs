@@ -27,6 +27,9 @@ pub enum JournalError {
     #[error("{} is damaged at byte {offset}, before intact records: the disk has lost synced data; check the disk; to \
         start without the records, move this file away", path.display())]
     Damaged { path: PathBuf, offset: usize },
+    #[error("{} ends at byte {found}, but {synced} bytes had reached the disk: the end of the file is lost; restore it; \
+        to go on with the records that it has, remove {}", path.display(), path.with_file_name("index").display())]
+    Shortened { path: PathBuf, found: u64, synced: u64 },
     #[error("{0} bytes in one append to the journal; at most {MAX_FRAME_BYTES} fit")]
     TooLarge(usize),
     #[error("an earlier write to {} failed and its end is uncertain; a rewrite or a restart repairs it", .0.display())]
@@ -40,9 +43,20 @@ impl JournalError {
         match self {
             Self::Disk(error) => error.is_transient(),
             Self::Broken(_) => true,
-            Self::NotAJournal(_) | Self::Version { .. } | Self::Damaged { .. } | Self::TooLarge(_) => false,
+            Self::NotAJournal(_)
+            | Self::Version { .. }
+            | Self::Damaged { .. }
+            | Self::Shortened { .. }
+            | Self::TooLarge(_) => false,
         }
     }
+}
+
+/// What is known to have reached the disk: so many bytes of the file with this salt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Synced {
+    pub(crate) salt: Salt,
+    pub(crate) bytes: u64,
 }
 
 pub struct Journal {
@@ -59,13 +73,24 @@ impl Journal {
     /// Opens a journal, or creates an empty one. Returns its records in the order of their appends. A torn last append
     /// is truncated; [`Journal::cut_off_bytes`] tells how much.
     pub fn open(path: &Path) -> Result<(Self, Vec<Vec<u8>>), JournalError> {
-        Self::open_on(path, open_file)
+        Self::open_on(path, open_file, None)
     }
 
-    fn open_on(path: &Path, open: OpenMedium) -> Result<(Self, Vec<Vec<u8>>), JournalError> {
+    /// The same, and the file must not be shorter than what had reached the disk. It may have been moved away.
+    pub fn open_synced(path: &Path, synced: Option<Synced>) -> Result<(Self, Vec<Vec<u8>>), JournalError> {
+        if synced.is_some() && !path.exists() {
+            tracing::warn!("{} is not there: this peer begins without its records", path.display());
+        }
+        Self::open_on(path, open_file, synced)
+    }
+
+    fn open_on(path: &Path, open: OpenMedium, synced: Option<Synced>) -> Result<(Self, Vec<Vec<u8>>), JournalError> {
         remove_if_there(&temporary_for(path))?;
         let contents = match fs::read(path) {
-            Ok(contents) => contents,
+            Ok(contents) => {
+                is_as_long_as(synced, path, &contents)?;
+                contents
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(DiskError::when("cannot read", path)(error).into()),
         };
@@ -113,6 +138,11 @@ impl Journal {
     /// Size of the file, so that the caller knows when to [`Journal::rewrite`].
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What has reached the disk.
+    pub fn synced(&self) -> Synced {
+        Synced { salt: self.salt, bytes: self.bytes }
     }
 
     /// Bytes of a torn append that were truncated when the journal was opened.
@@ -165,6 +195,20 @@ impl Journal {
         self.bytes = contents.len() as u64;
         self.broken = false;
         Ok(())
+    }
+}
+
+/// Refuses a file that has lost bytes that had reached the disk. Another file in its place has another salt.
+fn is_as_long_as(synced: Option<Synced>, path: &Path, contents: &[u8]) -> Result<(), JournalError> {
+    let Some(Synced { salt, bytes }) = synced else { return Ok(()) };
+    let end = match contents.len() < HEADER_BYTES {
+        true => contents.len(),
+        false if read_header(path, contents)? != salt => return Ok(()),
+        false => read_frames(path, salt, contents)?.1,
+    };
+    match end as u64 {
+        found if found < bytes => Err(JournalError::Shortened { path: path.to_owned(), found, synced: bytes }),
+        _ => Ok(()),
     }
 }
 
@@ -301,7 +345,7 @@ mod tests {
     fn a_full_disk_loses_nothing_that_was_acknowledged() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let (mut journal, _) = Journal::open_on(&path, failing::full_disk).unwrap();
+        let (mut journal, _) = Journal::open_on(&path, failing::full_disk, None).unwrap();
         journal.append(&[1; 80]).unwrap();
         let error = journal.append(&[2; 80]).unwrap_err().to_string();
         assert!(error.contains("journal") && error.contains("free some space"), "{error}");
@@ -320,7 +364,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
         written(&path, &[b"kept".to_vec()]);
-        let (mut journal, _) = Journal::open_on(&path, failing::never_synced).unwrap();
+        let (mut journal, _) = Journal::open_on(&path, failing::never_synced, None).unwrap();
         assert!(matches!(journal.append(b"lost"), Err(JournalError::Disk(_))));
         assert!(matches!(journal.append(b"more"), Err(JournalError::Broken(_))));
         assert!(matches!(journal.rewrite(&[]), Err(JournalError::Disk(_))));

@@ -4,6 +4,7 @@ pub mod adamw;
 pub(super) mod balance;
 pub mod gradients;
 pub mod loss;
+pub mod memory;
 pub mod schedule;
 pub mod state;
 
@@ -19,6 +20,7 @@ use crate::training::batches::augmented::AugmentedImages;
 use crate::training::inner::adamw::{AdamW, Moments, StepNow, norm};
 use crate::training::inner::balance::Tally;
 use crate::training::inner::gradients::{Gradients, loss_and_gradients};
+use crate::training::inner::memory::is_out_of_memory;
 use crate::training::inner::schedule::learning_rate;
 use crate::training::inner::state::InnerState;
 
@@ -185,8 +187,27 @@ impl InnerTrainer {
         Ok(())
     }
 
-    /// Mean loss, targets, gradients and choices of the next batch.
+    /// Mean loss, targets, gradients and choices of the next batch. If memory runs out, micro-batches are smaller from
+    /// then on.
     fn next_gradient(
+        &mut self,
+        set: &(impl Sequences + ?Sized),
+        order: &BatchOrder,
+        schedule_step: u64,
+    ) -> Result<Found, StepError> {
+        loop {
+            match self.gradient_now(set, order, schedule_step) {
+                Err(StepError::Tensor(error)) if self.micro_batch > 1 && is_out_of_memory(&error) => {
+                    self.micro_batch = self.micro_batch.min(self.training.batch_sequences).div_ceil(2);
+                    tracing::warn!(%error, sequences = self.micro_batch, "memory ran out: smaller micro-batches now");
+                }
+                found => return found,
+            }
+        }
+    }
+
+    /// The same with the present micro-batch.
+    fn gradient_now(
         &mut self,
         set: &(impl Sequences + ?Sized),
         order: &BatchOrder,
@@ -381,6 +402,45 @@ mod tests {
                 assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-5));
             }
         }
+    }
+
+    /// Most bytes of address space from now on: what this process has, and `more`.
+    #[cfg(target_os = "linux")]
+    fn limit_memory(more: u64) {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+        let most = pages * 4096 + more;
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the limit is a value of this function.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    }
+
+    /// In a process of its own, since the limit would hold for other tests.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn where_memory_runs_out_micro_batches_are_smaller_and_the_step_is_the_same() {
+        const INSIDE: &str = "PATHSWARM_TEST_INSIDE";
+        if std::env::var_os(INSIDE).is_none() {
+            let this = std::thread::current().name().unwrap().to_owned();
+            let mut inside = std::process::Command::new(std::env::current_exe().unwrap());
+            let ended = inside.args([&this, "--exact", "--nocapture"]).env(INSIDE, "1").output().unwrap();
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+            assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{this} was run");
+            return;
+        }
+        let mut run = small_run();
+        (run.model.context, run.training.batch_sequences) = (256, 256);
+        let set: Vec<Vec<u32>> = (0..256).map(|at| (0..256).map(|token| (token * 7 + at) % 300).collect()).collect();
+        let mut expected = trainer(&run, &machine(8));
+        let mut short = trainer(&run, &machine(0));
+        let expected = train(&mut expected, &set, 0..1)[0];
+        limit_memory(24 << 20);
+        let found = train(&mut short, &set, 0..1)[0];
+        assert!(short.micro_batch < 256, "{}", short.micro_batch);
+        assert_eq!(found.tokens, expected.tokens);
+        assert!(
+            (found.loss - expected.loss).abs() < 1e-5 && (found.gradient_norm - expected.gradient_norm).abs() < 1e-4
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::process::runtime;
+use crate::cli::process::{private_files, runtime};
 use crate::cli::swarm::create::corpus::CorpusFlags;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run, harsh_settings};
 use crate::cli::swarm::create::run_folder::Wanted;
@@ -65,6 +65,7 @@ pub struct Found {
 
 impl Found {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        private_files();
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;
         let log_filter = globals.log_filter()?;

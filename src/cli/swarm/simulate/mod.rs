@@ -15,7 +15,7 @@ use self::swarm::{Swarm, SwarmResult};
 use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
 use super::mistake::Mistake;
-use crate::cli::process::runtime;
+use crate::cli::process::{private_files, runtime};
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::create::corpus::CorpusFlags;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
@@ -30,6 +30,7 @@ use crate::observe::logging::{self, LogFilter, LogGuard};
 use crate::observe::{Progress, View};
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
+use crate::peer::folder::manifest_file;
 use crate::peer::inference::client::Local;
 use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::score_test_text;
@@ -81,6 +82,7 @@ fn link(text: &str) -> Result<Link, String> {
 
 impl Simulate {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        private_files();
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
@@ -92,6 +94,10 @@ impl Simulate {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
         let wanted = Wanted { text: &self.corpus.text, share_text: None };
+        if manifest_file(&folder).exists() {
+            let message = format!("{} is the folder of one peer, not of a simulation", folder.display());
+            return Err(Mistake::new(message).hint("choose another folder with --dir").into());
+        }
         run_folder::check(&preparation::creator_folder(&folder), &run, &wanted)?;
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
