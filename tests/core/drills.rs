@@ -25,7 +25,13 @@ fn uncounted_percent(summary: &Summary) -> usize {
 fn every_scenario_of_the_folder_is_drilled_here() {
     let (here, others) = (
         [include_str!("drills.rs"), include_str!("byzantine.rs")].concat(),
-        [include_str!("fault_schedule.rs"), include_str!("asynchronous.rs"), include_str!("trainers.rs")].concat(),
+        [
+            include_str!("fault_schedule.rs"),
+            include_str!("asynchronous.rs"),
+            include_str!("trainers.rs"),
+            include_str!("many_contributions.rs"),
+        ]
+        .concat(),
     );
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills")).unwrap() {
         let file = file.unwrap().file_name().into_string().unwrap();

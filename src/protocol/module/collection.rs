@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey, Version};
-use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS, MAX_UNAWAITED};
+use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS, MAX_FETCHING, MAX_UNAWAITED};
+use crate::protocol::module::quorum::quorum;
 use crate::protocol::wire::message::{ContributionKey, Counted, Offer};
 
 /// The progress of a contribution.
@@ -111,6 +112,23 @@ impl Collection {
     pub fn took_ms(&self, now: Millis) -> Option<u64> {
         let began = self.began.filter(|_| self.closing)?;
         Some(self.last_counted.unwrap_or(now).since(began))
+    }
+
+    /// Whether further contributions may be fetched now.
+    pub fn has_room(&self) -> bool {
+        let fetching = self.entries.values().filter(|entry| entry.awaited && entry.progress == Progress::Fetching);
+        !self.closing && fetching.count() < MAX_FETCHING && !self.is_full()
+    }
+
+    /// Whether it has this contribution, in the sum or on its way.
+    pub fn has(&self, contribution: ContributionKey) -> bool {
+        self.entries.contains_key(&contribution)
+    }
+
+    /// Whether a contribution is being added, which it waits for, and no deadline has passed or is still to be measured.
+    pub fn is_adding(&self, now: Millis) -> bool {
+        let is_adding = |entry: &Entry| entry.progress == Progress::Adding;
+        now >= self.settled && self.deadline.is_some_and(|at| now < at) && self.entries.values().any(is_adding)
     }
 
     /// Whether this contribution may be added: the collection is open, not full, and does not have it yet.
@@ -291,18 +309,6 @@ impl Collection {
         }
         Ok(())
     }
-}
-
-/// Whether a collection can close without the rest: at its deadline if half of the expected weight is in, at twice the
-/// deadline with a quarter, and so on. A path that never contributes must not stop the others for good. `more` is
-/// unexpected weight that is in.
-pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> bool, more: u64, deadlines: u64) -> bool {
-    let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
-    let there = more + expected.iter().filter(|(path, _)| is_there(**path)).map(weight).sum::<u64>();
-    let all: u64 = expected.iter().map(weight).sum();
-    // This many halvings reduce any weight to nothing.
-    let halvings = deadlines.min(30);
-    deadlines > 0 && there << halvings >= all
 }
 
 #[cfg(test)]
