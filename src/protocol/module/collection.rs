@@ -192,19 +192,16 @@ impl Collection {
     /// The contributions in the sum, in order, with the weights with which they were added, as far as they are not capped.
     pub fn counted_entries(&self) -> Vec<Counted> {
         let counted = self.entries.values().filter(|entry| entry.progress == Progress::Counted);
-        let mut counted: Vec<Counted> = counted
-            .map(|entry| Counted {
-                path: entry.offer.path,
-                parent: entry.offer.parent,
-                steps: entry.offer.steps,
-                uncapped: entry.weight,
-                weight: entry.weight,
-                norm: entry.norm,
-                blob: entry.offer.blob,
-            })
-            .collect();
-        counted.sort_unstable_by_key(Counted::key);
-        counted
+        let as_counted = |Entry { offer, weight, norm, .. }: &Entry| Counted {
+            path: offer.path,
+            parent: offer.parent,
+            steps: offer.steps,
+            uncapped: *weight,
+            weight: *weight,
+            norm: *norm,
+            blob: offer.blob,
+        };
+        counted.map(as_counted).collect()
     }
 
     /// How many contributions of a path to one version the collection has.
