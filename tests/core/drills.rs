@@ -187,6 +187,15 @@ fn control_bytes_and_phase_durations_do_not_depend_on_the_number_of_peers() {
 }
 
 #[test]
+fn one_peer_creates_a_run_in_which_each_of_256_paths_has_a_module_of_its_own() {
+    let mut own = scenario("shared-by-many");
+    own.swarm.levels = vec![Sharing::Experts(16), Sharing::Experts(16), Sharing::Path];
+    (own.swarm.placed, own.swarm.peers, own.swarm.phases) = (false, 256, 1);
+    let tally = drilled(own, 1).tally;
+    assert_eq!((tally.counted, tally.uncounted, tally.gone), (256 * 3, 0, 0));
+}
+
+#[test]
 fn the_invariants_hold_with_every_way_of_averaging() {
     let mut few = scenario("byzantine");
     (few.swarm.codec, few.swarm.momentum) = (Codec::TopK(4), 0.0);
