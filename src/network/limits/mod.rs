@@ -11,17 +11,17 @@ pub use self::relays::*;
 
 use crate::protocol::limits::MAX_GOSSIP_BYTES;
 
-/// The largest gossip message: 5 KiB. Heartbeats, offers and most updates are some hundred bytes; larger data travels as
-/// blobs.
+/// The largest gossip message: 5 KiB. Heartbeats, offers and most updates are some hundred bytes; larger data travels
+/// as blobs.
 pub const GOSSIP_BYTES: usize = MAX_GOSSIP_BYTES;
 
 /// The largest gossip frame: 40 KiB above the payload. The next two bounds keep our own frames below that. If all 256
 /// peers send half of such a frame, 11 MiB wait for the rest.
 pub const GOSSIP_FRAME_BYTES: usize = GOSSIP_BYTES + 40 * 1024;
 
-/// Topics that a peer may subscribe to. A path has tens of modules, but the creator of a run holds all until others come:
-/// 288 where each of 16 x 16 paths has blocks of its own. On connecting, all subscriptions travel in one frame: 320 x 97
-/// bytes (a topic of at most 91, and its protobuf tags) = 30.3 KiB. libp2p's own default is 100.
+/// Topics that a peer may subscribe to. A path has tens of modules, but the creator of a run holds all until others
+/// come: 288 where each of 16 x 16 paths has blocks of its own. On connecting, all subscriptions travel in one frame:
+/// 320 x 97 bytes (a topic of at most 91, and its protobuf tags) = 30.3 KiB. libp2p's own default is 100.
 pub const TOPICS_PER_PEER: usize = 320;
 
 /// Message ids in one `IHAVE` or `IWANT`: 300 x 34 bytes (BLAKE3 and its tags) = 10 KiB.
