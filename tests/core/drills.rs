@@ -186,6 +186,7 @@ fn control_bytes_and_phase_durations_do_not_depend_on_the_number_of_peers() {
     assert!(many.1 < 1.5 * few.1, "{} ms a phase, {} of few", many.1, few.1);
 }
 
+/// The core can. The network's bound of topics for each peer still forbids it.
 #[test]
 fn one_peer_creates_a_run_in_which_each_of_256_paths_has_a_module_of_its_own() {
     let mut own = scenario("shared-by-many");

@@ -15,14 +15,13 @@ use crate::protocol::limits::MAX_GOSSIP_BYTES;
 /// as blobs.
 pub const GOSSIP_BYTES: usize = MAX_GOSSIP_BYTES;
 
-/// The largest gossip frame: 40 KiB above the payload. The next two bounds keep our own frames below that. If all 256
-/// peers send half of such a frame, 11 MiB wait for the rest.
-pub const GOSSIP_FRAME_BYTES: usize = GOSSIP_BYTES + 40 * 1024;
+/// The largest gossip frame: 16 KiB above the payload. The decoder compares its whole read buffer with this, and reads
+/// 8 KiB at a time, so a frame may be at most 21 - 8 = 13 KiB; the next two bounds keep our own frames below that.
+pub const GOSSIP_FRAME_BYTES: usize = GOSSIP_BYTES + 16 * 1024;
 
-/// Topics that a peer may subscribe to. A path has tens of modules, but the creator of a run holds all until others
-/// come: 288 where each of 16 x 16 paths has blocks of its own. On connecting, all subscriptions travel in one frame:
-/// 320 x 97 bytes (a topic of at most 91, and its protobuf tags) = 30.3 KiB. libp2p's own default is 100.
-pub const TOPICS_PER_PEER: usize = 320;
+/// Topics that a peer may subscribe to. A path has tens of modules. On connecting, all subscriptions travel in one
+/// frame: 120 x 97 bytes (a topic of at most 91, and its protobuf tags) = 11.4 KiB. libp2p's own default is 100.
+pub const TOPICS_PER_PEER: usize = 120;
 
 /// Message ids in one `IHAVE` or `IWANT`: 300 x 34 bytes (BLAKE3 and its tags) = 10 KiB.
 pub const GOSSIP_IDS_PER_FRAME: usize = 300;
@@ -227,9 +226,9 @@ pub const SEEN_ADDRESSES: usize = 1024;
 pub const MDNS_ADDRESSES: usize = 1024;
 
 /// Gossip messages of one author in a second, and at once. A peer sends a heartbeat once a second on each of at most
-/// 320 topics, and at once after changes. Each of its 16 paths offers one contribution to each of its modules at most
-/// every 2 s, 480 a second if there are 60 levels. Updates and hand-offs are few: 820 a second at worst, a tenth of that
-/// in any swarm so far. Further messages are dropped and, if they come from the author itself, penalized.
+/// 120 topics, and at once after changes. Each of its 16 paths offers one contribution to each of its modules at most
+/// every 2 s, 480 if 60 levels have two experts each. Updates and hand-offs are few: 620 a second at worst, a tenth of
+/// that in any swarm so far. Further messages are dropped and, if they come from the author itself, penalized.
 pub const SAID_PER_SECOND: u32 = 1_024;
 /// See [`SAID_PER_SECOND`].
 pub const SAID_BURST: u32 = 4 * SAID_PER_SECOND;
@@ -253,8 +252,8 @@ pub const FLOOD_PER_SECOND: u32 = 2 * (GOSSIP_OF_MEMBERS_PER_SECOND + GOSSIP_OF_
 /// See [`FLOOD_PER_SECOND`].
 pub const FLOOD_BURST: u32 = 4 * FLOOD_PER_SECOND;
 
-/// Requests of one peer in a second, and at once: a silent owner is probed once in each sweep of 250 ms, and each of
-/// at most 320 modules may be caught up with. Further requests are not answered, and penalized.
+/// Requests of one peer in a second, and at once: a silent owner is probed once in each sweep of 250 ms, for each of at
+/// most 120 modules. Further requests are not answered, and penalized.
 pub const ASKED_PER_SECOND: u32 = 512;
 /// See [`ASKED_PER_SECOND`].
 pub const ASKED_BURST: u32 = 2 * ASKED_PER_SECOND;
