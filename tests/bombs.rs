@@ -124,7 +124,7 @@ fn messages_announce_what_they_like() {
         owner: PeerKey([1; 32]),
         version: pathswarm::names::Version(1),
         parent: BlobHash([1; 32]),
-        contributions: Vec::new(),
+        contributions: Vec::new().into(),
         norm: 0,
         average: BlobRef::of(b""),
         state: BlobRef::of(b""),

@@ -51,7 +51,7 @@ fn next(chain: &Chain) -> SignedUpdate {
         owner: PEER,
         version: head.version.next(),
         parent: head.update,
-        contributions: vec![counted(0), counted(1)],
+        contributions: vec![counted(0), counted(1)].into(),
         norm: 0,
         average: BLOB,
         state: BLOB,

@@ -9,8 +9,11 @@ use crate::config::model::levels::{check_balance, check_levels};
 use crate::grid::{Grid, Sharing, halves};
 
 /// An update counts at most this many contributions. In the synchronous mode an update is a round, so a module with
-/// more paths, or a router of more, would miss some of them in every round.
-pub const MOST_IN_A_ROUND: u32 = 64;
+/// more paths would miss some of them in every round.
+pub const MOST_IN_A_ROUND: u32 = 1_024;
+
+/// A run of more paths does not reshard its text: each path scores the whole slice, and each member fits all of them.
+const MOST_RESHARDED: u32 = 64;
 
 impl RunConfig {
     pub fn check(&self) -> Result<(), RunConfigError> {
@@ -108,7 +111,7 @@ impl RunConfig {
                 Sharing::Path => 1,
             };
             let found = format!("{through} paths through a module of level {at}");
-            let expected = "at most 64, which is what a round can count; use more experts in this level, sample fewer \
+            let expected = "at most 1024, which is what a round can count; use more experts in this level, sample fewer \
                 paths, or set outer.mode = \"asynchronous\"";
             require(through <= MOST_IN_A_ROUND, "levels", found, expected)?;
         }
@@ -141,7 +144,7 @@ impl RunConfig {
         let phases = &self.routing.reshard;
         from_zero_to_below("routing.slice_share", self.routing.slice_share, 0.5)?;
         check_phases("routing.reshard", phases, self.training.phases)?;
-        let refused = !(2..=MOST_IN_A_ROUND).contains(&paths)
+        let refused = !(2..=MOST_RESHARDED).contains(&paths)
             || self.sample.is_some()
             || self.outer.mode != OuterMode::Synchronous;
         require(

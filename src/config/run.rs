@@ -271,10 +271,10 @@ pub(crate) mod tests {
             let grid = SMALL.replace("experts = 2", &format!("experts = {experts}"));
             RunConfig::from_toml(&format!("{grid}\n[outer]\n{outer}")).map_err(|error| error.to_string())
         };
-        assert!(with(64, "").is_ok());
-        let error = with(65, "").unwrap_err();
-        assert!(error.starts_with("levels = 65 paths through a module of level 1: at most 64, "), "{error}");
-        assert!(with(65, "mode = \"asynchronous\"").is_ok(), "no update has to count them all");
+        assert!(with(1_000, "").is_ok());
+        let error = with(1_025, "").unwrap_err();
+        assert!(error.starts_with("levels = 1025 paths through a module of level 1: at most 1024, "), "{error}");
+        assert!(with(1_025, "mode = \"asynchronous\"").is_ok(), "no update has to count them all");
     }
 
     /// A 3×3 grid with this sample.

@@ -51,7 +51,7 @@ impl RunConfig {
         require(trainers == 1 || !self.has_one_trainer(), key, trainers, expected)?;
         let Some(paths) = self.most_through_a_module() else { return Ok(()) };
         let found = format!("{trainers}, of {paths} paths through one module");
-        let expected = "at most 64 trainers of all paths through a module, which is what a round can count";
+        let expected = "at most 1024 trainers of all paths through a module, which is what a round can count";
         require(trainers == 1 || trainers * paths <= MOST_IN_A_ROUND, key, found, expected)
     }
 }
@@ -70,8 +70,8 @@ mod tests {
         assert_eq!(run("", "").unwrap().trainers(), 4);
         assert_eq!(run("", "").unwrap().slots().unwrap().count(), 8);
         assert_eq!(run("trainers_per_path = 1", "").unwrap().slots().unwrap().count(), 2);
-        let wide = SMALL.replace("{ experts = 2 }", "{ experts = 24 }");
-        assert_eq!(RunConfig::from_toml(&wide).unwrap().trainers(), 2, "the upper level is shared by 24 paths");
+        let wide = SMALL.replace("{ experts = 2 }", "{ experts = 384 }");
+        assert_eq!(RunConfig::from_toml(&wide).unwrap().trainers(), 2, "the upper level is shared by 384 paths");
         let asynchronous = "[outer]\nmode = \"asynchronous\"";
         assert_eq!(RunConfig::from_toml(&format!("{wide}\n{asynchronous}")).unwrap().trainers(), 4);
         assert_eq!(run("", "[outer]\nkeep_unsent = true").unwrap().trainers(), 1);
@@ -80,9 +80,10 @@ mod tests {
     #[test]
     fn more_trainers_than_a_round_can_count_are_refused() {
         let refused = |keys, tables| run(keys, tables).unwrap_err();
-        assert!(refused("trainers_per_path = 0", "").starts_with("trainers_per_path = 0: 1 to 64"));
+        assert!(refused("trainers_per_path = 0", "").starts_with("trainers_per_path = 0: 1 to 1024"));
         assert!(
-            refused("trainers_per_path = 40", "").starts_with("trainers_per_path = 40, of 2 paths through one module:")
+            refused("trainers_per_path = 520", "")
+                .starts_with("trainers_per_path = 520, of 2 paths through one module:")
         );
         let kept = refused("trainers_per_path = 2", "[outer]\nkeep_unsent = true");
         assert!(kept.starts_with("trainers_per_path = 2: must be 1 or unset"), "{kept}");

@@ -1,4 +1,4 @@
-//! Gossip: one topic for each module of a run, with messages under 4 KiB, to all members within a second.
+//! Gossip: one topic for each module of a run, with messages of at most 5 KiB, to all members within a second.
 
 use std::time::Duration;
 

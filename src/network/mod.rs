@@ -5,7 +5,7 @@
 //!
 //! - `identity` is its key. `swarm` builds the libp2p swarm and has the task (`swarm/actor`) that drives it.
 //! - `connectivity` leads from a peer's key to a connection: addresses, providers, relays, hole punching, reachability.
-//! - `gossip` carries messages under 4 KiB to the members of a module, `rpc` a request and its response between two
+//! - `gossip` carries messages of at most 5 KiB to the members of a module, `rpc` a request and its response between two
 //!   peers.
 //! - `blobs` serves and fetches bytes named by their hash, piece by piece from several peers.
 //! - `standing` is the application's word on who is admitted, and who comes first.

@@ -6,8 +6,9 @@ use super::event::{ReplyToken, RequestId};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 use crate::protocol::journal::record::Record;
 use crate::protocol::reputation::score::Fault;
+use crate::protocol::wire::contributions::Contributions;
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
-use crate::protocol::wire::message::{Counted, Message, Request, Response, Update};
+use crate::protocol::wire::message::{Message, Request, Response, Update};
 
 /// An action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -158,7 +159,8 @@ pub enum Outer {
         /// Its weight, before it is capped.
         weight: u32,
     },
-    /// Average the sum, compress the average, and apply it to the state before.
+    /// Average the sum, compress the average, and apply it to the state before. Store the list of contributions, if it is a
+    /// blob.
     Combine {
         /// The module.
         module: ModuleId,
@@ -167,7 +169,7 @@ pub enum Outer {
         /// The state before it.
         from: BlobRef,
         /// The exact contents of the sum.
-        contributions: Vec<Counted>,
+        contributions: Contributions,
         /// What share of a round the update is.
         portion: Portion,
     },
@@ -178,7 +180,7 @@ pub enum Outer {
         /// The hash of the update. It comes back with the answer.
         id: BlobHash,
         /// As the update lists them.
-        contributions: Vec<Counted>,
+        contributions: Contributions,
         /// The average that the update claims.
         average: BlobRef,
         /// What share of a round the update is.
@@ -201,6 +203,13 @@ pub enum Outer {
         module: ModuleId,
         /// The state.
         state: BlobRef,
+    },
+    /// Read a list of contributions that is in the store.
+    ReadList {
+        /// The module.
+        module: ModuleId,
+        /// The list.
+        list: BlobRef,
     },
     /// Apply an average that is in the store.
     Apply {
@@ -240,6 +249,7 @@ impl Outer {
             | Self::Audit { module, .. }
             | Self::Inspect { module, .. }
             | Self::Decode { module, .. }
+            | Self::ReadList { module, .. }
             | Self::Apply { module, .. } => *module,
         }
     }

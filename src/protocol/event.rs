@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 use crate::protocol::journal::record::Finished;
-use crate::protocol::wire::message::{Message, Request, Response, SignedUpdate};
+use crate::protocol::wire::message::{Counted, Message, Request, Response, SignedUpdate};
 
 /// Identifies a request that this node made. A response with an unknown identifier is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -165,6 +165,13 @@ pub enum Event {
         state: BlobHash,
         /// Whether it is a state of the module.
         so: bool,
+    },
+    /// A list of contributions was read.
+    ListRead {
+        /// The list.
+        list: BlobHash,
+        /// What it lists; nothing if it is no list.
+        contributions: Option<Vec<Counted>>,
     },
     /// An update of this node is signed.
     Sealed(SignedUpdate),

@@ -216,8 +216,22 @@ pub const VERSIONS_KEPT: u64 = 16;
 /// because the previous update may be proven wrong as well as the head's.
 pub const STATES_KEPT: usize = 3;
 
-/// Contributions in one update. 64 × 66 bytes are 4.2 kB, so that an update fits a gossip message.
-pub const MAX_CONTRIBUTIONS: usize = 64;
+/// Contributions in one update. Their list takes 68 kB.
+pub const MAX_CONTRIBUTIONS: usize = 1_024;
+
+/// Contributions that an update holds itself. 64 × 66 bytes are 4.2 kB, so that an update fits a gossip message. More
+/// are a list in a blob.
+pub const MAX_INLINE: usize = 64;
+
+/// Bytes of a list of contributions: 66 for each, a header, and their number.
+pub const MAX_LIST_BYTES: usize = 66 * MAX_CONTRIBUTIONS + 16;
+
+/// Updates, and responses with updates, that wait for their lists.
+pub const MAX_UNREAD: usize = 32;
+
+/// Contributions that an owner, or an auditor, fetches at a time. More would take as many requests at once, and gain
+/// nothing where each is a megabyte.
+pub const MAX_FETCHING: usize = 64;
 
 const _: () = assert!(MAX_CONTRIBUTIONS == crate::config::MOST_IN_A_ROUND as usize, "as a run's configuration says");
 
@@ -372,8 +386,12 @@ pub const STILL_HEARD_MS: u64 = 5 * HEARTBEAT_MS / 2;
 /// A new peer that repeats its heartbeats is not forgotten for this time: twice what makes it a member to the network.
 pub const NEWCOMER_STAYS_MS: u64 = 20_000;
 
-/// Offers remembered per module: 64 paths at 4 versions. When it is full, the offer furthest from the head is dropped.
+/// Offers remembered per module of up to 64 worker slots, at 4 versions. A module of more remembers as many of each. When
+/// the table is full, the offer furthest from the head is dropped.
 pub const MAX_OFFERS: usize = 256;
+
+/// The most offers that are remembered of any module.
+pub const MAX_OFFERS_OF_MANY: usize = 4 * MAX_CONTRIBUTIONS;
 
 /// Peers in one directory response.
 pub const MAX_DIRECTORY: usize = 64;

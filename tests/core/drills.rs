@@ -25,7 +25,13 @@ fn uncounted_percent(summary: &Summary) -> usize {
 fn every_scenario_of_the_folder_is_drilled_here() {
     let (here, others) = (
         [include_str!("drills.rs"), include_str!("byzantine.rs")].concat(),
-        [include_str!("fault_schedule.rs"), include_str!("asynchronous.rs"), include_str!("trainers.rs")].concat(),
+        [
+            include_str!("fault_schedule.rs"),
+            include_str!("asynchronous.rs"),
+            include_str!("trainers.rs"),
+            include_str!("many_contributions.rs"),
+        ]
+        .concat(),
     );
     for file in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/drills")).unwrap() {
         let file = file.unwrap().file_name().into_string().unwrap();
@@ -178,6 +184,16 @@ fn control_bytes_and_phase_durations_do_not_depend_on_the_number_of_peers() {
     let (few, many) = (drilled(many_peers(6, 96)), drilled(many_peers(36, 576)));
     assert!(many.0 < 1.2 * few.0, "{} bytes a peer and phase, {} of few", many.0, few.0);
     assert!(many.1 < 1.5 * few.1, "{} ms a phase, {} of few", many.1, few.1);
+}
+
+/// The core can. The network's bound of topics for each peer still forbids it.
+#[test]
+fn one_peer_creates_a_run_in_which_each_of_256_paths_has_a_module_of_its_own() {
+    let mut own = scenario("shared-by-many");
+    own.swarm.levels = vec![Sharing::Experts(16), Sharing::Experts(16), Sharing::Path];
+    (own.swarm.placed, own.swarm.peers, own.swarm.phases) = (false, 256, 1);
+    let tally = drilled(own, 1).tally;
+    assert_eq!((tally.counted, tally.uncounted, tally.gone), (256 * 3, 0, 0));
 }
 
 #[test]

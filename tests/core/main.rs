@@ -5,6 +5,7 @@ mod asynchronous;
 mod byzantine;
 mod drills;
 mod fault_schedule;
+mod many_contributions;
 mod mutants;
 mod nesterov;
 mod scenarios;

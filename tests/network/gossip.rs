@@ -56,7 +56,7 @@ async fn one_that_comes_back_before_its_old_connection_is_found_dead_learns_who_
 }
 
 #[tokio::test]
-async fn four_kibibytes_pass_and_one_byte_more_is_refused_here() {
+async fn the_longest_message_passes_and_one_byte_more_is_refused_here() {
     let (mut one, mut other) = (Peer::on(&[TCP]).await, Peer::on(&[TCP]).await);
     one.handle.subscribe(MODULE).await.unwrap();
     other.handle.subscribe(MODULE).await.unwrap();

@@ -18,7 +18,7 @@ import zstandard
 from blake3 import blake3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 CHUNK, GROUP, BLOCK = 1 << 18, 128, 4096
 TWELFTHS = (1.0, 1.059463, 1.122462, 1.1892071, 1.259921, 1.3348398)
 TWELFTHS += (1.4142135, 1.498307, 1.587401, 1.6817929, 1.7817974, 1.8877486)
@@ -173,16 +173,8 @@ def framed(data, kind):
     return Reader(data[8:])
 
 
-def update(reader):
-    """A SignedUpdate, checked by its hash and its owner's key."""
-    begin = reader.at
-    fields = {
-        "module": reader.module(),
-        "term": reader.number("Q"),
-        "owner": reader.take(32).hex(),
-        "version": reader.number("Q"),
-        "parent": reader.take(32).hex(),
-    }
+def contributions(reader):
+    """A list of contributions."""
     contribution = lambda: {
         "path": reader.number("I"),
         "parent": reader.number("Q"),
@@ -192,7 +184,29 @@ def update(reader):
         "length": np.frombuffer(struct.pack("<HH", 0, reader.number("H")), "<f4")[0],
         "blob": reader.blob(),
     }
-    fields["contributions"] = reader.many(contribution)
+    return reader.many(contribution)
+
+
+def update(reader, blob):
+    """A SignedUpdate, checked by its hash and its owner's key; `blob` reads the list of its contributions."""
+    begin = reader.at
+    fields = {
+        "module": reader.module(),
+        "term": reader.number("Q"),
+        "owner": reader.take(32).hex(),
+        "version": reader.number("Q"),
+        "parent": reader.take(32).hex(),
+    }
+    listed = reader.number("I")
+    assert listed in (0, 1)
+    if listed:
+        # Of an update that is no longer kept, the list may be gone.
+        data = blob(reader.blob())
+        fields["contributions"] = contributions(framed(data, 11)) if data else []
+        assert not data or len(fields["contributions"]) > 64
+    else:
+        fields["contributions"] = contributions(reader)
+        assert len(fields["contributions"]) <= 64
     fields["norm"] = np.frombuffer(reader.take(4), "<f4")[0]
     lengths = [fields["norm"]] + [one["length"] for one in fields["contributions"]]
     assert all(np.isfinite(length) and length >= 0 for length in lengths)
@@ -238,9 +252,9 @@ class Stores:
             self.genesis[module] = reader.blob()
         found = []
         if number in (2, 4):
-            found = [update(reader)]
+            found = [update(reader, self.blob)]
         if number == 8:
-            found = reader.many(lambda: update(reader))
+            found = reader.many(lambda: update(reader, self.blob))
         for one in found:
             self.updates.setdefault(one["module"], {})[one["hash"]] = one
 

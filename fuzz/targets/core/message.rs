@@ -5,6 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use pathswarm::access::admission::Admission;
 use pathswarm::access::authentication::AccessNotice;
 use pathswarm::names::{PeerKey, RunId};
+use pathswarm::protocol::wire::contribution_list::ContributionList;
 use pathswarm::protocol::{Message, Update};
 use pathswarm_fuzz::says_again;
 
@@ -14,6 +15,7 @@ const CREATOR: PeerKey = PeerKey([1; 32]);
 fuzz_target!(|bytes: &[u8]| {
     says_again::<Message>(bytes);
     says_again::<Update>(bytes);
+    says_again::<ContributionList>(bytes);
     // As if everybody had signed everything.
     let mut admission = Admission::new(RunId([0; 32]), CREATOR, |_, _, _| true);
     match says_again::<AccessNotice>(bytes) {

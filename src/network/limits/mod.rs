@@ -9,11 +9,14 @@ use std::time::Duration;
 pub use self::blobs::*;
 pub use self::relays::*;
 
-/// The largest gossip message. Heartbeats, offers and updates are some hundred bytes; larger data travels as blobs.
-pub const GOSSIP_BYTES: usize = 4 * 1024;
+use crate::protocol::limits::MAX_GOSSIP_BYTES;
+
+/// The largest gossip message: 5 KiB. Heartbeats, offers and most updates are some hundred bytes; larger data travels
+/// as blobs.
+pub const GOSSIP_BYTES: usize = MAX_GOSSIP_BYTES;
 
 /// The largest gossip frame: 16 KiB above the payload. The decoder compares its whole read buffer with this, and reads
-/// 8 KiB at a time, so a frame may be at most 20 - 8 = 12 KiB; the next two bounds keep our own frames below that.
+/// 8 KiB at a time, so a frame may be at most 21 - 8 = 13 KiB; the next two bounds keep our own frames below that.
 pub const GOSSIP_FRAME_BYTES: usize = GOSSIP_BYTES + 16 * 1024;
 
 /// Topics that a peer may subscribe to. A path has tens of modules. On connecting, all subscriptions travel in one
@@ -23,11 +26,11 @@ pub const TOPICS_PER_PEER: usize = 120;
 /// Message ids in one `IHAVE` or `IWANT`: 300 x 34 bytes (BLAKE3 and its tags) = 10 KiB.
 pub const GOSSIP_IDS_PER_FRAME: usize = 300;
 
-/// Gossip frames waiting for one slow peer: 256 x 4.4 KiB = 1.1 MiB a peer, 282 MiB if all 256 connections stall.
+/// Gossip frames waiting for one slow peer: 256 x 5.4 KiB = 1.4 MiB a peer, 346 MiB if all 256 connections stall.
 /// libp2p drops further frames, and we count them.
 pub const GOSSIP_QUEUE_PER_PEER: usize = 256;
 
-/// Gossip messages waiting for the application: 512 x 4 KiB = 2 MiB. Further ones are dropped and counted.
+/// Gossip messages waiting for the application: 512 x 5 KiB = 2.5 MiB. Further ones are dropped and counted.
 pub const GOSSIP_EVENTS: usize = 512;
 
 /// The largest request or response. It is held in memory as a whole, so bulk data travels as blobs.
@@ -59,7 +62,7 @@ pub const UNANSWERED_FOR_MEMBERS: usize = UNANSWERED_REQUESTS / 2;
 pub const RESULTS: usize = 256;
 
 /// Own authentication requests whose result the application has not yet taken, apart from [`RESULTS`]: one to each
-/// connected peer. The requests have at most 4 KiB, 1 MiB in all; the answers count like other results.
+/// connected peer. The requests have at most 5 KiB, 1.3 MiB in all; the answers count like other results.
 pub const INTRODUCTIONS: usize = CONNECTIONS as usize;
 
 /// Commands waiting for the network's task. It handles one in microseconds; a full mailbox is `NotSent::Busy`.
@@ -237,7 +240,7 @@ pub const PASSED_ON_PER_SECOND: u32 = 2_048;
 pub const PASSED_ON_BURST: u32 = 2 * PASSED_ON_PER_SECOND;
 
 /// Gossip messages received and forwarded in a second, of all members together, and at most half as many again: 4,608 x
-/// 4 KiB = 18 MiB. While it is short, no author gets more than its share.
+/// 5 KiB = 23 MiB. While it is short, no author gets more than its share.
 pub const GOSSIP_OF_MEMBERS_PER_SECOND: u32 = 3_072;
 
 /// The same for all others together, of whom a newcomer to an open run is one at first.

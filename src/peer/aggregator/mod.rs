@@ -20,6 +20,8 @@ use crate::peer::aggregator::router::RouterRounds;
 use crate::peer::manifest::Manifest;
 use crate::peer::manifest::genesis;
 use crate::protocol::reputation::norm_cap::capped_weight;
+use crate::protocol::wire::contribution_list::{list_bytes, read_list};
+use crate::protocol::wire::contributions::Contributions;
 use crate::protocol::wire::message::Counted;
 use crate::protocol::{Event, Outer, Portion};
 use crate::store::{BlobError, BlobStore};
@@ -136,6 +138,7 @@ impl Worker {
                 Ok(Some(Event::Accumulated { module, target, blob, norm }))
             }
             Outer::Combine { module, target, from, contributions, portion } => {
+                self.put_list(&contributions)?;
                 self.combine(module, target, from, &contributions, portion).map(Some)
             }
             Outer::Audit { module, id, contributions, average, portion, from } => {
@@ -152,6 +155,7 @@ impl Worker {
                 let so = self.bytes(state)?.is_some_and(|bytes| ModuleState::decode(&bytes, module, count).is_ok());
                 Ok(Some(Event::Decoded { module, state: state.hash, so }))
             }
+            Outer::ReadList { list, .. } => self.read_list(list),
             Outer::Apply { module, version, from, average, portion } => {
                 let state = self.apply(module, from, average, portion)?;
                 Ok(Some(Event::Applied { module, version, state }))
@@ -171,6 +175,7 @@ impl Worker {
                 Ok(Some(Event::Accumulated { module, target, blob, norm }))
             }
             Outer::Combine { module, target, from, contributions, .. } => {
+                self.put_list(&contributions)?;
                 let (average, made) = router.combine(target, from, &contributions)?;
                 let (average, state) = (self.put(&average)?, self.put(&made)?);
                 Ok(Some(Event::Combined { module, target, average, state }))
@@ -187,6 +192,7 @@ impl Worker {
                 let so = router.is_state(state)?;
                 Ok(Some(Event::Decoded { module, state: state.hash, so }))
             }
+            Outer::ReadList { list, .. } => self.read_list(list),
             Outer::Apply { module, version, from, average, .. } => {
                 let made = match self.blobs.get(average.hash, average.bytes)? {
                     Some(average) => router.apply(from, &average)?,
@@ -254,6 +260,16 @@ impl Worker {
     /// Waits for the disk, unless the driver has gone.
     fn put(&self, bytes: &[u8]) -> Result<BlobRef, BlobError> {
         self.blobs.put_with_retry(bytes, || !self.answers.is_closed())
+    }
+
+    /// Stores the list of an update's contributions, if it is a blob.
+    fn put_list(&self, contributions: &Contributions) -> Result<(), BlobError> {
+        list_bytes(contributions).map_or(Ok(()), |list| self.put(&list).map(drop))
+    }
+
+    fn read_list(&self, list: BlobRef) -> Answer {
+        let contributions = self.bytes(list)?.and_then(|bytes| read_list(&bytes));
+        Ok(Some(Event::ListRead { list: list.hash, contributions }))
     }
 
     /// `None` if it is absent, or here with another size for another purpose.

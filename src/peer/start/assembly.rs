@@ -35,6 +35,7 @@ use crate::peer::manifest::Manifest;
 use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::thread::TrainerThread;
+use crate::protocol::journal::record::read_lists;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Contact, Event, Node, Record};
 use crate::store::actor::StoreThread;
@@ -196,9 +197,11 @@ impl Peer {
 async fn restored_node(
     key: PeerKey,
     manifest: &Manifest,
-    records: Vec<Record>,
+    mut records: Vec<Record>,
     store: &StoreHandle,
 ) -> anyhow::Result<Node> {
+    // A list that cannot be read is as good as lost.
+    read_lists(&mut records, |list| store.blobs().get(list.hash, list.bytes).ok().flatten());
     let node = Node::restore(key, manifest.plan()?, records.clone());
     let mut lost = without_states(&node, store.blobs())?;
     lost.extend(without_checkpoints(&node, store.blobs())?);
@@ -220,12 +223,15 @@ fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
 /// Records that leave the modules whose states the disk has lost, and the paths through them, so that this peer fetches
 /// them again like a newcomer.
 fn without_states(node: &Node, blobs: &BlobStore) -> Result<Vec<Record>, DiskError> {
-    let mut lost = Vec::new();
+    let mut lost = node.modules_without_lists();
+    for module in &lost {
+        tracing::error!(%module, "a list of contributions is missing on the disk: the module is fetched again");
+    }
     for (module, version, state) in node.states() {
         if !blobs.has(state.hash)? {
             tracing::error!(%module, %version, state = %state.hash, "a state is missing on the disk: it is fetched \
                 again");
-            lost.push(module);
+            lost.extend((!lost.contains(&module)).then_some(module));
         }
     }
     let through = |path: &PathId| node.modules_of(*path).iter().any(|module| lost.contains(module));

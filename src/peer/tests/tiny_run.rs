@@ -204,7 +204,7 @@ impl Tiny {
                 owner: PeerKey([1; 32]),
                 version: Version(version),
                 parent: chain.head().update,
-                contributions: vec![counted],
+                contributions: vec![counted].into(),
                 norm: 0,
                 average: *genesis,
                 state: blobs.put(&state.encode()).unwrap(),

@@ -12,6 +12,8 @@ use crate::protocol::limits::{FETCH_RETRY_MS, FETCH_ROUNDS, MAX_DONORS, MAX_MEMB
 pub(in crate::protocol) enum Purpose {
     /// To add it to the module's sum.
     Contribution(ModuleId),
+    /// To read an update that names it as the list of its contributions.
+    List(ModuleId),
     /// To audit an update or a contribution.
     Audit(ModuleId),
     /// To apply it.

@@ -1,11 +1,14 @@
 //! The blobs of a node: those that are fetched, and those that can be released.
 
 mod fetch;
+mod lists;
 mod release;
 
 pub(super) use self::fetch::{Fetched, Purpose};
+pub(super) use self::lists::{Unread, Waiting};
 
 use self::fetch::Fetches;
+use self::lists::Lists;
 use self::release::Releases;
 use super::action::Action;
 use crate::clock::Millis;
@@ -15,6 +18,7 @@ use crate::names::{BlobHash, BlobRef, PeerKey};
 #[derive(Debug, Default)]
 pub(super) struct Blobs {
     fetches: Fetches,
+    lists: Lists,
     releases: Releases,
 }
 
@@ -49,6 +53,15 @@ impl Blobs {
     /// The blobs that are being fetched.
     pub(super) fn being_fetched(&self) -> impl ExactSizeIterator<Item = BlobHash> {
         self.fetches.blobs()
+    }
+
+    /// What waits for lists of contributions.
+    pub(super) fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    pub(super) fn lists_mut(&mut self) -> &mut Lists {
+        &mut self.lists
     }
 
     /// One use of this blob has ended. It can go once nothing refers to it.

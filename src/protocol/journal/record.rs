@@ -1,9 +1,14 @@
 //! The records of the journal: what must survive a kill. A record is written and synced before it is acted upon.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
 use crate::protocol::limits::MAX_CONTROL_BYTES;
+use crate::protocol::wire::contribution_list::read_list;
+use crate::protocol::wire::contributions::Entries;
 use crate::protocol::wire::encoding::framed;
 use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use crate::protocol::wire::message::{Counted, SignedUpdate, UpdateHash};
@@ -103,6 +108,29 @@ pub enum Record {
         /// The signer.
         owner: PeerKey,
     },
+}
+
+impl Record {
+    /// The updates in it.
+    pub fn updates_mut(&mut self) -> &mut [SignedUpdate] {
+        match self {
+            Self::Sealed(signed) | Self::Head(signed) => std::slice::from_mut(signed),
+            Self::Installed { updates, .. } => updates,
+            _ => &mut [],
+        }
+    }
+}
+
+/// Reads the lists of contributions that the updates of a journal name, as far as they are still in the store. Records do
+/// not hold them.
+pub fn read_lists(records: &mut [Record], read: impl Fn(BlobRef) -> Option<Vec<u8>>) {
+    let mut known: BTreeMap<BlobRef, Option<Arc<Entries>>> = BTreeMap::new();
+    for signed in records.iter_mut().flat_map(Record::updates_mut) {
+        let contributions = &mut signed.update.contributions;
+        let Some(list) = contributions.unread() else { continue };
+        let entries = known.entry(list).or_insert_with(|| Some(Entries::of(read_list(&read(list)?)?)));
+        entries.iter().for_each(|entries| contributions.fill(entries));
+    }
 }
 
 framed! {

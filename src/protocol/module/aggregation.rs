@@ -5,6 +5,14 @@ use super::phase_durations::Durations;
 use crate::clock::Millis;
 use crate::names::BlobHash;
 
+/// An average that is being computed.
+#[derive(Debug)]
+struct Combining {
+    reads: Vec<BlobHash>,
+    /// The list of contributions that it makes.
+    list: Option<BlobHash>,
+}
+
 /// An owner's aggregation for one module.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Aggregation {
@@ -14,7 +22,7 @@ pub(in crate::protocol) struct Aggregation {
     durations: Durations,
     /// The blobs that are read while an average is computed and applied to the state. No other average is begun
     /// meanwhile, even if this one is no longer wanted.
-    combining: Option<Vec<BlobHash>>,
+    combining: Option<Combining>,
 }
 
 impl Aggregation {
@@ -54,19 +62,19 @@ impl Aggregation {
         self.combining.is_none() && self.is_closing()
     }
 
-    /// Closes the collection and computes an average from these blobs.
-    pub(in crate::protocol) fn combine(&mut self, reads: Vec<BlobHash>) {
+    /// Closes the collection and computes an average from these blobs, and a list of contributions.
+    pub(in crate::protocol) fn combine(&mut self, reads: Vec<BlobHash>, list: Option<BlobHash>) {
         self.collection.iter_mut().for_each(Collection::close);
-        self.combining = Some(reads);
+        self.combining = Some(Combining { reads, list });
     }
 
     pub(in crate::protocol) fn is_combining(&self) -> bool {
         self.combining.is_some()
     }
 
-    /// The average is computed. Returns whether one was being computed.
-    pub(in crate::protocol) fn combined(&mut self) -> bool {
-        self.combining.take().is_some()
+    /// The average is computed. Returns the list of its contributions, if it has one; nothing if none was being computed.
+    pub(in crate::protocol) fn combined(&mut self) -> Option<Option<BlobHash>> {
+        self.combining.take().map(|combining| combining.list)
     }
 
     /// Blobs of the collection.
@@ -76,7 +84,8 @@ impl Aggregation {
 
     /// All blobs that the aggregation needs, some more than once.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
-        self.collected().chain(self.combining.iter().flatten().copied())
+        let combining = self.combining.iter().flat_map(|it| it.reads.iter().copied().chain(it.list));
+        self.collected().chain(combining)
     }
 }
 
@@ -96,11 +105,11 @@ mod tests {
         aggregation.drop_collection(Millis(9_000));
         assert_eq!(aggregation.deadline_ms(), None);
         aggregation.open(collection());
-        aggregation.combine(Vec::new());
+        aggregation.combine(Vec::new(), None);
         assert!(aggregation.is_closing() && !aggregation.led_to_nothing());
-        assert!(aggregation.combined() && aggregation.led_to_nothing());
+        assert!(aggregation.combined() == Some(None) && aggregation.led_to_nothing());
         aggregation.drop_collection(Millis(101_000));
         assert_eq!(aggregation.deadline_ms(), Some(300_000));
-        assert!(!aggregation.is_closing() && !aggregation.combined());
+        assert!(!aggregation.is_closing() && aggregation.combined().is_none());
     }
 }

@@ -129,7 +129,8 @@ impl ApplyQueue {
     /// All blobs that the queue needs, some more than once.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
         let next = self.next().into_iter().flat_map(|signed| [signed.update.average.hash, signed.update.state.hash]);
-        next.chain(self.applies.iter().flat_map(|apply| [apply.from, apply.average]))
+        let lists = self.next().into_iter().chain(&self.replay).filter_map(|signed| signed.update.contributions.list());
+        next.chain(lists.map(|list| list.hash)).chain(self.applies.iter().flat_map(|apply| [apply.from, apply.average]))
     }
 
     /// How many updates are refused, wait for replay, and are being applied.

@@ -176,17 +176,18 @@ impl Chain {
     /// Whether a kept update counts exactly this contribution.
     pub fn has_counted(&self, contribution: ContributionKey) -> bool {
         let (_, parent, _) = contribution;
-        self.counted_after(parent).any(|counted| counted.key() == contribution)
+        self.has_counted_after(parent, contribution)
     }
 
     /// Whether an update after this version counts the contribution.
     pub fn has_counted_after(&self, version: Version, contribution: ContributionKey) -> bool {
-        self.counted_after(version).any(|counted| counted.key() == contribution)
+        self.updates_after(version).any(|update| update.contributions.counts(contribution))
     }
 
     /// How many contributions of a path to one version the kept updates count.
     pub fn times_counted(&self, path: PathId, parent: Version) -> usize {
-        self.counted_after(parent).filter(|counted| counted.path == path && counted.parent == parent).count()
+        let of_path = self.updates_after(parent).flat_map(|update| update.contributions.of_path(path));
+        of_path.filter(|counted| counted.parent == parent).count()
     }
 
     /// The inner steps of these paths from one version that the kept updates count.
@@ -228,6 +229,11 @@ impl Chain {
         from_genesis || self.recent().any(|signed| signed.update.state == state)
     }
 
+    /// Whether this signed update is among the kept ones.
+    pub fn has(&self, signed: &SignedUpdate) -> bool {
+        self.recent().any(|kept| kept == signed)
+    }
+
     /// Whether this update is among the kept ones.
     pub fn contains(&self, update: UpdateHash) -> bool {
         self.recent.iter().any(|(hash, _)| *hash == update)
@@ -251,8 +257,12 @@ impl Chain {
 
     /// The contributions counted in the kept updates after a version. No earlier update can count a contribution to it.
     fn counted_after(&self, version: Version) -> impl Iterator<Item = &Counted> {
+        self.updates_after(version).flat_map(|update| &update.contributions)
+    }
+
+    fn updates_after(&self, version: Version) -> impl Iterator<Item = &Update> {
         let before = usize::try_from(version.0.saturating_sub(self.base().0)).unwrap_or(usize::MAX);
-        self.recent.iter().skip(before).flat_map(|(_, signed)| &signed.update.contributions)
+        self.recent.iter().skip(before).map(|(_, signed)| &signed.update)
     }
 }
 
@@ -286,7 +296,8 @@ pub mod made_up {
                 weight,
                 norm: 0,
                 blob,
-            }],
+            }]
+            .into(),
             norm: 0,
             average: blob,
             state: BlobRef { hash: BlobHash::of(&blob.hash.0), bytes: 100 },

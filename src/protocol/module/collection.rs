@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::clock::Millis;
 use crate::names::{BlobHash, PathId, PeerKey, Version};
-use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS, MAX_UNAWAITED};
+use crate::protocol::limits::{DEADLINE_FACTOR, DEADLINE_LEAST_MS, MAX_CONTRIBUTIONS, MAX_FETCHING, MAX_UNAWAITED};
+use crate::protocol::module::quorum::quorum;
 use crate::protocol::wire::message::{ContributionKey, Counted, Offer};
 
 /// The progress of a contribution.
@@ -113,6 +114,23 @@ impl Collection {
         Some(self.last_counted.unwrap_or(now).since(began))
     }
 
+    /// Whether further contributions may be fetched now.
+    pub fn has_room(&self) -> bool {
+        let fetching = self.entries.values().filter(|entry| entry.awaited && entry.progress == Progress::Fetching);
+        !self.closing && fetching.count() < MAX_FETCHING && !self.is_full()
+    }
+
+    /// Whether it has this contribution, in the sum or on its way.
+    pub fn has(&self, contribution: ContributionKey) -> bool {
+        self.entries.contains_key(&contribution)
+    }
+
+    /// Whether a contribution is being added, which it waits for, and no deadline has passed or is still to be measured.
+    pub fn is_adding(&self, now: Millis) -> bool {
+        let is_adding = |entry: &Entry| entry.progress == Progress::Adding;
+        now >= self.settled && self.deadline.is_some_and(|at| now < at) && self.entries.values().any(is_adding)
+    }
+
     /// Whether this contribution may be added: the collection is open, not full, and does not have it yet.
     pub fn wants(&self, contribution: ContributionKey, awaited: bool) -> bool {
         let fetching = |entry: &&Entry| !entry.awaited && entry.progress == Progress::Fetching;
@@ -174,19 +192,16 @@ impl Collection {
     /// The contributions in the sum, in order, with the weights with which they were added, as far as they are not capped.
     pub fn counted_entries(&self) -> Vec<Counted> {
         let counted = self.entries.values().filter(|entry| entry.progress == Progress::Counted);
-        let mut counted: Vec<Counted> = counted
-            .map(|entry| Counted {
-                path: entry.offer.path,
-                parent: entry.offer.parent,
-                steps: entry.offer.steps,
-                uncapped: entry.weight,
-                weight: entry.weight,
-                norm: entry.norm,
-                blob: entry.offer.blob,
-            })
-            .collect();
-        counted.sort_unstable_by_key(Counted::key);
-        counted
+        let as_counted = |Entry { offer, weight, norm, .. }: &Entry| Counted {
+            path: offer.path,
+            parent: offer.parent,
+            steps: offer.steps,
+            uncapped: *weight,
+            weight: *weight,
+            norm: *norm,
+            blob: offer.blob,
+        };
+        counted.map(as_counted).collect()
     }
 
     /// How many contributions of a path to one version the collection has.
@@ -291,18 +306,6 @@ impl Collection {
         }
         Ok(())
     }
-}
-
-/// Whether a collection can close without the rest: at its deadline if half of the expected weight is in, at twice the
-/// deadline with a quarter, and so on. A path that never contributes must not stop the others for good. `more` is
-/// unexpected weight that is in.
-pub fn quorum(expected: &BTreeMap<PathId, u32>, is_there: impl Fn(PathId) -> bool, more: u64, deadlines: u64) -> bool {
-    let weight = |(_, weight): (&PathId, &u32)| u64::from(*weight);
-    let there = more + expected.iter().filter(|(path, _)| is_there(**path)).map(weight).sum::<u64>();
-    let all: u64 = expected.iter().map(weight).sum();
-    // This many halvings reduce any weight to nothing.
-    let halvings = deadlines.min(30);
-    deadlines > 0 && there << halvings >= all
 }
 
 #[cfg(test)]

@@ -85,6 +85,7 @@ impl History {
         if let Some(oldest) = self.chain.as_mut().and_then(|chain| chain.push(signed)) {
             released.push(oldest.update.average.hash);
             released.extend(oldest.update.contributions.iter().map(|counted| counted.blob.hash));
+            released.extend(oldest.update.contributions.list().map(|list| list.hash));
         }
         released
     }

@@ -12,4 +12,5 @@ pub(super) mod history;
 pub(super) mod leadership;
 pub(super) mod offers;
 pub(super) mod phase_durations;
+pub mod quorum;
 pub(super) mod validate;

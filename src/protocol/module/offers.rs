@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::chain::Chain;
 use crate::names::{BlobHash, BlobRef, PathId, PeerKey, Version};
-use crate::protocol::limits::{MAX_OFFERS, VERSIONS_KEPT};
+use crate::protocol::limits::VERSIONS_KEPT;
 use crate::protocol::wire::message::{ContributionKey, Offer, Update, UpdateHash};
 
 /// Whether a contribution to one version can be counted at a head, now or once the head has caught up with that
@@ -13,10 +13,34 @@ pub(in crate::protocol) fn countable(head: Version, parent: Version) -> bool {
     head.0.saturating_sub(parent.0) < VERSIONS_KEPT && parent.0.saturating_sub(head.0) <= VERSIONS_KEPT
 }
 
+/// An offer, as it is found by its bytes.
+type ByBytes = (BlobHash, PathId, Version);
+
+fn by_bytes((path, parent, bytes): ContributionKey) -> ByBytes {
+    (bytes, path, parent)
+}
+
+/// Drops the offers that do not stay.
+fn retain(
+    heard: &mut BTreeMap<ContributionKey, (Offer, PeerKey)>,
+    index: &mut BTreeSet<ByBytes>,
+    stays: impl Fn(&ContributionKey, &(Offer, PeerKey)) -> bool,
+) {
+    heard.retain(|key, offer| {
+        let stays = stays(key, offer);
+        if !stays {
+            index.remove(&by_bytes(*key));
+        }
+        stays
+    });
+}
+
 /// The offers heard for one module, each with the peer that made it first.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Offers {
     heard: BTreeMap<ContributionKey, (Offer, PeerKey)>,
+    /// The same, by their bytes.
+    by_bytes: BTreeSet<ByBytes>,
     /// What was offered too, and is not taken in because its author or its path has offered enough. The oldest come first.
     beyond: BTreeSet<(Version, ContributionKey)>,
     /// The base updates of counted contributions, as far as they were heard since this chain is followed.
@@ -38,9 +62,9 @@ impl Offers {
     }
 
     /// Notes an offer that is not taken in. Of too many, one for a version after the head is forgotten, or the oldest.
-    pub(in crate::protocol) fn note_beyond(&mut self, head: Version, key: ContributionKey) {
+    pub(in crate::protocol) fn note_beyond(&mut self, head: Version, most: usize, key: ContributionKey) {
         self.beyond.insert((key.1, key));
-        if self.beyond.len() > MAX_OFFERS {
+        if self.beyond.len() > most {
             let after = self.beyond.last().is_some_and(|(parent, _)| *parent > head);
             let _ = if after { self.beyond.pop_last() } else { self.beyond.pop_first() };
         }
@@ -55,6 +79,12 @@ impl Offers {
         self.heard.keys().copied()
     }
 
+    /// The offers of these bytes, in the order of path and version.
+    pub(in crate::protocol) fn with_bytes(&self, bytes: BlobHash) -> impl Iterator<Item = ContributionKey> {
+        let (first, last) = ((bytes, PathId(0), Version(0)), (bytes, PathId(u32::MAX), Version(u64::MAX)));
+        self.by_bytes.range(first..=last).map(|(bytes, path, parent)| (*path, *parent, *bytes))
+    }
+
     /// All offers, in the order of path, version and bytes.
     pub(in crate::protocol) fn all(&self) -> impl Iterator<Item = &(Offer, PeerKey)> {
         self.heard.values()
@@ -62,7 +92,8 @@ impl Offers {
 
     /// The peers that offer these bytes.
     pub(in crate::protocol) fn authors(&self, blob: BlobRef) -> impl Iterator<Item = PeerKey> {
-        self.all().filter(move |(offer, _)| offer.blob == blob).map(|(_, author)| *author)
+        let offers = self.with_bytes(blob.hash).filter_map(|key| self.heard.get(&key));
+        offers.filter(move |(offer, _)| offer.blob == blob).map(|(_, author)| *author)
     }
 
     fn of(&self, path: PathId, parent: Version) -> impl Iterator<Item = &(Offer, PeerKey)> {
@@ -105,9 +136,9 @@ impl Offers {
         self.of(path, parent).count()
     }
 
-    /// Adds an offer. When the table is full, the offer furthest from the head is dropped, which may be this one.
-    pub(in crate::protocol) fn add(&mut self, head: Version, offer: Offer, author: PeerKey) {
-        if self.heard.len() >= MAX_OFFERS {
+    /// Adds an offer. When the table has as many as it may, the offer furthest from the head is dropped, which may be this one.
+    pub(in crate::protocol) fn add(&mut self, head: Version, most: usize, offer: Offer, author: PeerKey) {
+        if self.heard.len() >= most {
             let distance = |parent: Version| parent.0.abs_diff(head.0);
             let Some(furthest) = self.heard.keys().copied().max_by_key(|(_, parent, _)| distance(*parent)) else {
                 return;
@@ -116,7 +147,9 @@ impl Offers {
                 return;
             }
             self.heard.remove(&furthest);
+            self.by_bytes.remove(&by_bytes(furthest));
         }
+        self.by_bytes.insert(by_bytes(offer.key()));
         self.heard.insert(offer.key(), (offer, author));
     }
 
@@ -127,12 +160,16 @@ impl Offers {
 
     /// Drops the offers of these bytes: they are no valid contribution or cannot be had.
     pub(in crate::protocol) fn drop_blob(&mut self, blob: BlobHash) {
-        self.heard.retain(|_, (offer, _)| offer.blob.hash != blob);
+        let gone: Vec<ContributionKey> = self.with_bytes(blob).collect();
+        for key in gone {
+            self.heard.remove(&key);
+            self.by_bytes.remove(&by_bytes(key));
+        }
     }
 
     /// Drops all offers of a peer.
     pub(in crate::protocol) fn drop_author(&mut self, author: PeerKey) {
-        self.heard.retain(|_, (_, by)| *by != author);
+        retain(&mut self.heard, &mut self.by_bytes, |_, (_, by)| *by != author);
     }
 
     /// Whether a contribution of this path that was trained from this update is counted.
@@ -162,14 +199,17 @@ impl Offers {
         let open = |parent: Version| countable(head, parent);
         self.counted_from.retain(|(_, parent, _)| open(*parent));
         self.beyond.retain(|(parent, _)| open(*parent));
-        let twice = |offer: &Offer| self.counted_from.contains(&offer.start());
-        self.heard.retain(|key, (offer, _)| open(key.1) && !chain.has_counted(*key) && !twice(offer));
+        let counted_from = &self.counted_from;
+        let twice = |offer: &Offer| counted_from.contains(&offer.start());
+        let stays = |key: &ContributionKey, (offer, _): &_| open(key.1) && !chain.has_counted(*key) && !twice(offer);
+        retain(&mut self.heard, &mut self.by_bytes, stays);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::limits::MAX_OFFERS;
 
     fn offer(path: u32, parent: u64) -> Offer {
         let blob = BlobRef::of(format!("{path} {parent}").as_bytes());
@@ -188,11 +228,11 @@ mod tests {
     fn a_full_table_drops_the_offer_furthest_from_the_head() {
         let (author, head) = (PeerKey([1; 32]), Version(9));
         let mut offers = Offers::default();
-        (0..MAX_OFFERS as u32 - 1).for_each(|path| offers.add(head, offer(path, 9), author));
-        offers.add(head, offer(0, 3), author);
-        offers.add(head, offer(0, 2), author);
+        (0..MAX_OFFERS as u32 - 1).for_each(|path| offers.add(head, MAX_OFFERS, offer(path, 9), author));
+        offers.add(head, MAX_OFFERS, offer(0, 3), author);
+        offers.add(head, MAX_OFFERS, offer(0, 2), author);
         assert!(offers.has_offered(PathId(0), Version(3)) && !offers.has_offered(PathId(0), Version(2)));
-        offers.add(head, offer(0, 8), author);
+        offers.add(head, MAX_OFFERS, offer(0, 8), author);
         assert!(!offers.has_offered(PathId(0), Version(3)) && offers.has_offered(PathId(0), Version(8)));
         assert_eq!(offers.len(), MAX_OFFERS);
     }
@@ -201,8 +241,8 @@ mod tests {
     fn counted_and_outdated_offers_are_dropped() {
         let chain = Chain::genesis(BlobRef::of(b"genesis"));
         let mut offers = Offers::default();
-        offers.add(Version(0), offer(0, 0), PeerKey([1; 32]));
-        offers.add(Version(0), offer(1, VERSIONS_KEPT + 1), PeerKey([1; 32]));
+        offers.add(Version(0), MAX_OFFERS, offer(0, 0), PeerKey([1; 32]));
+        offers.add(Version(0), MAX_OFFERS, offer(1, VERSIONS_KEPT + 1), PeerKey([1; 32]));
         offers.prune(&chain);
         assert!(offers.keys().eq([offer(0, 0).key()]));
         offers.drop_author(PeerKey([1; 32]));
@@ -213,9 +253,9 @@ mod tests {
     fn a_peer_is_passed_over_when_two_updates_have_left_out_what_it_offered_to_each_of_two_versions() {
         let (author, other) = (PeerKey([1; 32]), PeerKey([2; 32]));
         let mut offers = Offers::default();
-        offers.add(Version(3), offer(0, 3), author);
-        offers.add(Version(3), offer(1, 3), other);
-        offers.add(Version(4), offer(0, 4), author);
+        offers.add(Version(3), MAX_OFFERS, offer(0, 3), author);
+        offers.add(Version(3), MAX_OFFERS, offer(1, 3), other);
+        offers.add(Version(4), MAX_OFFERS, offer(0, 4), author);
         assert!(offers.passed_over(Version(5), 2).is_empty(), "one update could have counted the second");
         assert_eq!(offers.passed_over(Version(6), 2), BTreeSet::from([(PathId(0), author)]));
     }
@@ -224,11 +264,11 @@ mod tests {
     fn what_is_not_taken_in_is_known_to_have_been_offered() {
         let mut offers = Offers::default();
         for parent in 0..=MAX_OFFERS as u64 {
-            offers.note_beyond(Version(MAX_OFFERS as u64), offer(0, parent).key());
+            offers.note_beyond(Version(MAX_OFFERS as u64), MAX_OFFERS, offer(0, parent).key());
         }
         let known = [0, 1, MAX_OFFERS as u64].map(|parent| offers.was_heard(&offer(0, parent).key()));
         assert_eq!((known, offers.len()), ([false, true, true], MAX_OFFERS), "the oldest is forgotten");
-        offers.note_beyond(Version(9), offer(1, 9).key());
+        offers.note_beyond(Version(9), MAX_OFFERS, offer(1, 9).key());
         assert!(!offers.was_heard(&offer(0, MAX_OFFERS as u64).key()), "what cannot be counted yet goes before");
         assert!(offers.was_heard(&offer(1, 9).key()));
         assert!(!offers.contains(&offer(0, 1).key()) && !offers.was_heard(&offer(1, 1).key()));

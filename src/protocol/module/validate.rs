@@ -86,7 +86,8 @@ fn check_counted(plan: &RunPlan, chain: &Chain, update: &Update, counted: &Count
     if chain.has_counted(counted.key()) {
         return Err(format!("it counts a contribution of path {path} to version {parent} again"));
     }
-    let here = update.contributions.iter().filter(|other| (other.path, other.parent) == (path, parent)).count();
+    let of_path = update.contributions.of_path(path).iter();
+    let here = of_path.filter(|other| other.parent == parent).count();
     if here + chain.times_counted(path, parent) > MAX_RIVALS {
         return Err(format!("it counts more than {MAX_RIVALS} contributions of path {path} to version {parent}"));
     }

@@ -42,7 +42,7 @@ impl Node {
             let trains = |lease: &&Lease| {
                 Self::is_waited_for(lease.stage) && plan.slots.goes_through(lease.path, lease.phase, module)
             };
-            let counts = |path| update.contributions.iter().any(|counted| counted.path == path);
+            let counts = |path| !update.contributions.of_path(path).is_empty();
             member.leases.iter().filter(trains).map(move |lease| (lease.path, peer, counts(lease.path)))
         });
         self.reputation.note_counted(module, update.version, holders);
@@ -134,10 +134,11 @@ impl Node {
         if self.reputation.scores().has_told(author, offer.blob.hash) {
             return Some((Fault::Stale, None));
         }
-        let is_it = |key: &ContributionKey| key.2 == offer.blob.hash && *key != offer.key();
-        let counted =
-            state.history.chain().into_iter().flat_map(Chain::recent).flat_map(|signed| &signed.update.contributions);
-        let key = state.offers.keys().chain(counted.map(Counted::key)).find(is_it)?;
+        let bytes = offer.blob.hash;
+        let updates = state.history.chain().into_iter().flat_map(Chain::recent);
+        let counted = updates.flat_map(|signed| signed.update.contributions.with_bytes(bytes));
+        let mut keys = state.offers.with_bytes(bytes).chain(counted.map(Counted::key));
+        let key = keys.find(|key| *key != offer.key())?;
         let first = state.offers.get(&key).map(|(_, author)| *author);
         Some((if key.0 == offer.path { Fault::Stale } else { Fault::Copied }, first))
     }
@@ -153,13 +154,15 @@ impl Node {
             let longest = longest.entry(counted.path).or_default();
             *longest = counted.norm.max(*longest);
         }
+        let mut norms: Vec<u16> = longest.values().copied().filter(|norm| *norm > 0).collect();
+        norms.sort_unstable();
         let classify = |counted: &Counted| {
             let heard = state.offers.get(&counted.key()).map(|(offer, author)| (offer.parent_update, *author));
             let (began, author) = heard?;
             // Without a cap any norm is valid: where fast paths make more steps than slow ones, norms differ.
             let fresh = began == signed.update.parent && self.plan.norm_cap > 0.0;
             let in_full = counted.weight == counted.uncapped;
-            Some((author, counted.key(), (fresh && is_overlong(counted, &longest), in_full)))
+            Some((author, counted.key(), (fresh && is_overlong(counted, &longest, &norms), in_full)))
         };
         let decided: Vec<(PeerKey, ContributionKey, (bool, bool))> =
             signed.update.contributions.iter().filter_map(classify).collect();
@@ -178,11 +181,15 @@ impl Node {
 /// of these maxima, the upper one of an even number, so that one converged path of three does not make the other two
 /// overlong. It uses maxima because a phase that was ended early has a small norm. With only two paths it is unknown
 /// which one is right.
-fn is_overlong(counted: &Counted, longest: &BTreeMap<PathId, u16>) -> bool {
-    let others = longest.iter().filter(|(path, norm)| **path != counted.path && **norm > 0);
-    let mut others: Vec<u16> = others.map(|(_, norm)| *norm).collect();
-    others.sort_unstable();
-    let usual = others.get(others.len() / 2).filter(|_| others.len() > 1);
+///
+/// `norms` are the positive maxima of all paths, in order.
+fn is_overlong(counted: &Counted, longest: &BTreeMap<PathId, u16>, norms: &[u16]) -> bool {
+    let own = longest.get(&counted.path).filter(|norm| **norm > 0);
+    let others = norms.len() - usize::from(own.is_some());
+    let middle = others / 2;
+    // Where the own maximum comes before the middle of the others, they are one further on.
+    let before = own.is_some_and(|own| norms.partition_point(|norm| norm < own) <= middle);
+    let usual = norms.get(middle + usize::from(before)).filter(|_| others > 1);
     usual.is_some_and(|usual| counted.norm >= usual.saturating_add(OVERLONG_OCTAVES * OCTAVE))
 }
 
@@ -194,10 +201,10 @@ mod tests {
     #[test]
     fn a_norm_is_overlong_relative_to_the_maxima_of_most_other_paths() {
         let of = |lengths: &[f32], path: u32| {
-            let norm = |length: f32| (length.to_bits() >> 16) as u16;
+            let norm_of = |length: f32| (length.to_bits() >> 16) as u16;
             let longest =
-                lengths.iter().enumerate().map(|(path, length)| (PathId(path as u32), norm(*length))).collect();
-            let norm = norm(lengths[path as usize]);
+                lengths.iter().enumerate().map(|(path, length)| (PathId(path as u32), norm_of(*length))).collect();
+            let norm = norm_of(lengths[path as usize]);
             let counted = Counted {
                 path: PathId(path),
                 parent: Version(0),
@@ -207,7 +214,9 @@ mod tests {
                 norm,
                 blob: BlobRef::of(b""),
             };
-            is_overlong(&counted, &longest)
+            let mut norms: Vec<u16> = lengths.iter().map(|length| norm_of(*length)).filter(|norm| *norm > 0).collect();
+            norms.sort_unstable();
+            is_overlong(&counted, &longest, &norms)
         };
         assert!(of(&[1.0, 1.0, 10.0], 2) && !of(&[1.0, 1.0, 10.0], 0));
         assert!(!of(&[1.0, 10.0], 0) && !of(&[1.0, 10.0], 1), "unknown with two paths");

@@ -39,6 +39,7 @@ impl Node {
         for purpose in fetched.purposes {
             match purpose {
                 Purpose::Contribution(module) => self.contribution_fetched(module, blob, found),
+                Purpose::List(module) => self.list_fetched(module, blob, found),
                 Purpose::Audit(_) => self.audit_fetched(blob, found),
                 Purpose::Average(module) => self.average_fetched(module, blob, found),
                 Purpose::State(module) => self.state_fetched(module, blob, found),

@@ -4,6 +4,7 @@ use crate::clock::Millis;
 use crate::names::{ModuleId, PeerKey, Phase};
 use crate::protocol::Held;
 use crate::protocol::action::Action;
+use crate::protocol::blobs::Unread;
 use crate::protocol::limits::{MAX_LEASES, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::Heard;
 use crate::protocol::wire::message::{Heartbeat, Lease, Message, Stage};
@@ -75,6 +76,12 @@ impl Node {
     pub(in crate::protocol) fn heard(&mut self, module: ModuleId, author: PeerKey, message: &Message) -> bool {
         if author == self.me || !self.modules.contains_key(&module) {
             return false;
+        }
+        if message.updates().iter().any(|signed| signed.update.contributions.unread().is_some()) {
+            return match self.with_lists(module, author, Unread::Message(message.clone())) {
+                Some(Unread::Message(message)) => self.heard(module, author, &message),
+                _ => false,
+            };
         }
         match message {
             Message::Heartbeat(heartbeat) => return self.heard_heartbeat(module, author, heartbeat),

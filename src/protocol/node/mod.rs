@@ -168,6 +168,7 @@ impl Node {
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Audited { id, so } => self.audited(id, so),
             Event::Decoded { module, state, so } => self.state_read(module, state, so),
+            Event::ListRead { list, contributions } => self.list_read(list, contributions),
             Event::Sealed(signed) => self.sealed(signed),
             Event::Applied { module, version, state } => self.applied(module, version, state),
             Event::Tick => self.tick(),
@@ -199,7 +200,7 @@ impl Node {
         if concerns == Concerns::Everything {
             self.start_next_phase();
         }
-        self.end_late_phase();
+        self.end_late_phase(false);
     }
 
     pub(in crate::protocol) fn act(&mut self, action: Action) {
@@ -245,6 +246,7 @@ impl Node {
             self.search_on();
             self.reconsider();
         }
+        self.end_late_phase(true);
         self.watch_trainer();
         self.continue_hand_offs();
         self.retry_fetches();

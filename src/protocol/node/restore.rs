@@ -172,14 +172,13 @@ impl Node {
         let Some(state) = self.modules.get(&module) else { return };
         let stands = |signed: &SignedUpdate| {
             let fits = state.history.chain().is_some_and(|chain| chain.fits(&signed.update));
-            fits && state.leadership.term() == signed.update.term
+            let read = signed.update.contributions.unread().is_none();
+            fits && read && state.leadership.term() == signed.update.term
         };
         let (again, gone): (Vec<SignedUpdate>, Vec<SignedUpdate>) = sealed.into_iter().partition(stands);
         let term = state.leadership.term();
         let signed_another = gone.iter().any(|signed| signed.update.term == term);
-        for signed in gone {
-            self.release(signed.update.average.hash);
-        }
+        gone.iter().for_each(|signed| self.release_made(signed));
         let Some(signed) = again.into_iter().next() else {
             if signed_another {
                 self.take_ownership(module);
@@ -195,7 +194,7 @@ impl Node {
         let next = self.modules.get(&module).and_then(|state| state.applying.next());
         if next != Some(&signed) {
             // It may be published, so no other is signed in its term.
-            self.release(signed.update.average.hash);
+            self.release_made(&signed);
             self.take_ownership(module);
         }
     }
@@ -209,9 +208,7 @@ impl Node {
             .map(|state| state.leadership.term());
         let ended = |signed: &SignedUpdate| signed.update.module == module && owned != Some(signed.update.term);
         let released = self.contributions.take_sealed(ended);
-        for signed in released {
-            self.release(signed.update.average.hash);
-        }
+        released.iter().for_each(|signed| self.release_made(signed));
     }
 
     /// The records that describe the current node, for a compacted journal.

@@ -11,13 +11,19 @@ use crate::protocol::journal::record::Record;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::module::offers::countable;
 use crate::protocol::path::contributions::Reproposed;
-use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS};
+use crate::protocol::wire::message::{ContributionKey, Counted, GENESIS, SignedUpdate};
 use crate::protocol::{Node, Replica};
 
 impl Node {
     /// One use of this blob has ended. It is removed when nothing else refers to it.
     pub(in crate::protocol) fn release(&mut self, blob: BlobHash) {
         self.blobs.release(blob);
+    }
+
+    /// An update is needed no more: its average, and the list of its contributions.
+    pub(in crate::protocol) fn release_made(&mut self, signed: &SignedUpdate) {
+        let list = signed.update.contributions.list();
+        [signed.update.average].into_iter().chain(list).for_each(|blob| self.release(blob.hash));
     }
 
     /// Removes unreferenced blobs. Called after every event.
@@ -50,6 +56,7 @@ impl Node {
         self.reputation.audits().blobs().for_each(&mut visit);
         self.paths.checkpoints().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
         self.trainer.training().into_iter().flat_map(|training| &training.reads).copied().for_each(&mut visit);
+        self.blobs.lists().blobs().for_each(&mut visit);
         // A requested blob may be in the store already, with its event on the way.
         self.blobs.being_fetched().for_each(visit);
     }
@@ -139,9 +146,13 @@ impl Replica {
         installing.iter().map(|chain| chain.head().state.hash).for_each(&mut visit);
         for chain in self.history.chain().into_iter().chain(installing) {
             chain.replayed().map(|signed| signed.update.average.hash).for_each(&mut visit);
+            let lists = chain.recent().filter_map(|signed| signed.update.contributions.list());
+            lists.map(|list| list.hash).for_each(&mut visit);
             let counted = chain.recent().flat_map(|signed| &signed.update.contributions);
             counted.map(|counted| counted.blob.hash).for_each(&mut visit);
         }
+        let doubted = self.doubt.held().and_then(|(signed, ..)| signed.update.contributions.list());
+        doubted.into_iter().for_each(|list| visit(list.hash));
         self.applying.blobs().for_each(&mut visit);
         self.aggregation.blobs().for_each(visit);
     }

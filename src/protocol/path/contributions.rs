@@ -177,8 +177,9 @@ impl Contributions {
 
     /// The blobs of all contributions and sealed averages.
     pub(in crate::protocol) fn blobs(&self) -> impl Iterator<Item = BlobHash> {
-        let averages = self.sealed.iter().map(|signed| signed.update.average.hash);
-        averages.chain(self.all().map(|contribution| contribution.blob.hash))
+        let averages = self.sealed.iter().map(|signed| signed.update.average);
+        let lists = self.sealed.iter().filter_map(|signed| signed.update.contributions.list());
+        averages.chain(lists).map(|blob| blob.hash).chain(self.all().map(|contribution| contribution.blob.hash))
     }
 
     /// The journal records of trained phases.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::config::{OuterMode, Stagger};
 use crate::names::{BlobRef, ModuleId};
+use crate::protocol::limits::{MAX_INLINE, MAX_OFFERS, MAX_OFFERS_OF_MANY};
 use crate::sampling::WorkerSlots;
 
 /// What a node must know of its run. All of it follows from the manifest.
@@ -50,6 +51,24 @@ impl RunPlan {
     /// Whether a module is the run's router. Different paths may contribute equal bytes to it.
     pub(super) fn is_router(&self, module: ModuleId) -> bool {
         !self.reshard.is_empty() && usize::from(module.level) + 1 == self.slots.grid().levels()
+    }
+
+    /// How many worker slots go through a module, at most.
+    fn slots_through(&self, module: ModuleId) -> usize {
+        let level = usize::from(module.level);
+        let grid = self.slots.grid();
+        let experts = if level < grid.levels() { grid.experts(level).max(1) } else { 1 };
+        self.slots.count().div_ceil(experts) as usize
+    }
+
+    /// Whether an update of a module may have more contributions than it can hold itself.
+    pub(super) fn has_many(&self, module: ModuleId) -> bool {
+        self.slots_through(module) > MAX_INLINE
+    }
+
+    /// How many offers of a module are remembered: four versions of all its worker slots.
+    pub(super) fn most_offers(&self, module: ModuleId) -> usize {
+        (4 * self.slots_through(module)).clamp(MAX_OFFERS, MAX_OFFERS_OF_MANY)
     }
 
     pub fn offer_bytes(&self, module: ModuleId) -> u64 {

@@ -26,7 +26,8 @@ impl Case {
         match self {
             Self::Update(signed, from) => {
                 let contributions = signed.update.contributions.iter().map(|counted| counted.blob);
-                contributions.chain([signed.update.average]).chain(*from).collect()
+                let list = signed.update.contributions.list();
+                contributions.chain([signed.update.average]).chain(list).chain(*from).collect()
             }
             Self::Contribution { blob, .. } => vec![*blob],
         }
@@ -61,6 +62,8 @@ pub(in crate::protocol) struct Audit {
 struct InHand {
     audit: Audit,
     missing: BTreeSet<BlobHash>,
+    /// The missing blobs that have not been requested.
+    unasked: VecDeque<BlobRef>,
     /// The worker is computing it.
     counting: bool,
 }
@@ -149,14 +152,21 @@ impl Audits {
             return None;
         }
         let audit = self.waiting.pop_front()?;
-        let missing = audit.case.hashes().collect();
-        Some(&self.in_hand.insert(InHand { audit, missing, counting: false }).audit)
+        let (missing, unasked) = (audit.case.hashes().collect(), audit.case.blobs().into());
+        Some(&self.in_hand.insert(InHand { audit, missing, unasked, counting: false }).audit)
+    }
+
+    /// The running audit, and so many of its blobs that have not been requested.
+    pub(in crate::protocol) fn to_request(&mut self, most: usize) -> Option<(&Audit, Vec<BlobRef>)> {
+        let InHand { audit, unasked, .. } = self.in_hand.as_mut()?;
+        let most = most.min(unasked.len());
+        Some((audit, unasked.drain(..most).collect()))
     }
 
     /// A blob has arrived or cannot be had. Returns the running audit if that decides how it continues: all blobs are
     /// here, or one is missing for good.
     pub(in crate::protocol) fn fetched(&mut self, blob: BlobHash, found: bool) -> Option<&Audit> {
-        let InHand { audit, missing, counting } = self.in_hand.as_mut()?;
+        let InHand { audit, missing, counting, .. } = self.in_hand.as_mut()?;
         if !missing.remove(&blob) || (found && (!missing.is_empty() || *counting)) {
             return None;
         }

@@ -11,7 +11,7 @@ use crate::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use crate::protocol::wire::message::{Message, Request, Response, Update, UpdateHash};
 
 /// Changes whenever the encoding or the meaning of a message does.
-pub const WIRE_VERSION: u16 = 6;
+pub const WIRE_VERSION: u16 = 7;
 
 const MAGIC: [u8; 4] = *b"PSW1";
 const HEADER_BYTES: usize = 8;
@@ -25,7 +25,7 @@ pub trait Framed: Serialize + DeserializeOwned {
 }
 
 /// Assigns kinds to types. Kind 5 belongs to the [journal](crate::protocol::journal), 6 to 10 to
-/// [`access`](crate::access).
+/// [`access`](crate::access), 11 to [lists of contributions](super::contribution_list).
 macro_rules! framed {
     ($($name:ty = $kind:literal, $most:expr;)*) => {
         $(impl $crate::protocol::wire::encoding::Framed for $name {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase, Term, Version};
     use crate::protocol::limits::{
-        MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_CONTRIBUTIONS, MAX_COPIED, MAX_LEASES, MAX_WANTED, SIGNATURE_BYTES,
+        MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_COPIED, MAX_INLINE, MAX_LEASES, MAX_WANTED, SIGNATURE_BYTES,
     };
     use crate::protocol::wire::message::{
         Copied, Counted, Head, Heartbeat, Lease, Offer, Score, SignedUpdate, Stage, Start, Wanted,
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn an_offer_has_these_bytes() {
-        let mut golden = b"PSW1\x06\x00\x01\x00".to_vec();
+        let mut golden = b"PSW1\x07\x00\x01\x00".to_vec();
         golden.extend(1u32.to_le_bytes());
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
@@ -214,7 +214,7 @@ mod tests {
         });
         let mut start = [1u64.to_le_bytes(), 2u64.to_le_bytes(), 64u64.to_le_bytes()].concat();
         start.extend([3; 64]);
-        let mut golden = b"PSW1\x06\x00\x01\x00\x00\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x07\x00\x01\x00\x00\x00\x00\x00".to_vec();
         golden.extend(&start);
         golden.extend(9u64.to_le_bytes());
         golden.extend([0, 1]);
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_score_has_golden_bytes() {
         let score = Message::Score(Score { path: PathId(3), phase: Phase(7), millibits_per_byte: 1_234 });
-        let mut golden = b"PSW1\x06\x00\x01\x00\x03\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x07\x00\x01\x00\x03\x00\x00\x00".to_vec();
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
         golden.extend(1_234u32.to_le_bytes());
@@ -298,13 +298,14 @@ mod tests {
         let blob = BlobRef::of(b"");
         let counted =
             |path| Counted { path: PathId(path), parent: Version(1), steps: 1, uncapped: 1, weight: 1, norm: 0, blob };
+        let contributions: Vec<Counted> = (0..MAX_INLINE as u32).map(counted).collect();
         let update = Update {
             module: ModuleId { level: 0, expert: 0 },
             term: Term(1),
             owner: PeerKey([1; 32]),
             version: Version(2),
             parent: BlobHash([1; 32]),
-            contributions: (0..MAX_CONTRIBUTIONS as u32).map(counted).collect(),
+            contributions: contributions.into(),
             norm: 0,
             average: blob,
             state: blob,

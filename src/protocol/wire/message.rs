@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
+pub use crate::protocol::wire::contributions::{ContributionKey, Contributions, Counted, distinct_paths};
 use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::query::{Query, QueryResult};
 
@@ -151,10 +152,6 @@ pub fn claim_bytes(run: RunId, module: ModuleId, term: Term, owner: PeerKey) -> 
     [b"pathswarm claim".as_slice(), &run.0, &level, &expert, &term.0.to_le_bytes(), &owner.0].concat()
 }
 
-/// Identifies a contribution to a module: the path, its base version, and the bytes. Where a chain has forked, or two
-/// peers held the same path, only the bytes differ.
-pub type ContributionKey = (PathId, Version, BlobHash);
-
 /// Announces the compressed outer gradient of one path for one module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
@@ -186,41 +183,6 @@ impl Offer {
     }
 }
 
-/// A contribution, as an update counts it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Counted {
-    /// The path.
-    pub path: PathId,
-    /// Its base version.
-    pub parent: Version,
-    /// Inner steps that led to it, as offered.
-    pub steps: u32,
-    /// Its integer weight: that of its path, halved for each version that it is late, and shared among the path's trainers
-    /// by their steps.
-    pub uncapped: u32,
-    /// Its integer weight in the sum: `uncapped`, or less if its norm exceeds the cap.
-    pub weight: u32,
-    /// Its norm: the upper 16 bits of an f32 ([`norm_cap`](crate::protocol::reputation::norm_cap)).
-    pub norm: u16,
-    /// Its bytes.
-    pub blob: BlobRef,
-}
-
-impl Counted {
-    /// Identifies the contribution.
-    pub fn key(&self) -> ContributionKey {
-        (self.path, self.parent, self.blob.hash)
-    }
-}
-
-/// The number of distinct worker slots.
-pub fn distinct_paths(contributions: &[Counted]) -> usize {
-    let mut paths: Vec<PathId> = contributions.iter().map(|counted| counted.path).collect();
-    paths.sort_unstable();
-    paths.dedup();
-    paths.len()
-}
-
 /// Takes a module from one version to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Update {
@@ -235,7 +197,7 @@ pub struct Update {
     /// The update before it.
     pub parent: UpdateHash,
     /// Every counted contribution, in order, each once.
-    pub contributions: Vec<Counted>,
+    pub contributions: Contributions,
     /// The module's running norm after it: the bits of an f32; 0 before any contribution had a norm.
     pub norm: u32,
     /// The compressed average.
@@ -307,6 +269,28 @@ pub enum Message {
     FraudProof(FraudProof),
 }
 
+impl Message {
+    /// The updates in it.
+    pub fn updates(&self) -> &[SignedUpdate] {
+        match self {
+            Self::Update(signed) | Self::FraudProof(FraudProof { what: Evidence::Update(signed), .. }) => {
+                std::slice::from_ref(signed)
+            }
+            _ => &[],
+        }
+    }
+
+    /// The updates in it.
+    pub fn updates_mut(&mut self) -> &mut [SignedUpdate] {
+        match self {
+            Self::Update(signed) | Self::FraudProof(FraudProof { what: Evidence::Update(signed), .. }) => {
+                std::slice::from_mut(signed)
+            }
+            _ => &mut [],
+        }
+    }
+}
+
 /// A peer and its paths, as another peer knows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryEntry {
@@ -370,4 +354,22 @@ pub enum Response {
     Path(Option<PathHandOff>),
     /// The result of a query about text.
     QueryResult(QueryResult),
+}
+
+impl Response {
+    /// The updates in it.
+    pub fn updates(&self) -> &[SignedUpdate] {
+        match self {
+            Self::Replay(updates) | Self::Snapshot(updates) => updates,
+            _ => &[],
+        }
+    }
+
+    /// The updates in it.
+    pub fn updates_mut(&mut self) -> &mut [SignedUpdate] {
+        match self {
+            Self::Replay(updates) | Self::Snapshot(updates) => updates,
+            _ => &mut [],
+        }
+    }
 }

@@ -103,7 +103,7 @@ mod tests {
                 owner: PeerKey([0; 32]),
                 version: Version(version),
                 parent,
-                contributions: vec![counted],
+                contributions: vec![counted].into(),
                 norm: 0,
                 average: blob,
                 state: blob,

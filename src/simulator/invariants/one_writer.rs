@@ -58,7 +58,7 @@ mod tests {
                 owner: PeerKey([0; 32]),
                 version: Version(version),
                 parent,
-                contributions: vec![],
+                contributions: vec![].into(),
                 norm: 0,
                 average: blob,
                 state: blob,

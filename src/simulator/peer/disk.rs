@@ -2,10 +2,10 @@
 //!
 //! Unsynced changes may or may not survive: a removed blob may reappear, and an incomplete record is ignored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
-use crate::protocol::journal::record::Record;
+use crate::protocol::journal::record::{Record, read_lists};
 use crate::sampling::WorkerSlots;
 use crate::simulator::rng::SeededRng;
 
@@ -35,15 +35,15 @@ impl Disk {
         disk
     }
 
-    /// Of a peer that has a path from the start of the run.
-    pub fn placed(slots: &WorkerSlots, path: PathId, genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
-        let modules = slots.modules(path, Phase(0));
+    /// Of a peer that has these paths from the start of the run.
+    pub fn placed(slots: &WorkerSlots, paths: &[PathId], genesis: &BTreeMap<ModuleId, Vec<u8>>) -> Self {
+        let modules: BTreeSet<ModuleId> = paths.iter().flat_map(|path| slots.modules(*path, Phase(0))).collect();
         let mut disk = Self::default();
         for (module, bytes) in modules.into_iter().filter_map(|module| Some((module, genesis.get(&module)?))) {
             let state = disk.put(bytes.clone());
             disk.journal.push(Record::Genesis { module, state });
         }
-        disk.journal.push(Record::Lease { path, held: true, standby: false });
+        disk.journal.extend(paths.iter().map(|path| Record::Lease { path: *path, held: true, standby: false }));
         disk
     }
 
@@ -57,6 +57,14 @@ impl Disk {
     /// A blob's bytes.
     pub fn get(&self, blob: BlobHash) -> Option<&Vec<u8>> {
         self.blobs.get(&blob)
+    }
+
+    /// The journal's records as they are read at a start: lists of contributions are in blobs.
+    pub fn records(&self) -> Vec<Record> {
+        let mut records = self.journal.clone();
+        records.iter_mut().flat_map(Record::updates_mut).for_each(|signed| signed.update.contributions.forget());
+        read_lists(&mut records, |list| self.get(list.hash).cloned());
+        records
     }
 
     /// Rewrites a long journal, once everything that goes with these records is written.

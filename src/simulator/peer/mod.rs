@@ -49,7 +49,7 @@ impl Peer {
         let key = peer_key(index);
         Self {
             key,
-            node: Node::restore(key, plan.clone(), disk.journal.clone()),
+            node: Node::restore(key, plan.clone(), disk.records()),
             disk,
             sums: BTreeMap::new(),
             trainer: Trainer::default(),

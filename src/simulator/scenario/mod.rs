@@ -10,6 +10,8 @@ use serde::Deserialize;
 use crate::config::streaming::read_streaming;
 use crate::config::{Codec, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
+use crate::names::PathId;
+use crate::protocol::limits::MAX_LEASES;
 use crate::sampling::{SampleError, WorkerSlots};
 use crate::simulator::rng::Between;
 use crate::simulator::scenario::byzantine::Byzantine;
@@ -87,6 +89,9 @@ pub struct Swarm {
     /// Instead, each peer starts with its path and the run's first states, as after a restart.
     #[serde(default)]
     pub placed: bool,
+    /// If it is placed, how many paths each peer has, as far as there are so many.
+    #[serde(default = "one_path")]
+    pub paths_each: usize,
     pub phases: u64,
     /// Values of each module.
     pub values: usize,
@@ -101,6 +106,12 @@ pub struct Swarm {
 }
 
 impl Swarm {
+    /// The paths with which a placed peer starts.
+    pub fn paths_of(&self, peer: usize, slots: &WorkerSlots) -> Vec<PathId> {
+        let first = peer * self.paths_each;
+        (first..slots.count() as usize).take(self.paths_each).map(|path| PathId(path as u32)).collect()
+    }
+
     /// The outer configuration; other values are defaults.
     pub fn outer(&self) -> OuterConfig {
         OuterConfig {
@@ -118,6 +129,10 @@ impl Swarm {
 }
 
 fn one_trainer() -> u32 {
+    1
+}
+
+fn one_path() -> usize {
     1
 }
 
@@ -199,9 +214,11 @@ impl Scenario {
             ),
             (
                 "swarm.placed",
-                !self.swarm.placed || self.swarm.peers <= slots.count() as usize,
-                "must be one path for each peer",
+                !self.swarm.placed
+                    || self.swarm.peers <= (slots.count() as usize).div_ceil(self.swarm.paths_each.max(1)),
+                "must be a path for each peer",
             ),
+            ("swarm.paths_each", (1..=MAX_LEASES).contains(&self.swarm.paths_each), "1 to 16"),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),

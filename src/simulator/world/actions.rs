@@ -9,6 +9,7 @@ use crate::outer::step;
 use crate::outer::{ModuleState, OpenSum, Share};
 use crate::protocol::journal::record::Record;
 use crate::protocol::reputation::norm_cap::capped_weight;
+use crate::protocol::wire::contribution_list::{list_bytes, read_list};
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::{Counted, SignedUpdate, claim_bytes};
 use crate::protocol::{Action, Event, Outer, Portion, Update};
@@ -95,6 +96,9 @@ impl World {
                 };
                 let one_sum = if summands.is_empty() { Ok(()) } else { one_sum::look(&sum, &summands) };
                 one_sum.map_err(|wrong| self.failure("one sum", format!("peer {index}, module {module}: {wrong}")))?;
+                if let Some(list) = list_bytes(&contributions) {
+                    self.peers[index].disk.put(list);
+                }
                 let sum = sum.capped_from(portion.uncapped);
                 let Some((average, state)) = self.combine(index, module, from, &sum, portion) else {
                     return Err(self.failure("disk", format!("module {module} cannot be combined")));
@@ -116,6 +120,10 @@ impl World {
                 let values = self.scenario.swarm.values;
                 let so = bytes.is_some_and(|bytes| ModuleState::decode(bytes, module, values).is_ok());
                 self.event_at(index, 0, Event::Decoded { module, state: state.hash, so });
+            }
+            Outer::ReadList { list, .. } => {
+                let contributions = self.peers[index].disk.get(list.hash).and_then(|bytes| read_list(bytes));
+                self.event_at(index, 0, Event::ListRead { list: list.hash, contributions });
             }
             Outer::Apply { module, version, from, average, portion } => {
                 let disk = &mut self.peers[index].disk;

@@ -8,7 +8,7 @@ use crate::outer::{Share, step};
 use crate::protocol::Message;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_LEASES, MAX_WANTED};
 use crate::protocol::wire::encoding;
-use crate::protocol::wire::message::{Evidence, FraudProof, Heartbeat, Offer, SignedUpdate, Update, Wanted};
+use crate::protocol::wire::message::{Counted, Evidence, FraudProof, Heartbeat, Offer, SignedUpdate, Update, Wanted};
 use crate::simulator::scenario::byzantine::Byzantine;
 use crate::simulator::world::World;
 use crate::simulator::world::actions::{claim, sign};
@@ -86,7 +86,8 @@ impl World {
             (Byzantine::WrongWeights, Message::Update(signed)) => {
                 let mut update = signed.update.clone();
                 update.weight *= 2;
-                update.contributions.iter_mut().for_each(|counted| counted.weight *= 2);
+                let double = |counted: &Counted| Counted { weight: 2 * counted.weight, ..*counted };
+                update.contributions = update.contributions.iter().map(double).collect::<Vec<_>>().into();
                 vec![to_all(me, resigned(update))]
             }
             (Byzantine::WrongWeights, Message::Heartbeat(heartbeat)) => {

@@ -101,7 +101,7 @@ impl World {
             parent: head.update,
             norm: self.plan.running_norm(chain.running_norm(), module, &contributions),
             weight: head.weight + portion.weight,
-            contributions,
+            contributions: contributions.into(),
             average,
             state,
         };

@@ -104,7 +104,9 @@ impl World {
         let plan = self.plan.clone();
         let peer = &mut self.peers[index];
         peer.up = true;
-        peer.node = Node::restore(peer.key, plan, peer.disk.journal.clone());
+        peer.node = Node::restore(peer.key, plan, peer.disk.records());
+        let lost = peer.node.modules_without_lists();
+        assert!(lost.is_empty(), "the disk of peer {index} has lost lists of {lost:?}");
         if compacts {
             peer.disk.journal = peer.node.records();
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use crate::compress::frame;
 use crate::config::{OuterConfig, OuterMode, Stagger};
 use crate::grid::Grid;
-use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey};
+use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::{Action, Contact, Event, Message, Outer, ReplyToken, RequestId, RunPlan, SignedUpdate};
@@ -42,7 +42,7 @@ const LOOK_MS: u64 = 100;
 const LOSS_MS: u64 = 1_000;
 
 /// In a swarm of more peers, queues are checked several times a second instead of after every message.
-const LOOKED_AT_ALWAYS: usize = 256;
+const LOOKED_AT_ALWAYS: usize = 32;
 
 /// A future event.
 #[derive(Debug)]
@@ -151,7 +151,9 @@ impl World {
         });
         let mut rng = SeededRng::new(seed, "world");
         let disk = |index: usize| match index {
-            _ if scenario.swarm.placed => Disk::placed(&run.slots, PathId(index as u32), &genesis),
+            _ if scenario.swarm.placed => {
+                Disk::placed(&run.slots, &scenario.swarm.paths_of(index, &run.slots), &genesis)
+            }
             0 => Disk::with(genesis.values()),
             _ => Disk::default(),
         };

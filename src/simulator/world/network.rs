@@ -51,7 +51,7 @@ impl World {
 
     fn gossip(&mut self, from: usize, module: ModuleId, said: Said) -> Result<(), Failure> {
         let Said { author, message, to_parity } = said;
-        let message = with_checked_claim(module, author, message);
+        let message = without_lists(with_checked_claim(module, author, message));
         let bytes = match encoding::encode(&*message) {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.failure("gossip", error.to_string())),
@@ -122,7 +122,8 @@ impl World {
 
     pub(super) fn reply(&mut self, from: usize, token: ReplyToken, response: Response) {
         let Some((peer, incarnation, id, module)) = self.asked.remove(&token) else { return };
-        let response = self.false_answer(from, module, response);
+        let mut response = self.false_answer(from, module, response);
+        response.updates_mut().iter_mut().for_each(|signed| signed.update.contributions.forget());
         self.counts.asked_bytes += encoding::encode(&response).map_or(0, |bytes| bytes.len() as u64);
         let event = match self.travel_ms(from, peer, 2_000) {
             Some(after_ms) => (after_ms, Event::Answered { id, response: Some(response) }),
@@ -162,6 +163,16 @@ impl World {
             }
         }
     }
+}
+
+/// A message as it is received: lists of contributions are in blobs.
+fn without_lists(message: Arc<Message>) -> Arc<Message> {
+    if message.updates().iter().all(|signed| signed.update.contributions.list().is_none()) {
+        return message;
+    }
+    let mut received = Arc::unwrap_or_clone(message);
+    received.updates_mut().iter_mut().for_each(|signed| signed.update.contributions.forget());
+    Arc::new(received)
 }
 
 /// A heartbeat whose author signs its own claim. Receivers believe no other claim than a signed one.

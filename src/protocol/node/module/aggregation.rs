@@ -13,6 +13,7 @@ use crate::protocol::module::offers::countable;
 use crate::protocol::node::path::placement::active_leases;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::timers::Timer;
+use crate::protocol::wire::contributions::Contributions;
 use crate::protocol::wire::message::{Lease, Message, Offer, SignedUpdate, Stage, Update};
 use crate::protocol::{Node, Replica, phase_from};
 
@@ -90,6 +91,7 @@ impl Node {
         }
         self.reputation.contributes(module, offer.path, author);
         let holds = self.may_offer(author, offer.path);
+        let most = self.plan.most_offers(module);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(chain) = state.history.chain() else { return };
         let head = chain.head().version;
@@ -109,9 +111,9 @@ impl Node {
         let rivals = state.offers.times(offer.path, offer.parent) + chain.times_counted(offer.path, offer.parent);
         let of_author = state.offers.times_by(author, offer.path, offer.parent);
         if rivals < most_rivals(holds) && of_author < MAX_OFFERS_OF_ONE {
-            state.offers.add(head, offer, author);
+            state.offers.add(head, most, offer, author);
         } else {
-            state.offers.note_beyond(head, key);
+            state.offers.note_beyond(head, most, key);
         }
     }
 
@@ -129,10 +131,14 @@ impl Node {
         {
             return;
         }
+        let now = self.now;
+        // Of a thousand paths, looking who is missing takes longer than all else.
+        if state.and_then(|state| state.aggregation.collection()).is_some_and(|collection| collection.is_adding(now)) {
+            return;
+        }
         let expected = self.expected(module);
         let turns = self.turns(module);
         let lags = self.lags(module);
-        let now = self.now;
         let Some(state) = self.modules.get_mut(&module) else { return };
         let Some(head) = state.head() else { return };
         let busy = lags || state.aggregation.is_combining() || state.applying.next().is_some();
@@ -147,9 +153,11 @@ impl Node {
             return;
         }
         let Some(chain) = state.history.chain() else { return };
-        let (target, contributions) = (collection.target(), self.plan.counted(module, chain, collection));
+        let target = collection.target();
+        let contributions = Contributions::from(self.plan.counted(module, chain, collection));
         let contributed = contributions.iter().map(|counted| counted.blob.hash);
-        state.aggregation.combine(contributed.chain([head.state.hash]).collect());
+        let reads = contributed.chain([head.state.hash]).collect();
+        state.aggregation.combine(reads, contributions.list().map(|list| list.hash));
         let portion = self.plan.portion(module, &contributions);
         self.act(Action::Outer(Outer::Combine { module, target, from: head.state, contributions, portion }));
     }
@@ -169,6 +177,9 @@ impl Node {
         };
         let mut begun = Vec::new();
         for WaitingOffer { offer, from, holds, awaited } in waiting {
+            if !collection.has_room() {
+                break;
+            }
             // Another chain may have counted other rivals than this one.
             let rivals = chain.times_counted(offer.path, offer.parent) + collection.times(offer.path, offer.parent);
             if !collection.wants(offer.key(), awaited) || rivals >= most_rivals(holds) {
@@ -189,10 +200,13 @@ impl Node {
         let (Some(chain), Some(collection)) = (state.history.chain(), state.aggregation.collection()) else {
             return Vec::new();
         };
+        if !collection.has_room() {
+            return Vec::new();
+        }
         let fits = |offer: &Offer| {
             let known = offer.parent < collection.target() && chain.knows_all_since(offer.parent);
             let twice = || self.plan.counts_once() && collection.has_summed_another(offer);
-            known && collection.wants(offer.key(), true) && !twice()
+            known && !collection.has(offer.key()) && !twice()
         };
         let waiting = |(offer, from): &(Offer, PeerKey)| {
             let holds = self.may_offer(*from, offer.path);
@@ -339,9 +353,10 @@ impl Node {
     pub(in crate::protocol) fn combined(&mut self, module: ModuleId, target: Version, average: BlobRef, made: BlobRef) {
         let owns = self.owns(module);
         let plan = self.plan.clone();
+        let mut list = None;
         let update = self.modules.get_mut(&module).and_then(|state| {
             // No collection closes while an average is computed. If one is closing, this is its average.
-            state.aggregation.combined().then_some(())?;
+            list = state.aggregation.combined()?;
             self.blobs.look_again();
             let (chain, collection) = (state.history.chain()?, state.aggregation.collection()?);
             let head = chain.head();
@@ -357,7 +372,7 @@ impl Node {
                 owner: self.me,
                 version: target,
                 parent: head.update,
-                contributions,
+                contributions: contributions.into(),
                 norm,
                 average,
                 state: made,
@@ -366,7 +381,7 @@ impl Node {
         });
         match update {
             Some(update) => self.act(Action::Seal(update)),
-            None => [average.hash, made.hash].into_iter().for_each(|blob| self.release(blob)),
+            None => [average.hash, made.hash].into_iter().chain(list).for_each(|blob| self.release(blob)),
         }
     }
 
@@ -380,7 +395,9 @@ impl Node {
             closing && fits && state.leadership.term() == update.term && state.applying.next().is_none()
         };
         if !self.owns(module) || !self.modules.get(&module).is_some_and(stands) {
-            [update.average.hash, update.state.hash].into_iter().for_each(|blob| self.release(blob));
+            let list = update.contributions.list();
+            let made = [update.average, update.state].into_iter().chain(list);
+            made.for_each(|blob| self.release(blob.hash));
             return self.reopen(module);
         }
         self.act(Action::Persist(Record::Sealed(signed.clone())));

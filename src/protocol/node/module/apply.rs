@@ -107,7 +107,7 @@ impl Node {
     /// sign another update in the same one.
     fn drop_next(&mut self, module: ModuleId, next: Option<Next>) {
         let Some(Next { signed, .. }) = next else { return };
-        self.release(signed.update.average.hash);
+        self.release_made(&signed);
         self.release(signed.update.state.hash);
         let term = self.modules.get(&module).map(|state| state.leadership.term());
         if signed.update.owner == self.me && self.owns(module) && term == Some(signed.update.term) {

@@ -12,7 +12,7 @@ use crate::protocol::Node;
 use crate::protocol::action::{Action, Outer, Report};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{LISTENED_MS, MAX_CONTRIBUTIONS, VERSIONS_KEPT};
+use crate::protocol::limits::{LISTENED_MS, MAX_CONTRIBUTIONS, MAX_FETCHING, VERSIONS_KEPT};
 use crate::protocol::reputation::audit_queue::{Audit, Case};
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::wire::encoding::update_hash;
@@ -53,14 +53,21 @@ impl Node {
         }
     }
 
-    /// Starts the next audit. The reporter and the owner have all its blobs. Any other peer may have those that it
-    /// offered.
+    /// Starts the next audit.
     fn audit_on(&mut self) {
-        let Some(audit) = self.reputation.audits_mut().take_next() else { return };
+        if self.reputation.audits_mut().take_next().is_some() {
+            self.fetch_for_audit(MAX_FETCHING);
+        }
+    }
+
+    /// Requests further blobs for the running audit. The reporter and the owner have all of them. Any other peer may have those
+    /// that it offered.
+    fn fetch_for_audit(&mut self, most: usize) {
+        let Some((audit, blobs)) = self.reputation.audits_mut().to_request(most) else { return };
         let offers = self.modules.get(&audit.module).map(|state| &state.offers);
         let offered_by = |blob: BlobRef| offers.into_iter().flat_map(move |offers| offers.authors(blob));
         let mut fetches = Vec::new();
-        for blob in audit.case.blobs() {
+        for blob in blobs {
             let holders = audit.reporter.into_iter().chain([audit.case.author()]).chain(offered_by(blob));
             let mut known: Vec<PeerKey> = Vec::new();
             holders.for_each(|holder| known.extend((!known.contains(&holder)).then_some(holder)));
@@ -73,6 +80,9 @@ impl Node {
     }
 
     pub(in crate::protocol) fn audit_fetched(&mut self, blob: BlobHash, found: bool) {
+        if found {
+            self.fetch_for_audit(1);
+        }
         let Some(audit) = self.reputation.audits_mut().fetched(blob, found) else { return };
         if !found {
             let audit = audit.clone();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::clock::Millis;
 use crate::names::{BlobHash, ModuleId, PeerKey, Version};
 use crate::protocol::action::{Action, Outer, Report};
-use crate::protocol::blobs::Purpose;
+use crate::protocol::blobs::{Purpose, Unread};
 use crate::protocol::event::{ReplyToken, RequestId};
 use crate::protocol::limits::{MAX_DIRECTORY, NO_MAJORITY_MS, VERSIONS_KEPT};
 use crate::protocol::module::chain::{Chain, Since};
@@ -75,8 +75,11 @@ impl Node {
         self.note_outvoted(module);
         let Some(state) = self.modules.get(&module) else { return };
         let mine = state.history.valid_head();
-        let busy =
-            state.applying.next().is_some() || state.applying.is_replaying() || state.catch_up.installing().is_some();
+        let unread = self.blobs.lists().waits(module);
+        let busy = unread
+            || state.applying.next().is_some()
+            || state.applying.is_replaying()
+            || state.catch_up.installing().is_some();
         let donors = self.donors(module, mine);
         let Some(state) = self.modules.get_mut(&module) else { return };
         let catch_up = &mut state.catch_up;
@@ -143,19 +146,21 @@ impl Node {
         }
         let asked = self.modules.iter_mut().find_map(|(module, state)| Some((*module, state.catch_up.take_asked(id)?)));
         let Some((module, donor)) = asked else { return };
-        let understood = match response {
-            Some(Response::Replay(updates)) => self.replay(module, donor, updates),
-            Some(Response::Snapshot(updates)) => self.install(module, donor, updates),
-            _ => false,
+        let Some(response) = response else {
+            let state = self.modules.get_mut(&module);
+            return state.into_iter().for_each(|state| state.catch_up.shows_nothing(donor));
         };
-        if let Some(state) = self.modules.get_mut(&module)
-            && !understood
-        {
-            state.catch_up.shows_nothing(donor);
+        if let Some(Unread::Response(response)) = self.with_lists(module, donor, Unread::Response(response)) {
+            self.caught_up(module, donor, response);
         }
     }
 
-    fn replay(&mut self, module: ModuleId, donor: PeerKey, mut updates: Vec<SignedUpdate>) -> bool {
+    pub(in crate::protocol) fn replay(
+        &mut self,
+        module: ModuleId,
+        donor: PeerKey,
+        mut updates: Vec<SignedUpdate>,
+    ) -> bool {
         if updates.is_empty() || updates.len() as u64 > VERSIONS_KEPT || self.has_invalidated(updates.iter()) {
             return false;
         }
@@ -200,7 +205,12 @@ impl Node {
     }
 
     /// Adopts a chain whose last update attests a whole state, and fetches that state.
-    fn install(&mut self, module: ModuleId, donor: PeerKey, updates: Vec<SignedUpdate>) -> bool {
+    pub(in crate::protocol) fn install(
+        &mut self,
+        module: ModuleId,
+        donor: PeerKey,
+        updates: Vec<SignedUpdate>,
+    ) -> bool {
         let Some(genesis) = self.plan.genesis.get(&module).copied() else { return false };
         let Some(state) = self.modules.get_mut(&module) else { return false };
         if updates.len() as u64 > VERSIONS_KEPT || updates.iter().any(|signed| signed.update.module != module) {
@@ -311,7 +321,7 @@ impl Node {
         let Some(given_up) = given_up else { return false };
         self.repropose(module, &given_up);
         for signed in given_up.recent() {
-            self.release(signed.update.average.hash);
+            self.release_made(signed);
             signed.update.contributions.iter().for_each(|counted| self.release(counted.blob.hash));
         }
         has_signed

@@ -17,7 +17,7 @@ use crate::protocol::limits::{
     DEADLINE_FACTOR, ELECTION_STAGGER_MS, LONELY_RETURN_MS, MAX_TERM_JUMP, MAX_TERMS_IN_VAIN, MEMBER_LEASE_MS,
     OUTVOTED_OWNER_MS, OVERDUE_MS, STEADY_MS, UNMEASURED_DUE_MS,
 };
-use crate::protocol::module::collection::quorum;
+use crate::protocol::module::quorum::quorum;
 use crate::protocol::wire::message::Head;
 use crate::protocol::{Node, Replica};
 

@@ -8,6 +8,7 @@ pub(in crate::protocol) mod audit;
 pub(in crate::protocol) mod catch_up;
 mod doubt;
 pub(in crate::protocol) mod election;
+pub(in crate::protocol) mod lists;
 pub(in crate::protocol) mod probe;
 pub(in crate::protocol) mod replication;
 pub(in crate::protocol) mod rollback;

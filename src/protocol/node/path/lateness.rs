@@ -14,7 +14,7 @@ use crate::protocol::Held;
 use crate::protocol::action::Action;
 use crate::protocol::journal::record::Finished;
 use crate::protocol::limits::LATE_START_MS;
-use crate::protocol::module::collection::quorum;
+use crate::protocol::module::quorum::quorum;
 use crate::protocol::wire::message::{Counted, Lease, SignedUpdate};
 use crate::protocol::{Node, phase_from};
 
@@ -61,13 +61,15 @@ impl Node {
         finished.offers.iter().all(|(from, _)| head(from.module).is_none_or(|head| head.version > from.version))
     }
 
-    /// Ends a late phase once the others have finished theirs. Called after every event.
-    pub(in crate::protocol) fn end_late_phase(&mut self) {
+    /// Ends a late phase once the others of a module have finished theirs. Called after every event and, for modules with so
+    /// many paths that looking at all of them takes long, in every sweep.
+    pub(in crate::protocol) fn end_late_phase(&mut self, of_many: bool) {
         let Some(training) = self.trainer.training().filter(|training| !training.ends) else { return };
         // A peer that trains several paths in turn is waited for anyway.
         let late = training.late && self.active_paths() == 1;
         let path = training.path;
         let due = training.start.iter().filter(|(from, _)| training.part.due.contains(&from.module));
+        let due = due.filter(|(from, _)| self.plan.has_many(from.module) == of_many);
         let mut begun = due.map(|(from, _)| (from.module, from.version));
         let is_over = training.until.is_some_and(|until| self.now >= until);
         if is_over || (late && begun.any(|(module, version)| self.others_are_done(module, version, path))) {

@@ -123,7 +123,7 @@ fn update(before: Head, term: u64, owner: PeerKey) -> SignedUpdate {
         owner,
         version,
         parent: before.update,
-        contributions: vec![counted(0, before.version.0), counted(1, before.version.0)],
+        contributions: vec![counted(0, before.version.0), counted(1, before.version.0)].into(),
         norm: RUNNING,
         average: average(version.0),
         state: state(version.0),

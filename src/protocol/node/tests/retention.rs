@@ -96,7 +96,7 @@ fn contributions_counted_in_an_abandoned_chain_are_reproposed_by_their_aggregato
     let mut node = member(&[mine]);
     let mut best = updates(2, OTHER);
     for signed in &mut best {
-        for counted in &mut signed.update.contributions {
+        for counted in signed.update.contributions.iter_mut() {
             counted.blob = BlobRef::of(format!("other {} {}", counted.path, counted.parent).as_bytes());
         }
     }

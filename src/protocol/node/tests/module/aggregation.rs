@@ -24,7 +24,13 @@ fn accumulated(blob: BlobRef, valid: bool) -> Event {
 
 fn combine(contributions: Vec<Counted>) -> Action {
     let portion = plan().portion(MODULE, &contributions);
-    Action::Outer(Outer::Combine { module: MODULE, target: Version(1), from: state(0), contributions, portion })
+    Action::Outer(Outer::Combine {
+        module: MODULE,
+        target: Version(1),
+        from: state(0),
+        contributions: contributions.into(),
+        portion,
+    })
 }
 
 /// Handles an offer until its contribution is in the sum.

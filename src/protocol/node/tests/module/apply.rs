@@ -172,7 +172,7 @@ fn a_path_that_was_done_continues_when_a_heavier_chain_has_fewer_rounds() {
     assert!(node.is_done());
     // Fewer updates, but more weight.
     let mut heavier = updates(PHASES - 1, OTHER);
-    heavier[0].update.contributions.truncate(1);
+    heavier[0].update.contributions.edit(|all| all.truncate(1));
     let tail: Vec<SignedUpdate> = heavier.split_off(PHASES as usize - 9);
     let mut rebased: Vec<SignedUpdate> = Vec::new();
     for mut signed in tail {

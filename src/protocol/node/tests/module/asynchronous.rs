@@ -41,13 +41,19 @@ fn in_hand(node: &mut Node, now: u64, from: PeerKey, offer: Offer, target: u64) 
 fn combine(version: u64, contributions: Vec<Counted>) -> Action {
     let weight = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
     let (target, from) = (Version(version), state(version - 1));
-    Action::Outer(Outer::Combine { module: MODULE, target, from, contributions, portion: portion(weight) })
+    Action::Outer(Outer::Combine {
+        module: MODULE,
+        target,
+        from,
+        contributions: contributions.into(),
+        portion: portion(weight),
+    })
 }
 
 fn signed(before: Head, contributions: Vec<Counted>) -> SignedUpdate {
     let weight: u64 = contributions.iter().map(|counted| u64::from(counted.weight)).sum();
     let mut signed = update(before, 1, ME);
-    (signed.update.contributions, signed.update.weight) = (contributions, before.weight + weight);
+    (signed.update.contributions, signed.update.weight) = (contributions.into(), before.weight + weight);
     signed
 }
 

@@ -179,7 +179,7 @@ fn a_member_on_its_own_chain_follows_the_majority_although_that_is_lighter() {
     let mine = updates(2, ME);
     let mut node = member(&mine);
     let mut lighter = updates(1, OTHER);
-    lighter[0].update.contributions.truncate(1);
+    lighter[0].update.contributions.edit(|all| all.truncate(1));
     (lighter[0].update.weight, lighter[0].update.state) = (100, state(11));
     let at = head(&lighter[0]);
     assert_eq!(hears(&mut node, 10, 1, &[(OTHER, at)]), [], "one other member is no majority");
@@ -206,7 +206,7 @@ fn an_owner_that_follows_the_majority_to_a_lighter_chain_signs_nothing_more_in_i
     let mut node = Node::restore(ME, plan(), records);
     node.handle(Millis(0), Event::Join(vec![]));
     let mut lighter = updates(1, OTHER);
-    lighter[0].update.contributions.truncate(1);
+    lighter[0].update.contributions.edit(|all| all.truncate(1));
     (lighter[0].update.weight, lighter[0].update.state) = (100, state(11));
     for peer in [OTHER, THIRD] {
         let confirms = heartbeat(1, Some(head(&lighter[0])), Some((1, ME)));

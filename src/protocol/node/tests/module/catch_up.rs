@@ -179,7 +179,7 @@ fn absurd_numbers_in_a_chain_are_refused() {
 fn an_average_applied_to_an_abandoned_chain_does_not_affect_the_next() {
     // A lighter chain here and a heavier one elsewhere, of one update each, and the second update of both.
     let mut light = vec![update(genesis(), 1, OTHER)];
-    light[0].update.contributions.truncate(1);
+    light[0].update.contributions.edit(|all| all.truncate(1));
     light[0].update.weight = 100;
     light.push(update(head(&light[0]), 1, OTHER));
     let mut heavy = updates(2, THIRD);

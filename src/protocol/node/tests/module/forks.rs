@@ -191,7 +191,7 @@ fn behind(ahead: &SignedUpdate, holders: [PeerKey; 2]) -> Vec<Action> {
 #[test]
 fn what_was_counted_before_a_member_listened_is_believed_if_those_who_train_the_paths_are_on_it() {
     let mut ahead = update(genesis(), 1, OTHER);
-    ahead.update.contributions.truncate(1);
+    ahead.update.contributions.edit(|all| all.truncate(1));
     ahead.update.weight = 100;
     let fetches = |it: &Action| matches!(it, Action::Fetch { blob, .. } if *blob == average(1));
     let actions = behind(&ahead, [OTHER, THIRD]);

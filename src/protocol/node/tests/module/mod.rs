@@ -8,6 +8,7 @@ pub(super) mod audit;
 pub(super) mod catch_up;
 pub(super) mod election;
 mod forks;
+mod lists;
 pub(super) mod probe;
 pub(super) mod replication;
 pub(super) mod validate;

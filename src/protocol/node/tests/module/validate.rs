@@ -51,11 +51,11 @@ fn wrong_weights_sizes_and_contributions_are_refused() {
         (but(|update| update.contributions[1].path = PathId(2)), "path 2 does not go through module 0.0"),
         (but(|update| update.contributions[1].parent = Version(1)), "it counts a contribution to version 1"),
         (but(|update| update.contributions.swap(0, 1)), "its contributions are not in order, each once"),
-        (but(|update| update.contributions.clear()), "it counts 0 contributions"),
+        (but(|update| update.contributions.edit(Vec::clear)), "it counts 0 contributions"),
         (but(|update| update.state.bytes = u64::MAX), "its state has 18446744073709551615 bytes, not 200"),
         (but(|update| update.average.bytes = 1_001), "its average has 1001 bytes"),
         (
-            but(|update| update.contributions = vec![counted(0, 0), counted(0, 0)]),
+            but(|update| update.contributions = vec![counted(0, 0), counted(0, 0)].into()),
             "its contributions are not in order, each once",
         ),
     ];
@@ -72,7 +72,7 @@ fn a_counted_contribution_and_an_update_beyond_the_last_phase_are_refused() {
     let mut node = member_with_owner(&chain);
     let mut again = update(before, 1, OTHER);
     // A version late, and half of what its path has counted of that version.
-    again.update.contributions = vec![Counted { uncapped: 25, weight: 25, ..counted(0, 0) }];
+    again.update.contributions = vec![Counted { uncapped: 25, weight: 25, ..counted(0, 0) }].into();
     again.update.weight = before.weight + 25;
     let reason = "version 2: it counts a contribution of path 0 to version 0 again";
     assert_eq!(says(&mut node, again), refused_and_stepped_down(reason));

@@ -91,7 +91,7 @@ fn listed(plan: RunPlan, offers: &[Offer]) -> Vec<Counted> {
         Action::Outer(Outer::Combine { contributions, .. }) => Some(contributions),
         _ => None,
     });
-    listed.expect("the collection closes")
+    listed.expect("the collection closes").to_vec()
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_late_trainer_shares_what_its_path_weighs_for_that_version() {
     let plan = RunPlan { weights: vec![80, 60], ..three_each() };
     let mut chain = Chain::genesis(state(0));
     let mut first = update(genesis(), 1, OTHER);
-    first.update.contributions = vec![Counted { uncapped: 80, weight: 80, ..counted(0, 0) }];
+    first.update.contributions = vec![Counted { uncapped: 80, weight: 80, ..counted(0, 0) }].into();
     chain.push(first);
     let late = (PathId(2), Version(0), 64);
     assert_eq!(plan.shared_weights(MODULE, &chain, &[late]), [20], "half for its lateness, and half of that");
