@@ -17,6 +17,12 @@ const MODEL_BYTES: usize = 4 << 30;
 /// Steps in a row on a model where not all models fit.
 const QUANTUM: usize = 32;
 
+/// Tokens of a prompt that are read at once, so that other texts go on meanwhile.
+const PIECE: usize = 128;
+
+/// The same where there is no other text: all are read at once if memory allows it.
+const PIECE_ALONE: usize = 1_024;
+
 /// A collected run, and the models that are in memory.
 pub struct LocalModels {
     collected: Collected,
@@ -125,11 +131,28 @@ fn scores(model: &PathModel, tokens: &[u32], top: usize) -> anyhow::Result<Vec<T
     Ok(scores)
 }
 
-/// Continues texts by one token each.
+/// Continues texts by one token each, or reads a piece of a long prompt.
 fn step(model: &PathModel, texts: &mut [&mut Text]) -> Vec<anyhow::Result<Next>> {
-    let mut decodings: Vec<&mut Decoding> = texts.iter_mut().map(|text| &mut text.decoding).collect();
+    let most = if texts.len() > 1 { PIECE } else { PIECE_ALONE };
+    let mut read: Vec<Option<anyhow::Result<Next>>> =
+        texts.iter_mut().map(|text| read_piece(model, &mut text.decoding, most)).collect();
+    let due = texts.iter_mut().zip(&read).filter(|(_, read)| read.is_none());
+    let mut due: Vec<&mut Text> = due.map(|(text, _)| &mut **text).collect();
+    let mut decodings: Vec<&mut Decoding> = due.iter_mut().map(|text| &mut text.decoding).collect();
     let logits = Decoding::logits_of_each(model, &mut decodings);
-    texts.iter_mut().zip(logits).map(|(text, logits)| Ok(next(&logits?, text)?)).collect()
+    let made = due.iter_mut().zip(logits).map(|(text, logits)| Ok(next(&logits?, text)?));
+    let places = read.iter_mut().filter(|read| read.is_none());
+    places.zip(made).for_each(|(place, made)| *place = Some(made));
+    read.into_iter().flatten().collect()
+}
+
+/// Reads a piece of a prompt that has more tokens than that; `None` if it has not.
+fn read_piece(model: &PathModel, text: &mut Decoding, most: usize) -> Option<anyhow::Result<Next>> {
+    // A network that looks ahead would read all again with each piece.
+    if model.config().looks_ahead() || text.unread(model) <= most {
+        return None;
+    }
+    Some(text.read_some(model, most).map(|_| Next::default()).map_err(Into::into))
 }
 
 /// The next token of a text by its logits.
