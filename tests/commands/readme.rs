@@ -200,8 +200,9 @@ fn relayed(world: &World, to_type: &mut ToType) {
 /// A run is served, to be asked until the server is stopped.
 fn served(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
     let (keys, model) = (world.write("keys", "sk-one\n"), world.name("one-model"));
-    let export = ["export", &world.name("model"), &model, "--path", "1"];
-    ends_well(&export.map(str::to_owned), &[]);
+    let run = world.name("model");
+    let export = ["export", &run, &model, "--path", "1"].map(str::to_owned);
+    assert_eq!(ends_well(&export, &[])["event"], "result");
     let names = |word: &str| match word {
         "DIR" => Some(world.name("model")),
         "FOLDER" => Some(model.clone()),
