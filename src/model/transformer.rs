@@ -7,7 +7,7 @@ use crate::model::dna::Dna;
 use crate::model::layers::block::{Block, Reading};
 use crate::model::layers::directional::Directional;
 use crate::model::layers::input::Input;
-use crate::model::layers::kv_cache::{Memory, Past, apart, together};
+use crate::model::layers::kv_cache::{Memory, Past, advance, grouped, together};
 use crate::model::layers::linear::{Kernel, Products};
 use crate::model::layers::norm::Norm;
 use crate::model::layers::rotary::rotation;
@@ -168,21 +168,26 @@ impl PathModel {
         if longest > self.config.context {
             return Err(ForwardError::TooLong { found: longest, context: self.config.context });
         }
-        let rows: Vec<i64> = tokens.iter().map(|token| i64::from(*token)).collect();
+        let groups = grouped(&memories.iter().map(|memory| memory.read).collect::<Vec<_>>());
+        let order: Vec<usize> = groups.concat();
+        let rows: Vec<i64> = order.iter().map(|text| i64::from(tokens[*text])).collect();
         let rows = Tensor::f_from_slice(&rows)?.f_unsqueeze(1)?;
         self.check(&rows)?;
-        let positions: Vec<i64> = memories.iter().map(|memory| memory.read as i64).collect();
+        let positions: Vec<i64> = order.iter().map(|text| memories[*text].read as i64).collect();
         let positions = Tensor::f_from_slice(&positions)?.f_to_device(self.device())?;
         let products = self.exact();
         let stream = self.input.vectors_at(&rows.f_to_device(self.device())?, &positions, &products)?;
         let rotation =
             self.rotation.as_ref().map(|all| all.f_index_select(0, &positions)?.f_unsqueeze(1)).transpose()?;
-        let mut past = together(memories, self.blocks.len());
-        let hidden = self.through(stream, (None, &Unwatched), &products, (rotation, Some(&mut past)));
-        apart(past, memories);
-        let hidden = hidden?;
-        memories.iter_mut().for_each(|memory| memory.read += 1);
-        Ok(hidden.f_squeeze_dim(1)?)
+        let mut past = together(memories, &groups, self.blocks.len())?;
+        let hidden = self.through(stream, (None, &Unwatched), &products, (rotation, Some(&mut past)))?;
+        advance(memories);
+        let mut places = vec![0i64; order.len()];
+        order.iter().enumerate().for_each(|(row, text)| places[*text] = row as i64);
+        hidden
+            .f_squeeze_dim(1)?
+            .f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(self.device())?)
+            .map_err(ForwardError::from)
     }
 
     /// The mean over each prefix of the hidden state after the final norm: `[prefixes, width]`, row-major. The prefix

@@ -1,7 +1,7 @@
 //! An HTTP server before a run, with the API of OpenAI, for programs that know that.
 //!
 //! [`request`] reads what clients send, and refuses what it does not do in words. [`chat_template`] turns a conversation
-//! into text. [`engine`] is a thread that generates for all clients by turns, on a collected run or by asking a swarm.
+//! into text. [`engine`] is a thread that generates for all clients by turns, on a collected run, on one model, or by asking a swarm.
 //! [`response`] has the forms of answers. [`routes`] joins them; `http` carries them.
 
 pub mod chat_template;
@@ -15,4 +15,4 @@ pub mod served_run;
 pub use engine::Engine;
 pub use limits::ServeLimits;
 pub use routes::{App, router};
-pub use served_run::ServedRun;
+pub use served_run::{ServedRun, Source};

@@ -20,7 +20,18 @@ pub enum NamedModel {
     Path(PathId),
 }
 
-/// A run that is served.
+/// Where answers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A collected run on this machine.
+    Collected,
+    /// The peers of a running swarm, which tell tokens alone.
+    Swarm,
+    /// One model without a router: a folder of `transformers`.
+    Model,
+}
+
+/// A run that is served, or one model, which is then the only path of a run.
 pub struct ServedRun {
     pub config: RunConfig,
     pub grid: Grid,
@@ -28,8 +39,7 @@ pub struct ServedRun {
     pub template: ChatTemplate,
     /// Tokens that end an answer in a chat.
     pub chat_ends: Vec<u32>,
-    /// Whether answers come from a swarm, which tells tokens alone.
-    pub of_swarm: bool,
+    pub source: Source,
 }
 
 impl ServedRun {
@@ -39,25 +49,46 @@ impl ServedRun {
         config: RunConfig,
         tokenizer: Tokenizer,
         pretrained: &PretrainedFiles,
-        of_swarm: bool,
+        source: Source,
     ) -> Result<Self, ServedRunError> {
         let ends: BTreeSet<u32> = eos_ids(pretrained).chain([tokenizer.end_of_document()]).collect();
         let template = ChatTemplate::of(pretrained)?;
-        Ok(Self { grid: config.grid()?, config, tokenizer, template, chat_ends: ends.into_iter().collect(), of_swarm })
+        Ok(Self { grid: config.grid()?, config, tokenizer, template, chat_ends: ends.into_iter().collect(), source })
     }
 
-    /// The name of the routed model: the run's.
+    /// One model with this name, which sees as many tokens as it says.
+    ///
+    /// # Errors
+    /// If its chat template is none.
+    pub fn of_model(
+        config: RunConfig,
+        tokenizer: Tokenizer,
+        pretrained: &PretrainedFiles,
+    ) -> Result<Self, ServedRunError> {
+        Self::new(config.undivided(), tokenizer, pretrained, Source::Model)
+    }
+
+    /// Whether answers come from a swarm, which tells tokens alone.
+    pub fn of_swarm(&self) -> bool {
+        self.source == Source::Swarm
+    }
+
+    /// The name of the routed model: the run's. Without a router, that of the only model.
     pub fn name(&self) -> &str {
         &self.config.name
     }
 
     /// The names of all models, the routed one first.
     pub fn models(&self) -> impl Iterator<Item = (String, NamedModel)> + '_ {
+        let first = match self.source {
+            Source::Model => NamedModel::Path(PathId(0)),
+            Source::Collected | Source::Swarm => NamedModel::Routed,
+        };
         let path = |path: PathId| (format!("{}/path-{path}", self.name()), NamedModel::Path(path));
-        let whole =
-            [(self.name().to_owned(), NamedModel::Routed), (format!("{}/ancestor", self.name()), NamedModel::Ancestor)];
-        let whole = whole.into_iter().filter(|(_, model)| !self.of_swarm || *model != NamedModel::Ancestor);
-        whole.chain(self.grid.paths().map(path))
+        let ancestor = (format!("{}/ancestor", self.name()), NamedModel::Ancestor);
+        let ancestor = (self.source == Source::Collected).then_some(ancestor);
+        let paths = self.grid.paths().filter(|_| self.source != Source::Model).map(path);
+        std::iter::once((self.name().to_owned(), first)).chain(ancestor).chain(paths)
     }
 
     /// The model of this name.

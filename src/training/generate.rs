@@ -141,13 +141,29 @@ impl Decoding {
 
     /// Reads all tokens but the last, so that forks need not.
     pub fn read_ahead(&mut self, model: &PathModel) -> Result<(), GenerateError> {
-        self.begin_anew_if_due(model);
-        let end = self.tokens.len() - 1;
-        if self.unread < end {
-            drop(model.read(&mut self.memory, &self.tokens[self.unread..end])?);
-            self.unread = end;
-        }
+        while self.read_some(model, usize::MAX)? {}
         Ok(())
+    }
+
+    /// Reads at most so many tokens, and not the last one. Returns whether there was one to read.
+    ///
+    /// # Errors
+    /// If the network fails, or a token is foreign.
+    pub fn read_some(&mut self, model: &PathModel, most: usize) -> Result<bool, GenerateError> {
+        self.begin_anew_if_due(model);
+        let end = (self.tokens.len() - 1).min(self.unread.saturating_add(most));
+        if self.unread >= end {
+            return Ok(false);
+        }
+        drop(model.read(&mut self.memory, &self.tokens[self.unread..end])?);
+        self.unread = end;
+        Ok(true)
+    }
+
+    /// Tokens that the network has to read for the next one.
+    pub fn unread(&mut self, model: &PathModel) -> usize {
+        self.begin_anew_if_due(model);
+        self.tokens.len() - self.unread
     }
 
     fn begin_anew_if_due(&mut self, model: &PathModel) {
@@ -314,6 +330,33 @@ mod tests {
                     let token = (step * 37 + 11) % 300;
                     alone.push(token);
                     together.push(token);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn texts_come_and_go_and_a_prompt_is_read_in_pieces() {
+        for (name, model) in modern_models() {
+            let path = small_path(&model, &small_levels());
+            let mut alone: Vec<Decoding> = (0..5).map(|text| Decoding::new(vec![7 + text; 6], 0).unwrap()).collect();
+            let mut together: Vec<Decoding> = alone.iter().map(Decoding::fork).collect();
+            while together[3].read_some(&path, 2).unwrap() {}
+            assert_eq!(together[3].unread(&path), 1);
+            for (step, present) in
+                [&[0, 1][..], &[0, 1, 2, 3], &[4, 0, 2], &[2], &[0, 1, 2, 3, 4]].into_iter().enumerate()
+            {
+                let chosen = together.iter_mut().enumerate().filter(|(text, _)| present.contains(text));
+                let mut texts: Vec<&mut Decoding> = chosen.map(|(_, text)| text).collect();
+                let found = Decoding::logits_of_each(&path, &mut texts);
+                let mut present = present.to_vec();
+                present.sort_unstable();
+                for (text, found) in present.into_iter().zip(found) {
+                    let expected = alone[text].logits(&path).unwrap();
+                    let most = expected.iter().zip(found.unwrap()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(most < 1e-3, "{name}, step {step}, text {text}: {most} apart");
+                    alone[text].push(step as u32);
+                    together[text].push(step as u32);
                 }
             }
         }

@@ -95,6 +95,9 @@ impl Sampler {
         if self.temperature == 0.0 {
             return likeliest(logits, 1).first().copied().unwrap_or(0);
         }
+        if self.top_k == 0 && self.min_p == 0.0 && self.top_p >= 1.0 {
+            return self.pick_of_all(logits, generator);
+        }
         let mut ranked = likeliest(logits, if self.top_k == 0 { logits.len() } else { self.top_k });
         let best = ranked.first().copied().unwrap_or(0);
         let peak = f64::from(logits[best as usize]);
@@ -122,7 +125,27 @@ impl Sampler {
         }
         best
     }
+
+    /// One of all tokens. Mostly it is one of the likeliest, so that the others need not be ranked.
+    fn pick_of_all(&self, logits: &[f32], generator: &mut ChaCha8Rng) -> u32 {
+        let first = likeliest(logits, FIRST);
+        let best = first.first().copied().unwrap_or(0);
+        let peak = f64::from(logits[best as usize]);
+        let weight = |logit: f32| ((f64::from(logit) - peak) / self.temperature).exp();
+        let mut left = generator.random_range(0.0..1.0) * logits.iter().map(|logit| weight(*logit)).sum::<f64>();
+        let mut drawn = |ranked: &[u32]| {
+            ranked.iter().copied().find(|token| {
+                left -= weight(logits[*token as usize]);
+                left < 0.0
+            })
+        };
+        let found = drawn(&first);
+        found.or_else(|| drawn(&likeliest(logits, logits.len())[first.len()..])).unwrap_or(best)
+    }
 }
+
+/// Tokens that are ranked first where all are drawn from.
+const FIRST: usize = 64;
 
 /// The tokens with the largest logits, at most `count`, largest first, equals by number, so that the choice is the same
 /// everywhere.
@@ -192,6 +215,16 @@ mod tests {
         none_of(Sampler { min_p: 0.45, ..sampler() }, &[0]);
         none_of(Sampler { top_k: 3, top_p: 0.7, ..sampler() }, &[0, 2]);
         none_of(Sampler { top_p: 0.0, ..sampler() }, &[0, 2, 3]);
+    }
+
+    #[test]
+    fn a_draw_from_all_tokens_is_that_from_as_many_of_the_likeliest() {
+        let logits: Vec<f32> = (0..500).map(|token| ((token * 37) % 91) as f32 / 30.0).collect();
+        let ranked = Sampler { top_k: 500, ..sampler() };
+        for position in 0..300 {
+            let choose = |sampler: &Sampler| sampler.choose(&logits, &BTreeMap::new(), position).unwrap();
+            assert_eq!(choose(&sampler()), choose(&ranked));
+        }
     }
 
     #[test]

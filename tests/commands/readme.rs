@@ -199,9 +199,13 @@ fn relayed(world: &World, to_type: &mut ToType) {
 
 /// A run is served, to be asked until the server is stopped.
 fn served(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<String>) {
-    let keys = world.write("keys", "sk-one\n");
+    let (keys, model) = (world.write("keys", "sk-one\n"), world.name("one-model"));
+    let run = world.name("model");
+    let export = ["export", &run, &model, "--path", "1"].map(str::to_owned);
+    assert_eq!(ends_well(&export, &[])["event"], "result");
     let names = |word: &str| match word {
         "DIR" => Some(world.name("model")),
+        "FOLDER" => Some(model.clone()),
         "KEYS" => Some(keys.clone()),
         "0.0.0.0:8080" => Some("127.0.0.1:0".to_owned()),
         word => there(word),
@@ -210,10 +214,11 @@ fn served(world: &World, to_type: &mut ToType, there: &dyn Fn(&str) -> Option<St
         if !serve.contains(&"--listen".to_owned()) {
             serve.extend(["--listen", "127.0.0.1:0"].map(str::to_owned));
         }
+        let paths = if serve.contains(&model) { 1 } else { 4 };
         let mut child = program().args(&serve).args(["--format", "json"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
         let serving: Value = serde_json::from_str(&said.next().unwrap()).unwrap();
-        assert_eq!((&serving["event"], &serving["paths"]), (&Value::from("serving"), &Value::from(4)));
+        assert_eq!((&serving["event"], &serving["paths"]), (&Value::from("serving"), &Value::from(paths)));
         let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
         assert!(told.success() && child.wait().unwrap().success());
         assert_eq!(said.last().unwrap(), "{\"event\":\"stopped\"}");

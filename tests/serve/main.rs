@@ -7,6 +7,7 @@ mod clients;
 mod completions;
 mod hostile;
 mod limits;
+mod model;
 #[path = "../support/run.rs"]
 mod run;
 mod swarm;

@@ -95,9 +95,11 @@ impl Attention {
         products: &Products,
         rotation: Option<&Tensor>,
     ) -> Result<(Tensor, Tensor, Tensor), TchError> {
-        let (batch, time, _) = input.size3()?;
+        let (batch, time, width) = input.size3()?;
         let together = self.heads + self.kv_heads;
-        let qkv = match rotation {
+        // Few outputs are reordered faster than the weights that they come from.
+        let is_short = !input.requires_grad() && batch * time < width;
+        let qkv = match rotation.filter(|_| !is_short) {
             None => products.linear(input, &self.qkv, self.qkv_bias.as_ref())?,
             Some(_) => {
                 let weight = self.pairs_together(&self.qkv)?;
@@ -107,6 +109,9 @@ impl Attention {
         };
         let [qk, v] = halves(&qkv, [together * self.head_width, self.kv_heads * self.head_width], -1)?;
         let mut qk = qk.f_view([batch, time, together, self.head_width])?;
+        if rotation.is_some() && is_short {
+            qk = self.rotary.pairs_in_heads(&qk)?;
+        }
         if let Some(norms) = &self.norms {
             qk = self.normalized(&qk, norms, rotation.is_some())?;
         }
@@ -150,37 +155,52 @@ impl Attention {
         present: Option<&Tensor>,
         past: Option<&mut Past>,
     ) -> Result<Tensor, TchError> {
-        let heads_first = |x: Tensor| x.f_transpose(1, 2);
-        let (q, k, v) = (heads_first(q)?, heads_first(k)?, heads_first(v)?);
         if self.sees_all {
+            let heads_first = |x: Tensor| x.f_transpose(1, 2);
+            let (q, k, v) = (heads_first(q)?, heads_first(k)?, heads_first(v)?);
             let (k, v) = (self.for_queries(k)?, self.for_queries(v)?);
             return Tensor::f_scaled_dot_product_attention(&q, &k, &v, present, 0.0, false, None, false)?
                 .f_transpose(1, 2);
         }
         match past {
-            Some(past) if !past.rows.is_empty() => {
-                let row = |x: &Tensor, row: usize| x.f_narrow(0, row as i64, 1);
-                let each = past.rows.iter_mut().enumerate().map(|(number, past)| {
-                    self.causal((row(&q, number)?, row(&k, number)?, row(&v, number)?), Some(past))
-                });
-                Tensor::f_cat(&each.collect::<Result<Vec<_>, _>>()?, 0)
+            Some(past) if !past.groups.is_empty() => {
+                let mut first = 0;
+                let mut mixed = Vec::with_capacity(past.groups.len());
+                for group in &past.groups {
+                    let own = |x: &Tensor| x.f_narrow(0, first, group.len());
+                    let (keys, values) = group.extended(&own(&k)?, &own(&v)?)?;
+                    mixed.push(self.of_last(&own(&q)?, &keys, &values, group.mask())?);
+                    first += group.len();
+                }
+                if mixed.len() == 1 { Ok(mixed.remove(0)) } else { Tensor::f_cat(&mixed, 0) }
             }
-            past => self.causal((q, k, v), past),
+            Some(past) => {
+                let (k, v) = past.extended(&k, &v)?;
+                if q.size()[1] == 1 { self.of_last(&q, &k, &v, None) } else { self.causal(q, k, v) }
+            }
+            None => self.causal(q, k, v),
         }
     }
 
-    /// Values of one row mixed by causal attention, after those in its cache: `[batch, heads, time, head]` each, to
-    /// `[batch, time, heads, head]`.
-    fn causal(&self, (q, k, v): (Tensor, Tensor, Tensor), past: Option<&mut Past>) -> Result<Tensor, TchError> {
-        let (k, v) = match past {
-            None => (k, v),
-            Some(past) => past.extended(k, v)?,
-        };
+    /// Values mixed by causal attention of the last tokens: `[batch, time, heads, head]` each, of keys and values for all
+    /// tokens so far, to `[batch, time, heads, head]`.
+    fn causal(&self, q: Tensor, k: Tensor, v: Tensor) -> Result<Tensor, TchError> {
+        let (q, k, v) = (q.f_transpose(1, 2)?, k.f_transpose(1, 2)?, v.f_transpose(1, 2)?);
         let (k, v) = (self.for_queries(k)?, self.for_queries(v)?);
         let (time, all) = (q.size()[2], k.size()[2]);
         let (mask, causal) = (mask(time, all, q.device())?, time == all);
         let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask.as_ref(), 0.0, causal, None, false)?;
         mixed.f_transpose(1, 2)
+    }
+
+    /// The same of one token of each row, `[batch, 1, heads, head]`. The queries of a group are like tokens that see the
+    /// same, so that their keys and values need not be copied.
+    fn of_last(&self, q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor, TchError> {
+        let (batch, _, heads, width) = q.size4()?;
+        let q = q.f_reshape([batch, self.kv_heads, heads / self.kv_heads, width])?;
+        let (k, v) = (k.f_transpose(1, 2)?, v.f_transpose(1, 2)?);
+        let mixed = Tensor::f_scaled_dot_product_attention(&q, &k, &v, mask, 0.0, false, None, false)?;
+        mixed.f_reshape([batch, 1, heads, width])
     }
 
     /// Projects the outputs of heads to the residual stream: `[batch, time, width]`.

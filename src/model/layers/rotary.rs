@@ -46,6 +46,15 @@ impl Rotary {
         pairs.f_reshape(rows.size().as_slice())
     }
 
+    /// The same of queries and keys `[batch, time, heads, head]`.
+    pub fn pairs_in_heads(&self, heads: &Tensor) -> Result<Tensor, TchError> {
+        let (batch, time, count, width) = heads.size4()?;
+        let halves = heads.f_narrow(3, 0, self.rotated)?.f_reshape([batch, time, count, 2, self.rotated / 2])?;
+        let pairs = halves.f_transpose(3, 4)?.f_reshape([batch, time, count, self.rotated])?;
+        let rest = width - self.rotated;
+        if rest == 0 { Ok(pairs) } else { Tensor::f_cat(&[pairs, heads.f_narrow(3, self.rotated, rest)?], 3) }
+    }
+
     /// Queries and keys `[batch, time, heads, head]` with pairs side by side, rotated. `rotation` is `[time, 1,
     /// rotated/2]`, complex.
     pub fn turned(&self, heads: &Tensor, rotation: &Tensor) -> Result<Tensor, TchError> {

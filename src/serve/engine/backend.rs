@@ -62,6 +62,7 @@ pub trait Backend: Send {
         1
     }
 
-    /// Continues texts on one model by at least one token each, unless they end.
+    /// Continues texts on one model by at least one token each, unless they end, or their prompts are so long that they are
+    /// read in pieces: then there may be none.
     fn step(&mut self, model: QueriedModel, texts: &mut [&mut Text]) -> Vec<anyhow::Result<Next>>;
 }

@@ -1,4 +1,4 @@
-//! The models of a collected run, on a device of this machine.
+//! The models of a collected run, or one model, on a device of this machine.
 
 use crate::config::DeviceChoice;
 use crate::model::PathModel;
@@ -16,6 +16,12 @@ const MODEL_BYTES: usize = 4 << 30;
 
 /// Steps in a row on a model where not all models fit.
 const QUANTUM: usize = 32;
+
+/// Tokens of a prompt that are read at once, so that other texts go on meanwhile.
+const PIECE: usize = 128;
+
+/// The same where there is no other text: all are read at once if memory allows it.
+const PIECE_ALONE: usize = 1_024;
 
 /// A collected run, and the models that are in memory.
 pub struct LocalModels {
@@ -69,13 +75,7 @@ impl Backend for LocalModels {
     }
 
     fn scores(&mut self, model: QueriedModel, tokens: &[u32], top: usize) -> anyhow::Result<Vec<TokenScore>> {
-        let model = self.model(model)?;
-        let set = TokenSet::cut_for_scoring(&[tokens.to_vec()], model.config().context);
-        let mut scores = Vec::with_capacity(tokens.len());
-        for sequence in 0..set.len() {
-            scores.extend(token_scores(model, set.sequence(sequence), top)?);
-        }
-        Ok(scores)
+        scores(self.model(model)?, tokens, top)
     }
 
     fn read_ahead(&mut self, model: QueriedModel, prompt: &mut Decoding) -> anyhow::Result<()> {
@@ -87,17 +87,72 @@ impl Backend for LocalModels {
     }
 
     fn step(&mut self, model: QueriedModel, texts: &mut [&mut Text]) -> Vec<anyhow::Result<Next>> {
-        let model = match self.model(model) {
-            Ok(model) => model,
+        match self.model(model) {
+            Ok(model) => step(model, texts),
             Err(error) => {
                 let reason = format!("{error:#}");
-                return texts.iter().map(|_| Err(anyhow::anyhow!("{reason}"))).collect();
+                texts.iter().map(|_| Err(anyhow::anyhow!("{reason}"))).collect()
             }
-        };
-        let mut decodings: Vec<&mut Decoding> = texts.iter_mut().map(|text| &mut text.decoding).collect();
-        let logits = Decoding::logits_of_each(model, &mut decodings);
-        texts.iter_mut().zip(logits).map(|(text, logits)| Ok(next(&logits?, text)?)).collect()
+        }
     }
+}
+
+/// One model, for all texts.
+pub struct SingleModel(pub PathModel);
+
+impl Backend for SingleModel {
+    fn ranking(&mut self, _: &[u32], _: Option<PathId>) -> anyhow::Result<Vec<PathId>> {
+        Ok(vec![PathId(0)])
+    }
+
+    fn features(&mut self, _: &[Vec<u32>]) -> anyhow::Result<Vec<Vec<f32>>> {
+        anyhow::bail!("one model has no router, and so no features for it")
+    }
+
+    fn scores(&mut self, _: QueriedModel, tokens: &[u32], top: usize) -> anyhow::Result<Vec<TokenScore>> {
+        scores(&self.0, tokens, top)
+    }
+
+    fn read_ahead(&mut self, _: QueriedModel, prompt: &mut Decoding) -> anyhow::Result<()> {
+        Ok(prompt.read_ahead(&self.0)?)
+    }
+
+    fn step(&mut self, _: QueriedModel, texts: &mut [&mut Text]) -> Vec<anyhow::Result<Next>> {
+        step(&self.0, texts)
+    }
+}
+
+fn scores(model: &PathModel, tokens: &[u32], top: usize) -> anyhow::Result<Vec<TokenScore>> {
+    let set = TokenSet::cut_for_scoring(&[tokens.to_vec()], model.config().context);
+    let mut scores = Vec::with_capacity(tokens.len());
+    for sequence in 0..set.len() {
+        scores.extend(token_scores(model, set.sequence(sequence), top)?);
+    }
+    Ok(scores)
+}
+
+/// Continues texts by one token each, or reads a piece of a long prompt.
+fn step(model: &PathModel, texts: &mut [&mut Text]) -> Vec<anyhow::Result<Next>> {
+    let most = if texts.len() > 1 { PIECE } else { PIECE_ALONE };
+    let mut read: Vec<Option<anyhow::Result<Next>>> =
+        texts.iter_mut().map(|text| read_piece(model, &mut text.decoding, most)).collect();
+    let due = texts.iter_mut().zip(&read).filter(|(_, read)| read.is_none());
+    let mut due: Vec<&mut Text> = due.map(|(text, _)| &mut **text).collect();
+    let mut decodings: Vec<&mut Decoding> = due.iter_mut().map(|text| &mut text.decoding).collect();
+    let logits = Decoding::logits_of_each(model, &mut decodings);
+    let made = due.iter_mut().zip(logits).map(|(text, logits)| Ok(next(&logits?, text)?));
+    let places = read.iter_mut().filter(|read| read.is_none());
+    places.zip(made).for_each(|(place, made)| *place = Some(made));
+    read.into_iter().flatten().collect()
+}
+
+/// Reads a piece of a prompt that has more tokens than that; `None` if it has not.
+fn read_piece(model: &PathModel, text: &mut Decoding, most: usize) -> Option<anyhow::Result<Next>> {
+    // A network that looks ahead would read all again with each piece.
+    if model.config().looks_ahead() || text.unread(model) <= most {
+        return None;
+    }
+    Some(text.read_some(model, most).map(|_| Next::default()).map_err(Into::into))
 }
 
 /// The next token of a text by its logits.

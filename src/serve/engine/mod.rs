@@ -3,7 +3,7 @@
 //! [`Engine`] is its handle: it admits requests up to a bound, and the thread's queue has room for what is admitted. The
 //! thread steps all texts in generation, some tokens of each in a round, so that a long one does not hold up a short one.
 //! A text whose client is gone ends at once; one whose client reads slowly waits without holding up others. A [`Backend`]
-//! runs the models: [`local`] those of a collected run, [`swarm`] asks peers.
+//! runs the models: [`local`] those of a collected run or a single one, [`swarm`] asks peers.
 
 pub mod assembler;
 pub mod backend;

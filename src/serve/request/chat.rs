@@ -47,7 +47,7 @@ impl ChatRequest {
             return Err(ApiError::invalid("top_logprobs", "top_logprobs needs \"logprobs\": true"));
         }
         fields.end()?;
-        if wanted && run.of_swarm {
+        if wanted && run.of_swarm() {
             return Err(of_swarm("logprobs", run));
         }
         Ok(Self { shared, messages, tokens, logprobs: wanted.then(|| top.unwrap_or(0)) })

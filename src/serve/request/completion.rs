@@ -72,7 +72,7 @@ impl CompletionRequest {
                 format!("{} prompts with {best_of} choices each are too many: at most {CHOICES}", prompts.len());
             return Err(ApiError::invalid("prompt", message));
         }
-        if run.of_swarm && (logprobs.is_some() || best_of > shared.n) {
+        if run.of_swarm() && (logprobs.is_some() || best_of > shared.n) {
             return Err(of_swarm(if logprobs.is_some() { "logprobs" } else { "best_of" }, run));
         }
         Ok(Self { shared, prompts, tokens, echo, logprobs, best_of })

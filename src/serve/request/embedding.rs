@@ -7,7 +7,7 @@ use crate::serve::request::ApiError;
 use crate::serve::request::completion::{Prompt, texts};
 use crate::serve::request::fields::Fields;
 use crate::serve::request::sampling::{Target, of_swarm};
-use crate::serve::served_run::ServedRun;
+use crate::serve::served_run::{ServedRun, Source};
 
 #[derive(Clone, Debug)]
 pub struct EmbeddingRequest {
@@ -27,8 +27,13 @@ impl EmbeddingRequest {
         let mut fields = Fields::of_body(body)?;
         fields.ignore(&["user"]);
         let Target { named, .. } = Target::take(&mut fields, run)?;
-        if run.of_swarm {
+        if run.of_swarm() {
             return Err(of_swarm("input", run));
+        }
+        if run.source == Source::Model {
+            let message = "this server has one model and no router, and embeddings are what a router reads; serve a collected \
+                           run";
+            return Err(ApiError { code: Some("unsupported_parameter"), ..ApiError::invalid("model", message) });
         }
         let width = run.config.model.width;
         let reason = format!("the router's features have {width} numbers; leave it out");

@@ -91,7 +91,7 @@ impl Shared {
         sampler.logit_bias = logit_bias(fields, vocabulary)?;
         let n = fields.count("n", 1..=CHOICES)?.unwrap_or(1);
         let shared = Self { target, sampler, seed, n, stop: stop(fields)?, streaming };
-        if run.of_swarm { shared.in_swarm(run) } else { Ok(shared) }
+        if run.of_swarm() { shared.in_swarm(run) } else { Ok(shared) }
     }
 
     /// Refuses what peers of a swarm cannot be asked for.

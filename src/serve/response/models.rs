@@ -5,13 +5,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::serve::request::EmbeddingRequest;
-use crate::serve::served_run::{NamedModel, ServedRun};
+use crate::serve::served_run::{NamedModel, ServedRun, Source};
 
 /// A model by its name.
 pub fn model(run: &ServedRun, id: &str, which: NamedModel, created_s: u64) -> Value {
     let (kind, path) = match which {
         NamedModel::Routed => ("routed", None),
         NamedModel::Ancestor => ("ancestor", None),
+        NamedModel::Path(path) if run.source == Source::Model => ("model", Some(path)),
         NamedModel::Path(path) => ("path", Some(path)),
     };
     let modules = path.map(|path| run.grid.modules_of(path).iter().map(ToString::to_string).collect::<Vec<_>>());

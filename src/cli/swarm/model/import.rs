@@ -9,16 +9,14 @@ use serde_json::json;
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::create::earlier::PRETRAINED;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
-use crate::cli::swarm::model::foreign_folder;
-use crate::config::{LevelConfig, ModelConfig, Positions, RunConfig, level_tensors};
+use crate::cli::swarm::model::foreign_folder::{self, ForeignModel};
+use crate::config::{LevelConfig, ModelConfig, Positions, RunConfig};
 use crate::grid::Sharing;
 use crate::model::exchange;
-use crate::model::hugging_face::{self, PretrainedFiles, settings};
 use crate::store::StagedFolder;
-use crate::text::Tokenizer;
 
 /// The configuration of the run, except its model: settings that keep what a pretrained model knows.
-const PATTERN: &str = include_str!("../../../../configs/smollm2-2x2.toml");
+pub(super) const PATTERN: &str = include_str!("../../../../configs/smollm2-2x2.toml");
 
 /// The longest sequence to train on unless `--context` says otherwise, in tokens. Rotary positions lose nothing by it.
 const CONTEXT: usize = 1024;
@@ -42,26 +40,15 @@ pub struct Import {
 impl Import {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         foreign_folder::must_be_new(&self.folder)?;
-        let of = |error: &dyn std::fmt::Display| format!("{}: {error}", self.model.display());
-        let config = foreign_folder::read(&self.model, "config.json")?;
-        let (full, layout) = settings::read(&config, self.context).map_err(|error| of(&error)).or_mistake(
-            "GPT-2, GPT-NeoX, Llama, Mistral, Qwen2, Qwen3 and OLMo 2 with full attention can be imported",
-        )?;
-        let tokenizer = self.tokenizer(&full)?;
-        let pretrained = PretrainedFiles::in_folder(&self.model)
-            .or_mistake("give the model's own files, as save_pretrained writes them")?;
-        let run = self.run_config(&full)?;
-        let files = foreign_folder::weights(&self.model)?;
-        let values = hugging_face::levels(&full, &run.levels, &files)
-            .map_err(|error| of(&error))
-            .or_mistake("the weights must match config.json")?;
-        let values = cut_to_context(&full, &run, values);
+        let foreign = ForeignModel::open(&self.model, self.context)?;
+        let run = self.run_config(&foreign)?;
+        let (values, unread) = foreign.levels(&run.model, &run.levels)?;
         let pairs: Vec<_> = run.levels.iter().zip(values.iter().map(Vec::as_slice)).collect();
 
         let staged = StagedFolder::begin(&self.folder).context("cannot make the folder")?;
         staged.write("ancestor.safetensors", &exchange::encode(&run.model, &pairs, &[])?)?;
-        staged.write("tokenizer.json", &tokenizer)?;
-        staged.write(PRETRAINED, &pretrained.encode()?)?;
+        staged.write("tokenizer.json", foreign.tokenizer.json())?;
+        staged.write(PRETRAINED, &foreign.pretrained.encode()?)?;
         let text = toml::to_string(&run)?;
         let title = format!("# A run whose ancestor was imported from {}.\n\n", self.model.display());
         staged.write("run.toml", (title + &text).as_bytes())?;
@@ -70,36 +57,20 @@ impl Import {
         let file = self.folder.join("run.toml");
         let output = globals.output();
         let command = format!("pathswarm create {} --ancestor {}", file.display(), self.folder.display());
-        if !files.unread.is_empty() {
-            let unread = files.unread.join(", ");
-            output.text(&format!("not read, as transformers does not either: {unread} in {}", self.model.display()))?;
+        if !unread.is_empty() {
+            let names = unread.join(", ");
+            output.text(&format!("not read, as transformers does not either: {names} in {}", self.model.display()))?;
         }
         output.text(&format!("{} says what is trained; edit it, then:\n  {command}", file.display()))?;
         output.json(&json!({
-            "event": "result", "folder": self.folder, "run": file, "found": command, "layout": layout.name(),
-            "unread": files.unread,
+            "event": "result", "folder": self.folder, "run": file, "found": command, "layout": foreign.layout.name(),
+            "unread": unread,
         }))?;
         Ok(())
     }
 
-    /// The model's tokenizer.
-    fn tokenizer(&self, full: &ModelConfig) -> anyhow::Result<Vec<u8>> {
-        let of = |error: &dyn std::fmt::Display| format!("{}: {error}", self.model.display());
-        let known = Tokenizer::adopt(&self.model.join("tokenizer.json"))
-            .or_mistake("give a folder whose tokenizer.json gives every text back")?;
-        if known.vocabulary() > full.vocabulary {
-            return Err(Mistake::new(of(&format!(
-                "tokenizer.json has {} tokens, config.json says vocab_size = {}",
-                known.vocabulary(),
-                full.vocabulary
-            )))
-            .hint("give the model's own tokenizer")
-            .into());
-        }
-        Ok(known.json().to_vec())
-    }
-
-    fn run_config(&self, full: &ModelConfig) -> anyhow::Result<RunConfig> {
+    fn run_config(&self, foreign: &ForeignModel<'_>) -> anyhow::Result<RunConfig> {
+        let full = &foreign.model;
         let hint = "such as --grid 2x2, or --grid 4 for a flat mixture";
         let grid = format!("--grid {}", self.grid);
         let experts: Vec<u32> = self
@@ -116,11 +87,7 @@ impl Import {
         let name = self.folder.file_name().map(|name| name.to_string_lossy().into_owned());
         run.name = name.unwrap_or_else(|| "imported".to_owned());
         let usual = if full.positions == Positions::Rotary { full.context.min(CONTEXT) } else { full.context };
-        run.model = ModelConfig { context: self.context.unwrap_or(usual), ..full.clone() };
-        if run.model.context > full.context {
-            let error = format!("--context {}: the model takes {} tokens", run.model.context, full.context);
-            return Err(Mistake::new(error).hint("give a shorter one").into());
-        }
+        run.model = foreign.with_context(Some(self.context.unwrap_or(usual)))?;
         run.levels = levels(&run.model, &experts);
         run.check().or_mistake("give another --context or --grid, or rename the folder")?;
         Ok(run)
@@ -139,19 +106,4 @@ fn levels(model: &ModelConfig, experts: &[u32]) -> Vec<LevelConfig> {
         LevelConfig { parts: parts[below..above].iter().map(ToString::to_string).collect(), sharing }
     };
     experts.iter().enumerate().map(level).collect()
-}
-
-/// Only the tensor of learned positions depends on the context.
-fn cut_to_context(full: &ModelConfig, run: &RunConfig, values: Vec<Vec<f32>>) -> Vec<Vec<f32>> {
-    let cut = |(level, values): (&LevelConfig, Vec<f32>)| {
-        let mut rest = values.as_slice();
-        let mut kept = Vec::with_capacity(values.len());
-        for (whole, wanted) in level_tensors(full, level).iter().zip(level_tensors(&run.model, level)) {
-            let (own, after) = rest.split_at(whole.count());
-            rest = after;
-            kept.extend_from_slice(&own[..wanted.count()]);
-        }
-        kept
-    };
-    run.levels.iter().zip(values).map(cut).collect()
 }

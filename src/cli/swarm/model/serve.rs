@@ -1,4 +1,4 @@
-//! `pathswarm serve`: OpenAI's API before a collected run, or before a running swarm.
+//! `pathswarm serve`: OpenAI's API before a collected run, a model, or a running swarm.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -12,19 +12,21 @@ use crate::cli::swarm::explain::explain as explain_visit;
 use crate::cli::swarm::interrupt::Interrupt;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::cli::swarm::model::collected_run;
+use crate::cli::swarm::model::foreign_folder::ForeignModel;
+use crate::cli::swarm::model::import::PATTERN;
 use crate::cli::swarm::{Globals, access, listen};
-use crate::config::MachineConfig;
+use crate::config::{MachineConfig, Precision, RunConfig};
 use crate::http;
 use crate::model::hugging_face::pretrained::PretrainedFiles;
-use crate::model::set_threads;
+use crate::model::{PathModel, open_device, set_threads};
 use crate::peer::client::Entrance;
 use crate::peer::inference::client::{InferenceClient, Swarm};
 use crate::serve::engine::backend::Backend;
-use crate::serve::engine::local::LocalModels;
+use crate::serve::engine::local::{LocalModels, SingleModel};
 use crate::serve::engine::swarm::SwarmModels;
 use crate::serve::limits::{BODY_BYTES, ServeLimits};
 use crate::serve::routes::{OPEN_PATHS, refused};
-use crate::serve::{App, Engine, ServedRun, router};
+use crate::serve::{App, Engine, ServedRun, Source, router};
 use crate::text::Tokenizer;
 
 /// The port if none is given.
@@ -33,9 +35,13 @@ const PORT: u16 = 8080;
 /// `pathswarm serve`
 #[derive(Args)]
 pub struct Serve {
-    /// A collected run, or the address of a running peer of a swarm.
+    /// A collected run, a model's folder as `export` and `transformers` write it, or the address of a running peer of a
+    /// swarm.
     #[arg(value_name = "DIR | ADDRESS")]
     whom: String,
+    /// The most tokens of a text that the model sees, if not as many as it was made for; of a model's folder.
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    context: Option<u32>,
     /// Where to listen. Only this machine can reach 127.0.0.1.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
@@ -126,19 +132,49 @@ impl Serve {
         Ok(())
     }
 
+    /// One model, and its name, which is the folder's.
+    fn open_model(&self, folder: &Path, machine: &MachineConfig) -> anyhow::Result<(ServedRun, Box<dyn Backend>)> {
+        let context = self.context.map(|context| context as usize);
+        let foreign = ForeignModel::open(folder, context)?;
+        let mut config = RunConfig::from_toml(PATTERN)?;
+        config.model = foreign.with_context(context)?;
+        let whole = std::path::absolute(folder)?;
+        config.name = whole.file_name().map_or_else(|| "model".to_owned(), |name| name.to_string_lossy().into_owned());
+        let run = ServedRun::of_model(config, Tokenizer::from_json(foreign.tokenizer.json())?, &foreign.pretrained)
+            .or_mistake("this is the model's own chat template; correct it, or remove it from the folder")?;
+        let config = &run.config;
+        let device = open_device(machine.device)?;
+        let mut model = PathModel::new(&config.model, &config.levels, device, Precision::F32)?;
+        let (levels, _) = foreign.levels(&config.model, &config.levels)?;
+        for (level, values) in levels.iter().enumerate() {
+            model.set_level(level, values)?;
+        }
+        Ok((run, Box::new(SingleModel(model))))
+    }
+
     /// The run, and what generates.
     fn open(&self, globals: &Globals, machine: &MachineConfig) -> anyhow::Result<(ServedRun, Box<dyn Backend>)> {
         let template = "the run's creator gave this chat template; serve another run";
-        if Path::new(&self.whom).exists() {
-            let collected = collected_run::open(Path::new(&self.whom))?;
+        let whom = Path::new(&self.whom);
+        if is_model(whom) {
+            return self.open_model(whom, machine);
+        }
+        if self.context.is_some() {
+            let message = "--context: the run says how long its texts are";
+            return Err(Mistake::new(message).hint("leave it out; it is for a model's folder").into());
+        }
+        if whom.exists() {
+            let collected = collected_run::open(whom).map_err(|error| about(whom, error))?;
             let config = collected.manifest.config.clone();
             let tokenizer = Tokenizer::from_json(collected.tokenizer.json())?;
-            let run = ServedRun::new(config, tokenizer, &collected.pretrained, false).or_mistake(template)?;
+            let run =
+                ServedRun::new(config, tokenizer, &collected.pretrained, Source::Collected).or_mistake(template)?;
             return Ok((run, Box::new(LocalModels::new(collected, machine.device))));
         }
         let address = listen::parse(&self.whom).map_err(|error| {
-            Mistake::new(error)
-                .hint("give the folder of a collected run, or the address of a running peer (/ip4/…/p2p/…)")
+            Mistake::new(error).hint(
+                "give the folder of a collected run or of a model, or the address of a running peer (/ip4/…/p2p/…)",
+            )
         })?;
         let output = globals.output();
         // The reader may be gone.
@@ -148,8 +184,23 @@ impl Serve {
         let swarm = Swarm::visit(entrance, machine.device, Box::new(told)).map_err(explain_visit)?;
         let tokenizer = Tokenizer::from_json(swarm.tokenizer().json())?;
         let pretrained = PretrainedFiles::default();
-        let run = ServedRun::new(swarm.config().clone(), tokenizer, &pretrained, true).or_mistake(template)?;
+        let run = ServedRun::new(swarm.config().clone(), tokenizer, &pretrained, Source::Swarm).or_mistake(template)?;
         Ok((run, Box::new(SwarmModels(swarm))))
+    }
+}
+
+/// Whether a folder is a model of `transformers`: a collected run has a manifest, and no `config.json`.
+fn is_model(folder: &Path) -> bool {
+    folder.join("config.json").is_file() && !folder.join("manifest.json").exists()
+}
+
+/// What a folder is that cannot be served, if its files tell.
+fn about(folder: &Path, error: Mistake) -> Mistake {
+    let imported = folder.join("run.toml").is_file() && folder.join("ancestor.safetensors").is_file();
+    match imported && !folder.join("manifest.json").exists() {
+        true => Mistake::new(format!("{} is what import made of a model, to create a run from", folder.display()))
+            .hint("serve the model's own folder, or a collected run"),
+        false => error,
     }
 }
 
