@@ -35,6 +35,7 @@ fn now() -> Duration {
 mod tests {
     use super::*;
 
+    #[expect(clippy::disallowed_methods, reason = "the clock is compared with it")]
     #[test]
     fn it_never_goes_back_and_counts_no_less_than_the_time_awake() {
         let (clock, awake) = (BootClock::start(), std::time::Instant::now());

@@ -4,7 +4,7 @@
 //! rows of one cache, so that attention is computed for all of them at once. Texts of very different lengths lie in
 //! caches of their own ([`Group`]), since a row is as long as the longest.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -45,7 +45,7 @@ pub struct Memory {
 pub(in crate::model) struct Group {
     keys: Tensor,
     values: Tensor,
-    rows: Arc<GroupRows>,
+    rows: Rc<GroupRows>,
 }
 
 /// What all blocks of a group have in common.
@@ -155,8 +155,8 @@ pub(in crate::model) fn together(
             let first = group.first().and_then(|text| memories[*text].blocks.get(block)?.pairs.as_ref());
             let Some((keys, values)) = first else { continue };
             let rows = match &rows {
-                Some(rows) => Arc::clone(rows),
-                None => Arc::clone(rows.insert(Arc::new(GroupRows::of(memories, group, longest, keys)?))),
+                Some(rows) => Rc::clone(rows),
+                None => Rc::clone(rows.insert(Rc::new(GroupRows::of(memories, group, longest, keys)?))),
             };
             joined.groups.push(Group { keys: keys.shallow_clone(), values: values.shallow_clone(), rows });
         }

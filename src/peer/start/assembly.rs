@@ -76,7 +76,6 @@ impl Peer {
     ///
     /// # Errors
     /// If the store is in use or belongs to another run, or the manifest has another version.
-    #[expect(clippy::disallowed_methods, reason = "an edge: where the peer's clock begins")]
     pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
         let (manifest, run) = Manifest::decode(&plan.manifest)?;
         let folder = plan.store.of_run(run)?;

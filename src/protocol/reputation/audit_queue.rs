@@ -157,7 +157,7 @@ impl Audits {
     }
 
     /// The running audit, and so many of its blobs that have not been requested.
-    pub(in crate::protocol) fn to_request(&mut self, most: usize) -> Option<(&Audit, Vec<BlobRef>)> {
+    pub(in crate::protocol) fn next_request(&mut self, most: usize) -> Option<(&Audit, Vec<BlobRef>)> {
         let InHand { audit, unasked, .. } = self.in_hand.as_mut()?;
         let most = most.min(unasked.len());
         Some((audit, unasked.drain(..most).collect()))

@@ -230,6 +230,7 @@ pub struct Score {
 }
 
 /// The claim of a fraud proof. Each receiver verifies it itself.
+#[expect(clippy::large_enum_variant, reason = "few exist at a time, and most are updates")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Evidence {
     /// This update is not the result of its contributions.

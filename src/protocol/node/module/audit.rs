@@ -63,7 +63,7 @@ impl Node {
     /// Requests further blobs for the running audit. The reporter and the owner have all of them. Any other peer may have those
     /// that it offered.
     fn fetch_for_audit(&mut self, most: usize) {
-        let Some((audit, blobs)) = self.reputation.audits_mut().to_request(most) else { return };
+        let Some((audit, blobs)) = self.reputation.audits_mut().next_request(most) else { return };
         let offers = self.modules.get(&audit.module).map(|state| &state.offers);
         let offered_by = |blob: BlobRef| offers.into_iter().flat_map(move |offers| offers.authors(blob));
         let mut fetches = Vec::new();
