@@ -15,6 +15,20 @@ mod tests {
     use tch::{Device, Kind, Tensor};
 
     use super::*;
+    use crate::config::{MachineConfig, RunConfig};
+    use crate::model::initial_levels;
+    use crate::seed::Seed;
+    use crate::training::batches::BatchOrder;
+    use crate::training::inner::InnerTrainer;
+    use crate::training::samples::small_run;
+
+    fn trainer(run: &RunConfig, micro_batch_sequences: usize) -> InnerTrainer {
+        let machine = MachineConfig { threads: 2, micro_batch_sequences, ..MachineConfig::default() };
+        let mut trainer = InnerTrainer::new(run, &machine, Device::Cpu).unwrap();
+        let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
+        trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
+        trainer
+    }
 
     #[test]
     fn a_failed_allocation_is_told_from_other_errors() {
@@ -23,5 +37,46 @@ mod tests {
         assert!(is_out_of_memory(&too_large), "{too_large}");
         let wrong = Tensor::f_zeros([2i64].as_slice(), float).unwrap().f_reshape([3i64].as_slice()).unwrap_err();
         assert!(!is_out_of_memory(&wrong), "{wrong}");
+    }
+
+    /// Most bytes of address space from now on: what this process has, and `more`.
+    #[cfg(target_os = "linux")]
+    fn limit_memory(more: u64) {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+        let most = pages * 4096 + more;
+        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+        // SAFETY: the limit is a value of this function.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    }
+
+    /// In a process of its own, since the limit would hold for other tests.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn where_memory_runs_out_micro_batches_are_smaller_and_the_step_is_the_same() {
+        const INSIDE: &str = "PATHSWARM_TEST_INSIDE";
+        if std::env::var_os(INSIDE).is_none() {
+            let this = std::thread::current().name().unwrap().to_owned();
+            let mut inside = std::process::Command::new(std::env::current_exe().unwrap());
+            let ended = inside.args([&this, "--exact", "--nocapture"]).env(INSIDE, "1").output().unwrap();
+            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+            assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{this} was run");
+            return;
+        }
+        let mut run = small_run();
+        (run.model.context, run.training.batch_sequences) = (256, 256);
+        let set: Vec<Vec<u32>> = (0..256).map(|at| (0..256).map(|token| (token * 7 + at) % 300).collect()).collect();
+        let order = BatchOrder { seed: Seed::root(2), sequences: set.len() };
+        let step = |trainer: &mut InnerTrainer| trainer.step(&set[..], &order, 0).unwrap();
+        let mut expected = trainer(&run, 8);
+        let mut short = trainer(&run, 0);
+        let expected = step(&mut expected);
+        limit_memory(24 << 20);
+        let found = step(&mut short);
+        assert!(short.micro_batch < 256, "{}", short.micro_batch);
+        assert_eq!(found.tokens, expected.tokens);
+        assert!(
+            (found.loss - expected.loss).abs() < 1e-5 && (found.gradient_norm - expected.gradient_norm).abs() < 1e-4
+        );
     }
 }

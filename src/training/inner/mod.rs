@@ -404,45 +404,6 @@ mod tests {
         }
     }
 
-    /// Most bytes of address space from now on: what this process has, and `more`.
-    #[cfg(target_os = "linux")]
-    fn limit_memory(more: u64) {
-        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
-        let most = pages * 4096 + more;
-        let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-        // SAFETY: the limit is a value of this function.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
-    }
-
-    /// In a process of its own, since the limit would hold for other tests.
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn where_memory_runs_out_micro_batches_are_smaller_and_the_step_is_the_same() {
-        const INSIDE: &str = "PATHSWARM_TEST_INSIDE";
-        if std::env::var_os(INSIDE).is_none() {
-            let this = std::thread::current().name().unwrap().to_owned();
-            let mut inside = std::process::Command::new(std::env::current_exe().unwrap());
-            let ended = inside.args([&this, "--exact", "--nocapture"]).env(INSIDE, "1").output().unwrap();
-            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-            assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{this} was run");
-            return;
-        }
-        let mut run = small_run();
-        (run.model.context, run.training.batch_sequences) = (256, 256);
-        let set: Vec<Vec<u32>> = (0..256).map(|at| (0..256).map(|token| (token * 7 + at) % 300).collect()).collect();
-        let mut expected = trainer(&run, &machine(8));
-        let mut short = trainer(&run, &machine(0));
-        let expected = train(&mut expected, &set, 0..1)[0];
-        limit_memory(24 << 20);
-        let found = train(&mut short, &set, 0..1)[0];
-        assert!(short.micro_batch < 256, "{}", short.micro_batch);
-        assert_eq!(found.tokens, expected.tokens);
-        assert!(
-            (found.loss - expected.loss).abs() < 1e-5 && (found.gradient_norm - expected.gradient_norm).abs() < 1e-4
-        );
-    }
-
     #[test]
     fn bfloat16_trains_nearly_as_well_and_leaves_parameters_in_f32() {
         let (run, set) = (small_run(), small_set(12));
