@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::clock::Millis;
-use pathswarm::names::{BlobHash, BlobRef, ModuleId, PeerKey, Version};
+use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Version};
 use pathswarm::protocol::journal::record::Finished;
+use pathswarm::protocol::wire::contributions::Counted;
 use pathswarm::protocol::wire::encoding::{decode, encode};
 use pathswarm::protocol::wire::message::{Evidence, Heartbeat};
 use pathswarm::protocol::{
@@ -97,6 +98,14 @@ impl Peer {
             }
             Outer::Decode { module, state } => {
                 Event::Decoded { module, state: state.hash, so: !state.hash.0[0].is_multiple_of(4) }
+            }
+            Outer::ReadList { list, .. } => {
+                let parent = Version(u64::from(list.hash.0[1]));
+                let counted =
+                    |path| Counted { path, parent, steps: 10, uncapped: 10, weight: 1, norm: 0x3F80, blob: list };
+                let contributions = (0..65).map(PathId).map(counted).collect();
+                let is_list = !list.hash.0[0].is_multiple_of(4);
+                Event::ListRead { list: list.hash, contributions: is_list.then_some(contributions) }
             }
             Outer::Apply { module, version, .. } => {
                 let state = self.states.get(&(module, version)).copied();
