@@ -88,7 +88,7 @@ impl Journal {
         remove_if_there(&temporary_for(path))?;
         let contents = match fs::read(path) {
             Ok(contents) => {
-                is_as_long_as(synced, path, &contents)?;
+                is_as_long_as(synced.filter(|_| contents.len() < HEADER_BYTES), path, contents.len())?;
                 contents
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
@@ -102,6 +102,8 @@ impl Journal {
         }
         let salt = read_header(path, &contents)?;
         let (records, end) = read_frames(path, salt, &contents)?;
+        // Another file in its place has another salt.
+        is_as_long_as(synced.filter(|synced| synced.salt == salt), path, end)?;
         let mut medium = open(path).map_err(DiskError::when("cannot open", path))?;
         let cut_off_bytes = (contents.len() - end) as u64;
         if cut_off_bytes > 0 {
@@ -198,16 +200,12 @@ impl Journal {
     }
 }
 
-/// Refuses a file that has lost bytes that had reached the disk. Another file in its place has another salt.
-fn is_as_long_as(synced: Option<Synced>, path: &Path, contents: &[u8]) -> Result<(), JournalError> {
-    let Some(Synced { salt, bytes }) = synced else { return Ok(()) };
-    let end = match contents.len() < HEADER_BYTES {
-        true => contents.len(),
-        false if read_header(path, contents)? != salt => return Ok(()),
-        false => read_frames(path, salt, contents)?.1,
-    };
-    match end as u64 {
-        found if found < bytes => Err(JournalError::Shortened { path: path.to_owned(), found, synced: bytes }),
+/// Refuses a file that ends here, if more of it had reached the disk.
+fn is_as_long_as(synced: Option<Synced>, path: &Path, end: usize) -> Result<(), JournalError> {
+    match (synced, end as u64) {
+        (Some(Synced { bytes, .. }), found) if found < bytes => {
+            Err(JournalError::Shortened { path: path.to_owned(), found, synced: bytes })
+        }
         _ => Ok(()),
     }
 }
