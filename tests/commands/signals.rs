@@ -2,12 +2,14 @@
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{Peer, RUN, TIMEOUT, World, program, unhurried};
+use crate::run::{Peer, RUN, TIMEOUT, World, mistake, program, unhurried};
 
 /// What stopping in order may take by default.
 const GRACE: Duration = Duration::from_secs(10);
@@ -72,8 +74,44 @@ fn a_second_signal_ends_a_peer_at_once_and_it_comes_back() {
 fn peers_that_leave_at_once_do_not_wait_for_each_other() {
     let world = World::of(&RUN.replace("inner_steps = 400", "inner_steps = 4").replace("phases = 12", "phases = 1"), 4);
     let log = std::fs::read_to_string(format!("{}/pathswarm.log", world.simulated())).unwrap();
-    assert!(log.contains("a path is done"), "{log}");
-    assert!(!log.contains("the time to leave is over"), "{log}");
+    let took = log.lines().filter_map(|line| line.split_once("left the swarm took_ms=")?.1.parse::<u64>().ok());
+    let took: Vec<u64> = took.collect();
+    // The time that leaving may take at most is 120 s.
+    assert!(took.len() == 2 && took.iter().all(|took_ms| *took_ms < 60_000), "{took:?}: {log}");
+}
+
+#[test]
+fn a_run_is_its_users_alone_and_no_other_command_takes_a_peers_folder() {
+    let world = World::of(&RUN.replace("inner_steps = 400", "inner_steps = 4").replace("phases = 12", "phases = 1"), 4);
+    let folder = world.simulated();
+    let mode = |name: &str| std::fs::metadata(format!("{folder}/{name}")).unwrap().permissions().mode() & 0o777;
+    let modes = ["", "peer-0", "peer-0/key", "peer-0/store", "pathswarm.log", "model/manifest.json"].map(mode);
+    assert!(modes.iter().all(|mode| mode & 0o077 == 0), "{modes:?}");
+    let peer = format!("{folder}/peer-0");
+    assert!(mistake(&["relay", "--dir", &peer]).contains("whose key a relay must not use"));
+    let simulate = ["simulate", &world.config, "--corpus", &world.corpus, "--dir", &peer];
+    assert!(mistake(&simulate).contains("is the folder of one peer"));
+}
+
+#[test]
+fn a_machine_without_dns_servers_starts() {
+    let world = World::new();
+    let program = env!("CARGO_BIN_EXE_pathswarm");
+    let listen = "--listen /ip4/127.0.0.1/udp/0/quic-v1 --format json";
+    for without in ["mount --bind /dev/null /etc/resolv.conf", "mount -t tmpfs none /etc"] {
+        let script = format!("{without} && exec {program} relay --dir \"$0\" {listen}");
+        let mut relay = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, &world.name("relay")])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(relay.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert!(line.contains("\"event\":\"relay\""), "{without}: {line}");
+        signal("TERM", relay.id());
+        assert_eq!(ends(&mut relay).0, Some(0), "{without}");
+    }
 }
 
 /// Bytes in a pipe.

@@ -212,7 +212,8 @@ impl Driver {
             self.inference.watch();
             // To other peers, a suspended peer is gone already.
             if self.departure.gone || (asked_to_stop.is_some() && self.is_suspended()) {
-                if let Some(reply) = asked_to_stop {
+                if let Some((reply, asked_at)) = asked_to_stop {
+                    tracing::info!(took_ms = self.now().since(asked_at), "left the swarm");
                     // The requester may be gone.
                     let _ = oneshot::Sender::send(reply, ());
                 }
@@ -241,7 +242,7 @@ impl Driver {
                         self.events.push_back(Event::Leave);
                         self.departure.leaves_at = Some(self.now() + timeout.as_millis() as u64);
                         self.departure.ends_within = self.departure.ends_within.min(timeout);
-                        asked_to_stop = Some(reply);
+                        asked_to_stop = Some((reply, self.now()));
                     }
                     None => return Ok(()),
                 },
