@@ -277,14 +277,14 @@ fn access_messages_have_golden_bytes() {
     link.push(2);
     link.extend([3u64.to_le_bytes(), 4u64.to_le_bytes(), 64u64.to_le_bytes()].concat());
     link.extend([5; 64]);
-    let mut golden = b"PSW1\x07\x00\x07\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00".to_vec();
+    let mut golden = b"PSW1\x06\x00\x07\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00".to_vec();
     golden.extend(&link);
     let request = AuthenticationRequest::Present(Credential(vec![invitation]));
     assert_eq!(encode(&request).unwrap(), golden);
     assert_eq!(decode::<AuthenticationRequest>(&golden), Ok(request));
     let one_time =
         OneTimeInvitation { by: ANN, secret: [6; 16], rank: 1, use_until_s: 7, lasts_s: 8, signature: vec![9; 64] };
-    let mut golden = b"PSW1\x07\x00\x06\x00".to_vec();
+    let mut golden = b"PSW1\x06\x00\x06\x00".to_vec();
     golden.extend(RUN.0);
     golden.extend([0u64.to_le_bytes().as_slice(), &1u32.to_le_bytes(), &ANN.0, &[6; 16], &[1]].concat());
     golden.extend([7u64.to_le_bytes(), 8u64.to_le_bytes(), 64u64.to_le_bytes()].concat());
@@ -292,7 +292,7 @@ fn access_messages_have_golden_bytes() {
     let token = InvitationToken { run: RUN, addresses: Vec::new(), grant: Grant::OneTime(one_time) };
     assert_eq!(encode(&token).unwrap(), golden);
     assert_eq!(decode::<InvitationToken>(&golden), Ok(token));
-    let mut golden = b"PSW1\x07\x00\x09\x00\x01\x00\x00\x00".to_vec();
+    let mut golden = b"PSW1\x06\x00\x09\x00\x01\x00\x00\x00".to_vec();
     golden.extend([0u64.to_le_bytes().as_slice(), &BOB.0, &3u64.to_le_bytes(), &64u64.to_le_bytes()].concat());
     golden.extend([4; 64]);
     let revoked = Revocation { credential: Credential::default(), of: BOB, at_s: 3, signature: vec![4; 64] };

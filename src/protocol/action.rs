@@ -204,13 +204,6 @@ pub enum Outer {
         /// The state.
         state: BlobRef,
     },
-    /// Read a list of contributions that is in the store.
-    ReadList {
-        /// The module.
-        module: ModuleId,
-        /// The list.
-        list: BlobRef,
-    },
     /// Apply an average that is in the store.
     Apply {
         /// The module.
@@ -223,6 +216,13 @@ pub enum Outer {
         average: BlobRef,
         /// What share of a round the update is.
         portion: Portion,
+    },
+    /// Read a list of contributions that is in the store.
+    ReadList {
+        /// The module.
+        module: ModuleId,
+        /// The list.
+        list: BlobRef,
     },
 }
 

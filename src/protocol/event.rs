@@ -166,13 +166,6 @@ pub enum Event {
         /// Whether it is a state of the module.
         so: bool,
     },
-    /// A list of contributions was read.
-    ListRead {
-        /// The list.
-        list: BlobHash,
-        /// What it lists; nothing if it is no list.
-        contributions: Option<Vec<Counted>>,
-    },
     /// An update of this node is signed.
     Sealed(SignedUpdate),
     /// The average of an update was applied. The resulting state is in the store.
@@ -188,6 +181,13 @@ pub enum Event {
     Tick,
     /// The user asks the peer to leave in order.
     Leave,
+    /// A list of contributions was read.
+    ListRead {
+        /// The list.
+        list: BlobHash,
+        /// What it lists; nothing if it is no list.
+        contributions: Option<Vec<Counted>>,
+    },
 }
 
 /// Serializes the value behind the `Arc`.

@@ -18,7 +18,7 @@ import zstandard
 from blake3 import blake3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-WIRE_VERSION = 7
+WIRE_VERSION = 6
 CHUNK, GROUP, BLOCK = 1 << 18, 128, 4096
 TWELFTHS = (1.0, 1.059463, 1.122462, 1.1892071, 1.259921, 1.3348398)
 TWELFTHS += (1.4142135, 1.498307, 1.587401, 1.6817929, 1.7817974, 1.8877486)
@@ -197,9 +197,8 @@ def update(reader, blob):
         "version": reader.number("Q"),
         "parent": reader.take(32).hex(),
     }
-    listed = reader.number("I")
-    assert listed in (0, 1)
-    if listed:
+    if reader.data[reader.at : reader.at + 8] == b"\xff" * 8:
+        reader.take(8)
         # Of an update that is no longer kept, the list may be gone.
         data = blob(reader.blob())
         fields["contributions"] = contributions(framed(data, 11)) if data else []

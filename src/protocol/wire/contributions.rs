@@ -1,12 +1,18 @@
 //! The contributions that an update counts. A few stand in the update itself. More are a blob that the update names, so
 //! that an update of a thousand fits in a gossip message.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::names::{BlobHash, BlobRef, PathId, Version};
+use crate::protocol::limits::MAX_INLINE;
+
+/// Stands where a count of contributions would, before the blob of their list.
+const LISTED: u64 = u64::MAX;
 
 /// Identifies a contribution to a module: the path, its base version, and the bytes. Where a chain has forked, or two
 /// peers held the same path, only the bytes differ.
@@ -49,7 +55,7 @@ pub fn distinct_paths(contributions: &[Counted]) -> usize {
 
 /// Every counted contribution, in order, each once. It dereferences to the contributions. A list that was received and
 /// not yet read is empty.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Contributions {
     /// In the update.
     Inline(Vec<Counted>),
@@ -58,10 +64,9 @@ pub enum Contributions {
 }
 
 /// A list in a blob.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Listed {
     list: BlobRef,
-    #[serde(skip)]
     entries: Option<Arc<Entries>>,
 }
 
@@ -98,6 +103,56 @@ impl Deref for Contributions {
             Self::Inline(contributions) => contributions,
             Self::Listed(Listed { entries, .. }) => entries.as_ref().map_or(&[], |entries| &entries.counted),
         }
+    }
+}
+
+/// As the list that it is.
+impl fmt::Debug for Contributions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(contributions) => contributions.fmt(f),
+            Self::Listed(listed) => listed.fmt(f),
+        }
+    }
+}
+
+/// Those in the update as a plain list, so that it has the same bytes as before there were lists in blobs.
+impl Serialize for Contributions {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Inline(contributions) => contributions.serialize(serializer),
+            Self::Listed(listed) => (LISTED, listed.list).serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Contributions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // A count, and what follows from it: the blob of a list, or so many contributions.
+        deserializer.deserialize_tuple(1 + MAX_INLINE, ContributionsVisitor)
+    }
+}
+
+struct ContributionsVisitor;
+
+impl<'de> Visitor<'de> for ContributionsVisitor {
+    type Value = Contributions;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {MAX_INLINE} contributions, or the blob of a list of them")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Contributions, A::Error> {
+        let ends = |at| A::Error::invalid_length(at, &self);
+        let count: u64 = fields.next_element()?.ok_or_else(|| ends(0))?;
+        if count == LISTED {
+            let list = fields.next_element()?.ok_or_else(|| ends(1))?;
+            return Ok(Contributions::Listed(Listed { list, entries: None }));
+        }
+        let count = usize::try_from(count).ok().filter(|count| *count <= MAX_INLINE);
+        let count = count.ok_or_else(|| A::Error::custom("more contributions than an update holds"))?;
+        let contribution = |at| fields.next_element()?.ok_or_else(|| ends(1 + at));
+        Ok(Contributions::Inline((0..count).map(contribution).collect::<Result<_, _>>()?))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::protocol::limits::{MAX_CONTROL_BYTES, MAX_GOSSIP_BYTES};
 use crate::protocol::wire::message::{Message, Request, Response, Update, UpdateHash};
 
 /// Changes whenever the encoding or the meaning of a message does.
-pub const WIRE_VERSION: u16 = 7;
+pub const WIRE_VERSION: u16 = 6;
 
 const MAGIC: [u8; 4] = *b"PSW1";
 const HEADER_BYTES: usize = 8;
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn an_offer_has_these_bytes() {
-        let mut golden = b"PSW1\x07\x00\x01\x00".to_vec();
+        let mut golden = b"PSW1\x06\x00\x01\x00".to_vec();
         golden.extend(1u32.to_le_bytes());
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
@@ -214,7 +214,7 @@ mod tests {
         });
         let mut start = [1u64.to_le_bytes(), 2u64.to_le_bytes(), 64u64.to_le_bytes()].concat();
         start.extend([3; 64]);
-        let mut golden = b"PSW1\x07\x00\x01\x00\x00\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x06\x00\x01\x00\x00\x00\x00\x00".to_vec();
         golden.extend(&start);
         golden.extend(9u64.to_le_bytes());
         golden.extend([0, 1]);
@@ -246,7 +246,7 @@ mod tests {
     #[test]
     fn a_score_has_golden_bytes() {
         let score = Message::Score(Score { path: PathId(3), phase: Phase(7), millibits_per_byte: 1_234 });
-        let mut golden = b"PSW1\x07\x00\x01\x00\x03\x00\x00\x00".to_vec();
+        let mut golden = b"PSW1\x06\x00\x01\x00\x03\x00\x00\x00".to_vec();
         golden.extend(3u32.to_le_bytes());
         golden.extend(7u64.to_le_bytes());
         golden.extend(1_234u32.to_le_bytes());

@@ -133,7 +133,11 @@ impl Node {
         }
         let now = self.now;
         // Of a thousand paths, looking who is missing takes longer than all else.
-        if state.and_then(|state| state.aggregation.collection()).is_some_and(|collection| collection.is_adding(now)) {
+        if self.plan.has_many(module)
+            && state
+                .and_then(|state| state.aggregation.collection())
+                .is_some_and(|collection| collection.is_adding(now))
+        {
             return;
         }
         let expected = self.expected(module);

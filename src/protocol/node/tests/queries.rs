@@ -19,7 +19,7 @@ fn prompt() -> Prompt {
 }
 
 fn golden(kind: u8, number: u32, numbers: &[u64]) -> Vec<u8> {
-    let mut bytes = [&b"PSW1\x07\x00"[..], &[kind, 0], &number.to_le_bytes()].concat();
+    let mut bytes = [&b"PSW1\x06\x00"[..], &[kind, 0], &number.to_le_bytes()].concat();
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     bytes
 }
