@@ -70,6 +70,38 @@ impl Clusters {
         Ok(found)
     }
 
+    /// Fits clusters within each group of rows, all in one book. `groups` names the group of each row, `parents` the group
+    /// that each cluster divides.
+    pub fn fit_within(
+        (features, width): (&[f32], usize),
+        groups: &[u32],
+        parents: &[u32],
+        rounds: usize,
+        seed: Seed,
+    ) -> Result<Self, KmeansError> {
+        if width == 0 || features.len() != width * groups.len() {
+            return Err(KmeansError::Shape { values: features.len(), width });
+        }
+        let every = groups.len().div_ceil(MAX_FIT_ROWS).max(1);
+        let (mean, scale) = moments(features, width);
+        let [mean, scale] = [mean, scale].map(|values| values.into_iter().map(|value| value as f32).collect());
+        let mut found = Self { mean, scale, books: Vec::new(), shifts: Vec::new() };
+        let mut centroids = vec![0f32; parents.len() * width];
+        let distinct: std::collections::BTreeSet<u32> = parents.iter().copied().collect();
+        for parent in distinct {
+            let own = features.chunks(width).zip(groups).step_by(every).filter(|(_, group)| **group == parent);
+            let rows: Vec<f32> = own.flat_map(|(row, _)| found.standardise(row).collect::<Vec<_>>()).collect();
+            let children: Vec<usize> = (0..parents.len()).filter(|child| parents[*child] == parent).collect();
+            let seed = seed.child("k-means within").number(u64::from(parent));
+            let fitted = kmeans(&rows, width, children.len(), rounds, seed)?.centroids;
+            for (child, centroid) in children.into_iter().zip(fitted.chunks(width)) {
+                centroids[child * width..][..width].copy_from_slice(centroid);
+            }
+        }
+        found.books.push(Book { width, centroids });
+        Ok(found)
+    }
+
     /// Subtracts from the second half of each row its mean over the rows with the same first cluster.
     fn shift(&mut self, rows: &mut [f32], width: usize, second: Range<usize>) {
         let [first] = &self.books[..] else { return };

@@ -53,6 +53,9 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if cause.is::<CorpusError>() || cause.is::<TokenizerError>() {
         return Some("check --corpus and --tokenizer");
     }
+    if let Some(RouterError::Divide { .. }) = cause.downcast_ref() {
+        return Some("give more text with --corpus, keep the earlier run's grid, or fit a router with --refit-router");
+    }
     let too_little = cause.is::<ShardError>() || cause.is::<AssignmentError>() || cause.is::<LogisticError>();
     if too_little || cause.is::<RouterError>() || cause.is::<KmeansError>() {
         return Some(MORE_TEXT);

@@ -18,7 +18,7 @@ use crate::network::Multiaddr;
 use crate::peer::client::{Entrance, VisitError};
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
-use crate::peer::create::{Plan, TextFrom};
+use crate::peer::create::{Plan, StartFrom, TextFrom};
 use crate::peer::folder::read_manifest;
 use crate::peer::folder::{abandon, next_folder, present_folder, take_along};
 use crate::peer::join::JoinError;
@@ -161,7 +161,9 @@ impl RunSupervisor {
         }
     }
 
-    async fn unless_interrupted<T>(&self, work: impl Future<Output = T>) -> anyhow::Result<T> {
+    /// # Errors
+    /// If the user asks to stop first.
+    pub(super) async fn unless_interrupted<T>(&self, work: impl Future<Output = T>) -> anyhow::Result<T> {
         tokio::select! {
             done = work => Ok(done),
             () = self.interrupt.wait() => Err(Interrupted.into()),
@@ -208,8 +210,7 @@ impl RunSupervisor {
                 folder: into,
                 text,
                 share_text,
-                ancestor: Some(levels),
-                pretrained,
+                start: StartFrom::Ancestor { levels, pretrained },
             };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &scheduler, interrupt.flag(), &mut told)?;

@@ -42,7 +42,7 @@ pub(super) const ROUTER: &str = "router";
 pub(super) const ROUTER_STATE: &str = "router-state";
 pub(super) const ANCESTOR: &str = "ancestor.safetensors";
 /// Settings and chat template of the pretrained model, in a run that came from one.
-pub(super) const PRETRAINED: &str = "pretrained.json";
+pub const PRETRAINED: &str = "pretrained.json";
 pub(super) const MODULES: &str = "modules";
 /// Own parameters of paths.
 pub(super) const BEST: &str = "best";

@@ -1,9 +1,10 @@
 //! Creating a run: from text to the manifest that names every blob of the run.
 //!
 //! `text` reads the documents, `tokenize` encodes them, `enough_text` refuses too few before anything is trained. [`dense_trainer`] trains the ancestor, a [`dense`] path.
-//! `routing` sends each document to its path; `resharding` adds what later resharding needs. [`local_text`] is the
+//! [`continuation`] goes on from a collected run. `routing` sends each document to its path; `resharding` adds what later resharding needs. [`local_text`] is the
 //! corpus of a newcomer in a run that does not send text.
 
+pub mod continuation;
 pub mod dense;
 pub mod dense_trainer;
 mod enough_text;
@@ -25,11 +26,13 @@ use crate::model::hugging_face::PretrainedFiles;
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
+use crate::peer::collected::{Collected, CollectedError};
+use crate::peer::create::continuation::Continuation;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::create::enough_text::{check_tokens, read};
 use crate::peer::create::resharding::{RunTexts, set_apart};
-use crate::peer::create::routing::{fit_router, routed_to, routes};
+use crate::peer::create::routing::{fit_router, next_router, routed_to, routes};
 use crate::peer::folder::{lock_store, read_manifest, write_manifest};
 use crate::peer::manifest::genesis::first_state;
 use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
@@ -69,10 +72,22 @@ pub struct Plan<'a> {
     pub share_text: bool,
     /// Whose invitations are valid, in a run by invitation.
     pub creator: Option<PeerKey>,
-    /// Parameters of a trained ancestor to start from, level by level, instead of training one.
-    pub ancestor: Option<Vec<Vec<f32>>>,
-    /// Settings and chat template of the pretrained model from which it came.
-    pub pretrained: Option<PretrainedFiles>,
+    pub start: StartFrom,
+}
+
+/// What a run starts from.
+pub enum StartFrom {
+    /// Nothing: it trains its ancestor.
+    Nothing,
+    /// A trained ancestor.
+    Ancestor {
+        /// Its parameters, level by level.
+        levels: Vec<Vec<f32>>,
+        /// Settings and chat template of the pretrained model from which it came.
+        pretrained: Option<PretrainedFiles>,
+    },
+    /// The modules of a collected run.
+    Continuation(Box<Continuation>),
 }
 
 /// A step of creating a run, for progress reports.
@@ -154,16 +169,21 @@ pub fn create_run(
     go_on(stop)?;
     let blobs = &store.blobs;
     let mut trainer = DenseTrainer::new(run, plan.machine, scheduler, stop)?;
-    let ancestor = match plan.ancestor {
-        Some(levels) => Dense { levels, inner: Dense::initial(run).inner },
-        None => train_ancestor(run, plan.folder, &mut trainer, &text, told)?,
+    let given = |levels: &[Vec<f32>]| Dense { levels: levels.to_vec(), inner: Dense::initial(run).inner };
+    let ancestor = match &plan.start {
+        StartFrom::Nothing => train_ancestor(run, plan.folder, &mut trainer, &text, told)?,
+        StartFrom::Ancestor { levels, .. } => given(levels),
+        StartFrom::Continuation(continuation) => given(&continuation.collected().ancestor),
     };
     let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
     let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
     let ancestor_hash = BlobHash::of(&ancestor_file);
 
     go_on(stop)?;
-    let router = fit_router(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?;
+    let router = match &plan.start {
+        StartFrom::Continuation(of) => next_router(run, of, &mut trainer, (&ancestor, ancestor_hash), &text.train)?,
+        _ => fit_router(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?,
+    };
     let train_routes = routes(&router, &mut trainer, &ancestor, &text.train, run.routing.overlap)?;
     let index = ShardIndex::build(&text.train, &train_routes, paths, run.text.held_out_share)?;
     told(Stage::Shards(index.sizes()));
@@ -173,7 +193,11 @@ pub fn create_run(
     let texts = RunTexts { shards: shard_texts(&index, &test_routes, &text), slice };
     let sizes = index.sizes();
     let shards = put_shards(&texts, &sizes, blobs)?;
-    let mut states = genesis(&grid.modules(), &ancestor.levels, run.outer.mode, blobs)?;
+    let first = |module: ModuleId| match &plan.start {
+        StartFrom::Continuation(continuation) => continuation.parameters_of(module),
+        _ => Ok(ancestor.levels[usize::from(module.level)].clone()),
+    };
+    let mut states = genesis(&grid.modules(), first, run.outer.mode, blobs)?;
     let mut resharding = None;
     if let Some(module) = run.router_module() {
         let atlas = texts.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &router)?;
@@ -181,7 +205,7 @@ pub fn create_run(
         let state = RouterState::initial(router.clone(), sizes);
         states.push((module, blobs.put(&state.encode(run.model.width))?));
     }
-    let pretrained = plan.pretrained.map(|files| files.encode()).transpose()?;
+    let pretrained = plan.start.pretrained().map(PretrainedFiles::encode).transpose()?;
     let manifest = Manifest {
         format_version: FORMAT_VERSION,
         wire_version: WIRE_VERSION,
@@ -293,17 +317,28 @@ fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Shar
     Ok(Shards::in_table(shards, table))
 }
 
-/// The first state of every module: its level of the ancestor, with its module id.
+impl StartFrom {
+    /// What is kept of a pretrained model, if the run came from one.
+    fn pretrained(&self) -> Option<&PretrainedFiles> {
+        match self {
+            Self::Nothing => None,
+            Self::Ancestor { pretrained, .. } => pretrained.as_ref(),
+            Self::Continuation(continuation) => {
+                let Collected { manifest, pretrained, .. } = continuation.collected();
+                manifest.pretrained.is_some().then_some(pretrained)
+            }
+        }
+    }
+}
+
+/// The first state of every module, with its module id.
 fn genesis(
     modules: &[ModuleId],
-    levels: &[Vec<f32>],
+    first: impl Fn(ModuleId) -> Result<Vec<f32>, CollectedError>,
     mode: OuterMode,
     blobs: &BlobStore,
 ) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
-    let state = |module: &ModuleId| {
-        let parameters = levels[usize::from(module.level)].clone();
-        Ok((*module, blobs.put(&first_state(*module, parameters, mode))?))
-    };
+    let state = |module: &ModuleId| Ok((*module, blobs.put(&first_state(*module, first(*module)?, mode))?));
     modules.iter().map(state).collect()
 }
 

@@ -3,6 +3,7 @@
 
 use crate::config::{RoutingMethod, RunConfig};
 use crate::names::{BlobHash, PathId};
+use crate::peer::create::continuation::{Continuation, NextRouter};
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::DenseTrainer;
 use crate::routing::Router;
@@ -33,14 +34,46 @@ pub(super) fn fit_router(
         RoutingMethod::Random => Router::random(paths, prefix_tokens, seed),
         RoutingMethod::Kmeans | RoutingMethod::ProductKmeans => {
             let product = run.routing.method == RoutingMethod::ProductKmeans;
-            let prefixes = prefixes(train, prefix_tokens);
-            let every = prefixes.len().div_ceil(MOST_CLUSTERED).max(1);
-            let sample: Vec<&[u32]> = prefixes.into_iter().step_by(every).collect();
-            let features = trainer.features(ancestor, &sample)?;
+            let features = sampled_features(trainer, ancestor, train, prefix_tokens)?;
             let (width, rounds) = (run.model.width, run.routing.kmeans_rounds);
             Router::fit((&features, width), (paths, product), prefix_tokens, ancestor_hash, rounds, seed)?
         }
     })
+}
+
+/// The first router of a run that goes on from another.
+///
+/// # Errors
+/// As [`fit_router`], or if an earlier path has too few documents for those that come of it.
+pub(super) fn next_router(
+    run: &RunConfig,
+    continuation: &Continuation,
+    trainer: &mut DenseTrainer<'_>,
+    (ancestor, ancestor_hash): (&Dense, BlobHash),
+    train: &TokenSet,
+) -> anyhow::Result<Router> {
+    match continuation.router() {
+        NextRouter::Same(router) => Ok(router.clone()),
+        NextRouter::Divided(router, parents) => {
+            let features = sampled_features(trainer, ancestor, train, run.routing.prefix_tokens)?;
+            let seed = Seed::root(run.seed).child("routing");
+            Ok(router.divided((&features, run.model.width), &parents, run.routing.kmeans_rounds, seed)?)
+        }
+        NextRouter::Fitted => fit_router(run, trainer, ancestor, ancestor_hash, train),
+    }
+}
+
+/// Features of documents, evenly sampled.
+fn sampled_features(
+    trainer: &mut DenseTrainer<'_>,
+    ancestor: &Dense,
+    train: &TokenSet,
+    prefix_tokens: usize,
+) -> anyhow::Result<Vec<f32>> {
+    let prefixes = prefixes(train, prefix_tokens);
+    let every = prefixes.len().div_ceil(MOST_CLUSTERED).max(1);
+    let sample: Vec<&[u32]> = prefixes.into_iter().step_by(every).collect();
+    trainer.features(ancestor, &sample)
 }
 
 /// The `each` best paths of each document.

@@ -14,7 +14,7 @@ use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
 use crate::outer::{ModuleState, Share};
 use crate::peer::StoredBlobs;
 use crate::peer::collected::MANIFEST;
-use crate::peer::create::{CreatedRun, Plan, TextFrom, create_run};
+use crate::peer::create::{CreatedRun, Plan, StartFrom, TextFrom, create_run};
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::folder::store_folder;
 use crate::peer::manifest::Manifest;
@@ -109,8 +109,7 @@ impl Tiny {
             creator: None,
             text: TextFrom::Corpus { corpus: CorpusSource::Paths(vec![corpus]), test: None, tokenizer: None },
             share_text,
-            ancestor: None,
-            pretrained: None,
+            start: StartFrom::Nothing,
         };
         let created = create_run(plan, &DeviceScheduler::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
         let CreatedRun { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = created;

@@ -41,6 +41,11 @@ pub enum RouterError {
         "{0} paths are not a product of two numbers above 1, as product k-means needs; use another number, or k-means"
     )]
     NoPairs(u32),
+    #[error(
+        "the earlier router sends {documents} of the documents to path {path}, from which {paths} paths come; give more \
+         text, or fit another router"
+    )]
+    Divide { path: PathId, documents: usize, paths: usize },
     #[error("not a router of version {FILE_VERSION}: {0}")]
     Format(&'static str),
     #[error("the router has {what} {found}, but the run asks for {expected}")]
@@ -69,6 +74,36 @@ impl Router {
         let clusters = Clusters::fit(features, width, &counts, rounds, seed)?;
         let rule = Rule::Clusters { ancestor, clusters };
         Ok(Self { paths, prefix_tokens: prefix_tokens as u32, rule })
+    }
+
+    /// Divides each path of a router among the paths that come of it: clusters within the documents that it sends there.
+    /// `features` as in [`Router::fit`], of the same ancestor; `parents` has the earlier path of each new one. Documents
+    /// near a border may change over to a path of another parent.
+    pub fn divided(
+        &self,
+        (features, width): (&[f32], usize),
+        parents: &[PathId],
+        rounds: usize,
+        seed: Seed,
+    ) -> Result<Self, RouterError> {
+        let Some(ancestor) = self.ancestor().filter(|_| self.width() == width && width > 0) else {
+            return Err(RouterError::Mismatch { what: "features", found: self.width(), expected: width });
+        };
+        let groups: Vec<u32> = features.chunks(width).map(|row| self.route(row, &[]).0).collect();
+        let parents: Vec<u32> = parents.iter().map(|path| path.0).collect();
+        let counts = |path: u32| {
+            let of = |all: &[u32]| all.iter().filter(|group| **group == path).count();
+            (of(&groups), of(&parents))
+        };
+        for path in 0..self.paths {
+            let (documents, paths) = counts(path);
+            if documents < paths {
+                return Err(RouterError::Divide { path: PathId(path), documents, paths });
+            }
+        }
+        let clusters = Clusters::fit_within((features, width), &groups, &parents, rounds, seed)?;
+        let paths = parents.len() as u32;
+        Ok(Self { paths, prefix_tokens: self.prefix_tokens, rule: Rule::Clusters { ancestor, clusters } })
     }
 
     /// From a fit of the best paths of documents (DiPaCo, section 2.4.2). `ancestor` is the hash of the parameters that
@@ -266,6 +301,24 @@ pub(in crate::routing) mod tests {
         assert_eq!(paths.iter().collect::<std::collections::BTreeSet<_>>().len(), 6);
         let seven = Router::fit((&features(), 3), (7, true), 4, BlobHash([0; 32]), 50, Seed::root(1)).unwrap_err();
         assert_eq!(seven, RouterError::NoPairs(7));
+    }
+
+    #[test]
+    fn a_path_is_divided_among_those_that_come_of_it_and_keeps_its_documents() {
+        // Two kinds far apart in the first feature, each of two kinds in the third.
+        let row = |i: usize| [(i % 2) as f32 * 9.0, ((i * 37) % 80) as f32 * 0.01, (i / 2 % 2) as f32];
+        let features: Vec<f32> = (0..80).flat_map(row).collect();
+        let prefixes = [&[][..]; 80];
+        let ancestor = BlobHash::of(b"ancestor");
+        let earlier = Router::fit((&features, 3), (2, false), 4, ancestor, 50, Seed::root(1)).unwrap();
+        let parents = [PathId(1), PathId(0), PathId(0), PathId(1)];
+        let divided = earlier.divided((&features, 3), &parents, 50, Seed::root(1)).unwrap();
+        let (before, after) = (earlier.route_all(&features, &prefixes), divided.route_all(&features, &prefixes));
+        assert!(before.iter().zip(&after).all(|(before, after)| parents[after.0 as usize] == *before));
+        assert!((0..80).all(|i| (after[i] == after[i % 4]) && (i % 4 == 0 || after[i] != after[0])), "{after:?}");
+        assert_eq!((divided.paths(), divided.prefix_tokens(), divided.ancestor()), (4, 4, Some(ancestor)));
+        let few = earlier.divided((&features[..9], 3), &parents, 50, Seed::root(1)).unwrap_err();
+        assert!(matches!(few, RouterError::Divide { documents: 1, paths: 2, .. }), "{few}");
     }
 
     #[test]

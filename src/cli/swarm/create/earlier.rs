@@ -6,9 +6,7 @@ use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::config::{Rescale, RunConfig};
 use crate::model::exchange;
 use crate::model::hugging_face::PretrainedFiles;
-
-/// The file that has the settings of a pretrained model.
-pub const PRETRAINED: &str = "pretrained.json";
+use crate::peer::collected::PRETRAINED;
 
 /// What a run takes over from an earlier one.
 pub struct Earlier {

@@ -1,5 +1,6 @@
 //! `pathswarm create`: creates a run, starts its first peer, and prints the command by which others join.
 
+mod continues;
 pub(super) mod corpus;
 pub(super) mod earlier;
 pub(super) mod progress;
@@ -13,6 +14,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::process::{private_files, runtime};
+use crate::cli::swarm::create::continues::ContinueFlags;
 use crate::cli::swarm::create::corpus::CorpusFlags;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run, harsh_settings};
 use crate::cli::swarm::create::run_folder::Wanted;
@@ -28,7 +30,7 @@ use crate::observe::{Progress, View, logging};
 use crate::peer::DeviceScheduler;
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
-use crate::peer::create::{Plan, TextFrom};
+use crate::peer::create::{Plan, StartFrom, TextFrom};
 use crate::peer::folder::present_folder;
 use crate::peer::folder::read_manifest;
 use crate::peer::stages::elsewhere;
@@ -50,6 +52,8 @@ pub struct Found {
     /// Start every path from an earlier run or another model: a folder that `collect` or `import` made.
     #[arg(long, value_name = "FOLDER", conflicts_with = "tokenizer")]
     ancestor: Option<PathBuf>,
+    #[command(flatten)]
+    continues: ContinueFlags,
     /// The folder of this peer; by default one with the run's name among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
@@ -165,15 +169,21 @@ impl Found {
                  --corpus), which is checked by its hash",
             );
         }
-        let (tokenizer, ancestor, pretrained) = match &self.ancestor {
-            Some(folder) => {
+        let (tokenizer, start) = match (&self.ancestor, &self.continues.from) {
+            (Some(folder), _) => {
                 let Earlier { tokenizer, levels, pretrained } = earlier_run(folder, run)?;
                 for warning in pretrained.iter().flat_map(|_| harsh_settings(run)) {
                     progress.note(warning);
                 }
-                (Some(tokenizer), Some(levels), pretrained)
+                (Some(tokenizer), StartFrom::Ancestor { levels, pretrained })
             }
-            None => (self.corpus.tokenizer(run.model.reads_images())?, None, None),
+            (None, Some(from)) => {
+                let folder = supervisor.unless_interrupted(self.continues.folder(from, &launch.folder)).await??;
+                let (continuation, tokenizer, words) = self.continues.continuation(&folder, run)?;
+                progress.note(words);
+                (Some(tokenizer), StartFrom::Continuation(Box::new(continuation)))
+            }
+            (None, None) => (self.corpus.tokenizer(run.model.reads_images())?, StartFrom::Nothing),
         };
         let text = TextFrom::Corpus { corpus, test: self.corpus.text.test_source(), tokenizer };
         let (run, launch, share_text) = (run.clone(), launch.clone(), self.share_text);
@@ -181,10 +191,11 @@ impl Found {
         let work = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
             let after = None;
-            let plan = Plan { run, then, after, creator, machine, folder, text, share_text, ancestor, pretrained };
+            let plan = Plan { run, then, after, creator, machine, folder, text, share_text, start };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &launch.scheduler, interrupt.flag(), &mut told)?;
             create::settle(folder, &created.bytes)?;
+            continues::forget(folder);
             Ok(Some(created.store))
         });
         let created = supervisor.interrupt.unless_left(work).await?;

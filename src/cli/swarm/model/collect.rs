@@ -108,7 +108,7 @@ fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::
     })
 }
 
-fn explain(error: CollectError) -> anyhow::Error {
+pub(in crate::cli::swarm) fn explain(error: CollectError) -> anyhow::Error {
     let hint = match &error {
         CollectError::Write(_) | CollectError::Disk(_) => "name a new folder, on a disk with enough free space",
         CollectError::Visit(VisitError::Join(JoinError::NotInvited { .. })) => access::VISIT,

@@ -7,12 +7,12 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::swarm::Globals;
-use crate::cli::swarm::create::earlier::PRETRAINED;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::cli::swarm::model::foreign_folder::{self, ForeignModel};
 use crate::config::{LevelConfig, ModelConfig, Positions, RunConfig};
 use crate::grid::Sharing;
 use crate::model::exchange;
+use crate::peer::collected::PRETRAINED;
 use crate::store::StagedFolder;
 
 /// The configuration of the run, except its model: settings that keep what a pretrained model knows.

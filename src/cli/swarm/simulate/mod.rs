@@ -28,6 +28,7 @@ use crate::config::{Link, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter, LogGuard};
 use crate::observe::{Progress, View};
+use crate::peer::create::StartFrom;
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::folder::manifest_file;
@@ -213,9 +214,11 @@ impl Trial {
         from: Option<Earlier>,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Arc<Preparation>> {
-        let (tokenizer, ancestor, pretrained) = match from {
-            Some(earlier) => (Some(earlier.tokenizer), Some(earlier.levels), earlier.pretrained),
-            None => (command.corpus.tokenizer(run.model.reads_images())?, None, None),
+        let (tokenizer, start) = match from {
+            Some(Earlier { tokenizer, levels, pretrained }) => {
+                (Some(tokenizer), StartFrom::Ancestor { levels, pretrained })
+            }
+            None => (command.corpus.tokenizer(run.model.reads_images())?, StartFrom::Nothing),
         };
         let request = preparation::Request {
             run: run.clone(),
@@ -224,8 +227,7 @@ impl Trial {
             corpus: command.corpus.text.source()?,
             test_corpus: command.corpus.text.test_source(),
             tokenizer,
-            ancestor,
-            pretrained,
+            start,
             scheduler: self.scheduler.clone(),
         };
         let (progress, stop) = (self.display.progress.clone(), interrupt.clone());

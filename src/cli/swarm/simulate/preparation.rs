@@ -11,11 +11,10 @@ use anyhow::Context;
 
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::exchange;
-use crate::model::hugging_face::PretrainedFiles;
 use crate::names::BlobHash;
 use crate::peer::create;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
-use crate::peer::create::{CreatedRun, Plan, Stage, TextFrom};
+use crate::peer::create::{CreatedRun, Plan, Stage, StartFrom, TextFrom};
 use crate::peer::folder::{identity_of, lock_store, read_manifest};
 use crate::peer::trainer::path_state::PathState;
 use crate::peer::{DeviceScheduler, Manifest};
@@ -58,8 +57,7 @@ pub struct Request {
     pub corpus: CorpusSource,
     pub test_corpus: Option<CorpusSource>,
     pub tokenizer: Option<Vec<u8>>,
-    pub ancestor: Option<Vec<Vec<f32>>>,
-    pub pretrained: Option<PretrainedFiles>,
+    pub start: StartFrom,
     pub scheduler: Arc<DeviceScheduler>,
 }
 
@@ -84,8 +82,7 @@ impl Request {
             folder: &creator,
             text: TextFrom::Corpus { corpus: self.corpus, test: self.test_corpus, tokenizer: self.tokenizer },
             share_text: true,
-            ancestor: self.ancestor,
-            pretrained: self.pretrained,
+            start: self.start,
         };
         let created = create::create_run(plan, &self.scheduler, stop, told)?;
         Preparation::keep(folder, created, &creator)
