@@ -1,6 +1,7 @@
 //! What `pathswarm config` promises: every value with its origin, the count of parameters, and one clear line for
 //! each mistake.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -226,4 +227,94 @@ fn a_command_line_that_makes_no_sense_is_the_users_mistake() {
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).starts_with("error: unrecognized subcommand 'shew'"));
     assert!(printed(&[], &["--help"]).contains("config"));
+}
+
+/// The values in JSON that a command prints.
+fn events(arguments: &[&str]) -> Vec<Value> {
+    json(&printed(&[], &[arguments, &["--format", "json"]].concat()))
+}
+
+fn explained() -> BTreeSet<String> {
+    let keys = events(&["config", "explain"]);
+    keys.iter().map(|key| key["key"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The fields that a table has, from the refusal of one that it has not.
+fn fields(table: &str) -> Vec<String> {
+    let refused = mistake(&[], &["config", "show", "configs/demo.toml", "--set", &format!("{table}.none=1")]);
+    let (_, expected) = refused.split_once("expected ").unwrap();
+    let names = expected.lines().next().unwrap().split('`').skip(1).step_by(2);
+    names.map(|name| format!("{table}.{name}")).collect()
+}
+
+#[test]
+fn every_key_that_the_program_knows_is_explained() {
+    let explained = explained();
+    let tables =
+        ["text", "model", "model.rotary", "model.dna", "model.directional", "sample", "routing", "training", "outer"];
+    for table in tables.into_iter().chain(["training.augment"]) {
+        let fields = fields(table);
+        assert!(fields.len() > 1, "{table}: {fields:?}");
+        let missing: Vec<&String> = fields.iter().filter(|field| !explained.contains(*field)).collect();
+        assert!(missing.is_empty(), "no page explains {missing:?}");
+        // And nothing that does not exist.
+        let prefix = format!("{table}.");
+        let named = explained.iter().filter(|key| key.strip_prefix(&prefix).is_some_and(|rest| !rest.contains('.')));
+        let made_up: Vec<&String> = named.filter(|key| !fields.contains(*key)).collect();
+        assert!(made_up.is_empty(), "there is no {made_up:?}");
+    }
+    let refused = mistake(&[], &["config", "show", "configs/demo.toml", "--set", "none=1"]);
+    let (_, first) = refused.split_once("keys begin with ").unwrap();
+    for key in first.lines().next().unwrap().split(", ") {
+        let in_it = explained.iter().any(|name| name == key || name.starts_with(&format!("{key}.")));
+        assert!(in_it, "no page explains {key}");
+    }
+}
+
+/// A default in words as a value, where it is one.
+fn literal(default: &str) -> Option<Value> {
+    let value: Value = serde_json::from_str(default.trim_matches('`')).ok()?;
+    (!value.is_null()).then_some(value)
+}
+
+#[test]
+fn the_defaults_of_the_reference_are_those_of_the_program() {
+    let shown = events(&["config", "show", "configs/demo.toml"]);
+    let mut compared = 0;
+    for key in events(&["config", "explain"]) {
+        let Some(stated) = key["default"].as_str().and_then(literal) else { continue };
+        let same = |value: &&Value| value["key"] == key["key"] && value["origin"] == "default";
+        let Some(value) = shown.iter().find(same) else { continue };
+        let equal = match (value["value"].as_f64(), stated.as_f64()) {
+            (Some(value), Some(stated)) => (value - stated).abs() <= 1e-9 * stated.abs(),
+            _ => value["value"] == stated,
+        };
+        assert!(equal, "{}: the page says {stated}, the program {}", key["key"], value["value"]);
+        compared += 1;
+    }
+    assert!(compared >= 30, "{compared}");
+}
+
+#[test]
+fn a_key_is_explained_in_words_and_a_wrong_one_with_those_that_are_like_it() {
+    let said = printed(&[], &["config", "explain", "training.clip_norm"]);
+    let lines = ["training.clip_norm", "  value    above 0", "  default  1"];
+    assert_eq!(said.lines().take(3).collect::<Vec<_>>(), lines);
+    let of_table = events(&["config", "explain", "sample"]);
+    assert_eq!(of_table.iter().map(|key| &key["key"]).collect::<Vec<_>>(), ["sample.paths", "sample.hold_phases"]);
+    let refused = mistake(&[], &["config", "explain", "training.momentum"]);
+    assert!(
+        refused.contains("there is no key \"training.momentum\"") && refused.contains("outer.momentum"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_is_not_set_and_has_no_single_default_is_shown_in_words() {
+    let shown = printed(&[], &["config", "show", "configs/demo.toml"]);
+    let line = |key: &str| shown.lines().find(|line| line.split_whitespace().next() == Some(key)).unwrap().to_owned();
+    assert!(line("outer.norm_cap").ends_with("(2; asynchronous 0)  default"), "{}", line("outer.norm_cap"));
+    assert!(line("outer.streaming").contains("false"), "{}", line("outer.streaming"));
+    let streams = printed(&[], &["config", "show", "configs/demo.toml", "--set", "outer.streaming=true"]);
+    assert!(streams.lines().any(|line| line.starts_with("outer.streaming") && line.ends_with("--set")), "{streams}");
 }

@@ -87,6 +87,19 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
+/// The collected run goes on.
+fn goes_on(world: &World, found: &[Vec<String>], short: &[&str]) {
+    let goes_on = |words: &&Vec<String>| words.contains(&"--from".to_owned());
+    let command = found.iter().find(goes_on).unwrap().iter().map(|word| match word.as_str() {
+        "FOLDER" => world.name("model"),
+        "PATH" => world.corpus.clone(),
+        word => word.to_owned(),
+    });
+    let command: Vec<String> = command.collect();
+    let mut creator = Peer::start(&world.path("e"), &[&words(&command)[..], short].concat());
+    creator.wait_for("result");
+}
+
 /// A path goes to a folder of `transformers`, and comes from there as the ancestor of a run.
 fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
     let out = |word: &str| match word {
@@ -306,6 +319,7 @@ fn every_command_does_what_it_is_there_for() {
     for collect in to_type.take("collect", &target) {
         assert_eq!(ends_well(&collect, &[])["run"], run);
     }
+    goes_on(&world, &found, &short);
     for evaluate in to_type.take("evaluate", &target) {
         assert!(ends_well(&evaluate, &[])["dipaco"]["perplexity"].as_f64().unwrap() > 1.0);
     }
@@ -331,8 +345,9 @@ fn every_command_does_what_it_is_there_for() {
     for drill in to_type.take("drill", &|_| None) {
         assert_eq!(ends_well(&drill, &[])["event"], "drilled");
     }
-    for config in ["config show", "config parameters"] {
-        for line in to_type.take(config, &file) {
+    let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
+    for config in ["config show", "config explain", "config parameters"] {
+        for line in to_type.take(config, &key) {
             ends_well(&line, &[]);
         }
     }

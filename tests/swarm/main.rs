@@ -3,6 +3,7 @@
 
 mod alone;
 mod asking;
+mod continued;
 mod dna;
 mod failures;
 mod invitations;

@@ -1,4 +1,6 @@
-//! `pathswarm config`: the values of a configuration, their origins, and parameter counts.
+//! `pathswarm config`: the values of a configuration, their origins, what each key means, and parameter counts.
+
+mod reference;
 
 use std::path::{Path, PathBuf};
 
@@ -6,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::globals::Globals;
+use super::mistake::Mistake;
 use super::output::Output;
 use crate::config::{Entry, LevelConfig, Origin, RunConfig, level_parameters};
 use crate::grid::{Grid, Sharing};
@@ -27,6 +30,11 @@ enum Question {
         /// The run, such as configs/demo.toml; without it only the machine is shown.
         file: Option<PathBuf>,
     },
+    /// Explain keys: which values they take, their defaults, and what they mean.
+    Explain {
+        /// A key such as training.clip_norm, or a table such as training; without it, all keys are listed.
+        key: Option<String>,
+    },
     /// Show the parameters per module, per path and in all.
     Parameters {
         /// The run, such as configs/demo.toml.
@@ -38,6 +46,7 @@ impl Config {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         match self.question {
             Question::Show { file } => show(globals, file.as_deref()),
+            Question::Explain { key } => explain(globals.output(), key.as_deref()),
             Question::Parameters { file } => {
                 let run = globals.run(&file)?.value;
                 let grid = run.grid()?;
@@ -71,8 +80,71 @@ fn show(globals: &Globals, file: Option<&Path>) -> anyhow::Result<()> {
                 "origin": kind(&entry.origin), "source": entry.origin.to_string(),
             }))?;
         }
+        if *section == "run" && !entries.is_empty() {
+            show_unset(output, entries, keys)?;
+        }
     }
     Ok(())
+}
+
+/// Shows the keys of a run that are not set and whose default is no single value: in the words of the reference.
+fn show_unset(output: Output, entries: &[Entry], widest: usize) -> anyhow::Result<()> {
+    let has = |name: &str| entries.iter().any(|entry| entry.key == name || entry.key.starts_with(&format!("{name}.")));
+    let tables = ["text.", "model.", "routing.", "training.", "outer."];
+    let in_table =
+        |name: &str| tables.iter().any(|table| name.strip_prefix(table).is_some_and(|key| !key.contains('.')));
+    for reference::Key { name, default, .. } in reference::keys().iter().filter(|key| in_table(&key.name)) {
+        let Some(default) = default.as_ref().filter(|_| !has(name)) else { continue };
+        output.text(&format!("{name:widest$}  ({default})  default"))?;
+        output.json(&json!({
+            "event": "value", "of": "run", "key": name, "value": null, "origin": "default", "source": default,
+        }))?;
+    }
+    Ok(())
+}
+
+/// Prints the keys of this name, or in this table.
+fn explain(output: Output, wanted: Option<&str>) -> anyhow::Result<()> {
+    let keys = reference::keys();
+    let is_wanted = |name: &str| {
+        wanted
+            .is_none_or(|wanted| name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
+    };
+    let found: Vec<_> = keys.iter().filter(|key| is_wanted(&key.name)).collect();
+    if let (Some(wanted), true) = (wanted, found.is_empty()) {
+        return Err(unknown(wanted, &keys).into());
+    }
+    let widest = found.iter().map(|key| key.name.len()).max().unwrap_or(0);
+    for key in found {
+        let default = key.default.as_deref().unwrap_or(if key.value.is_some() { "must be given" } else { "none" });
+        match wanted {
+            None => output.text(&format!("{:widest$}  {default}", key.name))?,
+            Some(_) => {
+                output.text(&key.name)?;
+                let lines =
+                    [("value", key.value.as_deref()), ("default", Some(default)), ("meaning", Some(&key.meaning))];
+                for (what, text) in lines {
+                    text.map(|text| output.text(&format!("  {what:7}  {text}"))).transpose()?;
+                }
+            }
+        }
+        let of = if key.of_machine { "machine" } else { "run" };
+        output.json(&json!({
+            "event": "key", "of": of, "key": key.name, "value": key.value, "default": key.default, "meaning": key.meaning,
+        }))?;
+    }
+    Ok(())
+}
+
+/// A key that does not exist, with those that are like it.
+fn unknown(wanted: &str, keys: &[reference::Key]) -> Mistake {
+    let last = wanted.rsplit('.').next().unwrap_or(wanted);
+    let like: Vec<&str> = keys.iter().map(|key| key.name.as_str()).filter(|name| name.contains(last)).take(5).collect();
+    let mistake = Mistake::new(format!("there is no key {wanted:?}"));
+    match like.is_empty() {
+        true => mistake.hint("pathswarm config explain lists all keys"),
+        false => mistake.hint(format!("perhaps {}; pathswarm config explain lists all keys", like.join(", "))),
+    }
 }
 
 fn kind(origin: &Origin) -> &'static str {
