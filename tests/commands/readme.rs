@@ -87,6 +87,16 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
+/// The configuration is shown.
+fn configured(to_type: &mut ToType, file: &dyn Fn(&str) -> Option<String>) {
+    let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
+    for config in ["config show", "config explain", "config parameters"] {
+        for line in to_type.take(config, &key) {
+            ends_well(&line, &[]);
+        }
+    }
+}
+
 /// The collected run goes on.
 fn goes_on(world: &World, found: &[Vec<String>], short: &[&str]) {
     let goes_on = |words: &&Vec<String>| words.contains(&"--from".to_owned());
@@ -345,12 +355,7 @@ fn every_command_does_what_it_is_there_for() {
     for drill in to_type.take("drill", &|_| None) {
         assert_eq!(ends_well(&drill, &[])["event"], "drilled");
     }
-    let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
-    for config in ["config show", "config explain", "config parameters"] {
-        for line in to_type.take(config, &key) {
-            ends_well(&line, &[]);
-        }
-    }
+    configured(&mut to_type, &file);
     assert_eq!(to_type.0, BTreeSet::new(), "the pages name commands that no test runs");
 }
 

@@ -26,13 +26,13 @@ use crate::model::hugging_face::PretrainedFiles;
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
-use crate::peer::collected::{Collected, CollectedError};
+use crate::peer::collected::Collected;
 use crate::peer::create::continuation::Continuation;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
 use crate::peer::create::enough_text::{check_tokens, read};
 use crate::peer::create::resharding::{RunTexts, set_apart};
-use crate::peer::create::routing::{fit_router, next_router, routed_to, routes};
+use crate::peer::create::routing::{first_router, routed_to, routes};
 use crate::peer::folder::{lock_store, read_manifest, write_manifest};
 use crate::peer::manifest::genesis::first_state;
 use crate::peer::manifest::shard_table::{Shard, Shards, encode_table};
@@ -169,21 +169,17 @@ pub fn create_run(
     go_on(stop)?;
     let blobs = &store.blobs;
     let mut trainer = DenseTrainer::new(run, plan.machine, scheduler, stop)?;
-    let given = |levels: &[Vec<f32>]| Dense { levels: levels.to_vec(), inner: Dense::initial(run).inner };
-    let ancestor = match &plan.start {
-        StartFrom::Nothing => train_ancestor(run, plan.folder, &mut trainer, &text, told)?,
-        StartFrom::Ancestor { levels, .. } => given(levels),
-        StartFrom::Continuation(continuation) => given(&continuation.collected().ancestor),
+    let ancestor = match plan.start.ancestor() {
+        Some(levels) => Dense { levels: levels.to_vec(), inner: Dense::initial(run).inner },
+        None => train_ancestor(run, plan.folder, &mut trainer, &text, told)?,
     };
     let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
     let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
     let ancestor_hash = BlobHash::of(&ancestor_file);
 
     go_on(stop)?;
-    let router = match &plan.start {
-        StartFrom::Continuation(of) => next_router(run, of, &mut trainer, (&ancestor, ancestor_hash), &text.train)?,
-        _ => fit_router(run, &mut trainer, &ancestor, ancestor_hash, &text.train)?,
-    };
+    let continuation = plan.start.continuation();
+    let router = first_router(run, continuation, &mut trainer, (&ancestor, ancestor_hash), &text.train)?;
     let train_routes = routes(&router, &mut trainer, &ancestor, &text.train, run.routing.overlap)?;
     let index = ShardIndex::build(&text.train, &train_routes, paths, run.text.held_out_share)?;
     told(Stage::Shards(index.sizes()));
@@ -193,11 +189,7 @@ pub fn create_run(
     let texts = RunTexts { shards: shard_texts(&index, &test_routes, &text), slice };
     let sizes = index.sizes();
     let shards = put_shards(&texts, &sizes, blobs)?;
-    let first = |module: ModuleId| match &plan.start {
-        StartFrom::Continuation(continuation) => continuation.parameters_of(module),
-        _ => Ok(ancestor.levels[usize::from(module.level)].clone()),
-    };
-    let mut states = genesis(&grid.modules(), first, run.outer.mode, blobs)?;
+    let mut states = genesis(&grid.modules(), (continuation, &ancestor.levels), run.outer.mode, blobs)?;
     let mut resharding = None;
     if let Some(module) = run.router_module() {
         let atlas = texts.atlas(run, &mut trainer, (&ancestor, ancestor_hash), &router)?;
@@ -318,6 +310,21 @@ fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Shar
 }
 
 impl StartFrom {
+    fn ancestor(&self) -> Option<&[Vec<f32>]> {
+        match self {
+            Self::Nothing => None,
+            Self::Ancestor { levels, .. } => Some(levels),
+            Self::Continuation(continuation) => Some(&continuation.collected().ancestor),
+        }
+    }
+
+    fn continuation(&self) -> Option<&Continuation> {
+        match self {
+            Self::Continuation(continuation) => Some(continuation),
+            _ => None,
+        }
+    }
+
     /// What is kept of a pretrained model, if the run came from one.
     fn pretrained(&self) -> Option<&PretrainedFiles> {
         match self {
@@ -331,14 +338,20 @@ impl StartFrom {
     }
 }
 
-/// The first state of every module, with its module id.
+/// The first state of every module, with its module id: its level of the ancestor, or a module of an earlier run.
 fn genesis(
     modules: &[ModuleId],
-    first: impl Fn(ModuleId) -> Result<Vec<f32>, CollectedError>,
+    (continuation, ancestor): (Option<&Continuation>, &[Vec<f32>]),
     mode: OuterMode,
     blobs: &BlobStore,
 ) -> anyhow::Result<Vec<(ModuleId, BlobRef)>> {
-    let state = |module: &ModuleId| Ok((*module, blobs.put(&first_state(*module, first(*module)?, mode))?));
+    let state = |module: &ModuleId| {
+        let parameters = match continuation {
+            Some(continuation) => continuation.parameters_of(*module)?,
+            None => ancestor[usize::from(module.level)].clone(),
+        };
+        Ok((*module, blobs.put(&first_state(*module, parameters, mode))?))
+    };
     modules.iter().map(state).collect()
 }
 

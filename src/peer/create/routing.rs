@@ -16,11 +16,7 @@ const MOST_CLUSTERED: usize = 1 << 16;
 /// Documents whose features are in memory at once.
 const ROUTED_AT_ONCE: usize = 1 << 13;
 
-/// The first router of a run: random, or fitted on the training text.
-///
-/// # Errors
-/// If there are too few documents, or they do not fit the ancestor.
-pub(super) fn fit_router(
+fn fit_router(
     run: &RunConfig,
     trainer: &mut DenseTrainer<'_>,
     ancestor: &Dense,
@@ -41,19 +37,26 @@ pub(super) fn fit_router(
     })
 }
 
-/// The first router of a run that goes on from another.
+/// The first router of a run: random, fitted on the training text, or that of the run from which it goes on.
 ///
 /// # Errors
-/// As [`fit_router`], or if an earlier path has too few documents for those that come of it.
-pub(super) fn next_router(
+/// If there are too few documents, or they do not fit the ancestor.
+pub(super) fn first_router(
     run: &RunConfig,
-    continuation: &Continuation,
+    continuation: Option<&Continuation>,
     trainer: &mut DenseTrainer<'_>,
     (ancestor, ancestor_hash): (&Dense, BlobHash),
     train: &TokenSet,
 ) -> anyhow::Result<Router> {
-    match continuation.router() {
-        NextRouter::Same(router) => Ok(router.clone()),
+    match continuation.map_or(NextRouter::Fitted, Continuation::router) {
+        NextRouter::Same(router) => {
+            let fits = router.ancestor().is_none_or(|of| of == ancestor_hash);
+            anyhow::ensure!(
+                fits,
+                "the earlier run's ancestor is written otherwise now, which its router does not know"
+            );
+            Ok(router.clone())
+        }
         NextRouter::Divided(router, parents) => {
             let features = sampled_features(trainer, ancestor, train, run.routing.prefix_tokens)?;
             let seed = Seed::root(run.seed).child("routing");
