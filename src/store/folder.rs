@@ -16,7 +16,7 @@ use super::blobs::BlobStore;
 use super::durable::{DiskError, create_folder, open_file, replace};
 use super::index::{Index, IndexError};
 use super::journal::{Journal, JournalError};
-use crate::names::RunId;
+use crate::names::{PeerKey, RunId};
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -59,6 +59,11 @@ impl LockedStore {
         create_folder(folder)?;
         let lock = take_lock(folder)?;
         Ok(Self { blobs: BlobStore::open(&folder.join("blobs"))?, folder: folder.to_owned(), lock })
+    }
+
+    /// The peers that were remembered here, with their addresses.
+    pub fn peers(&self) -> Result<Vec<(PeerKey, Vec<String>)>, OpenError> {
+        Ok(Index::open(&self.folder.join("index"))?.peers()?)
     }
 
     /// Opens the rest, as the store of this run.

@@ -92,6 +92,9 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     match cause.downcast_ref::<JoinError>()? {
         JoinError::OtherRun { .. } => Some(OTHER_FOLDER),
+        JoinError::NotKnown { .. } => {
+            Some("leave the address out to resume that run, or choose another folder with --dir for another run")
+        }
         JoinError::TooLarge { .. } => Some("allow more in the machine's profile, or with --set disk_bytes=…"),
         JoinError::NotInvited { .. } => Some(access::ASK),
         JoinError::NotForMe { .. } => {

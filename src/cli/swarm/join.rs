@@ -1,6 +1,6 @@
 //! `pathswarm join`: joins a run with only an address.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Args;
@@ -17,15 +17,15 @@ use crate::cli::swarm::web::WebFlags;
 use crate::cli::swarm::{Globals, access, listen};
 use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
-use crate::peer::folder::present_folder;
+use crate::peer::folder::{present_folder, read_manifest};
 use crate::peer::start::{Launch, OwnText};
 use crate::peer::{DeviceScheduler, Manifest};
 
 /// Join a swarm by the address of any of its peers, and train in it.
 #[derive(Args)]
 pub struct Join {
-    /// The address that `create` printed, such as /ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo….
-    #[arg(required_unless_present = "invitation")]
+    /// The address that `create` printed, such as /ip4/192.0.2.1/udp/4001/quic-v1/p2p/12D3Koo…. Without it, the run of the
+    /// folder is resumed.
     address: Option<String>,
     /// An invitation, or the file with it, if the run is not open. It may have the address, too.
     #[arg(long, value_name = "TEXT|FILE")]
@@ -56,8 +56,9 @@ impl Join {
         let relays = listen::relays(&self.relay, &machine)?;
         let invitation = self.invitation.as_deref().map(access::read).transpose()?;
         let address = match &self.address {
-            Some(address) => listen::parse(address)?,
-            None => access::place(invitation.as_ref())?,
+            Some(address) => Some(listen::parse(address)?),
+            None if invitation.is_some() => Some(access::place(invitation.as_ref())?),
+            None => resumable(&folder).map(|()| None)?,
         };
         let chosen = !self.text.corpus.is_empty();
         if !chosen && !self.text.test_corpus.is_empty() {
@@ -95,7 +96,13 @@ impl Join {
                 // The manifest was checked, so its grid can be.
                 *line.lock().unwrap_or_else(PoisonError::into_inner) = line_of(&display, &manifest.config).ok();
             };
-            let joining = async { launch.clone().listen().await?.join(&address, own_text.clone(), &mut told).await };
+            let joining = async {
+                let listening = launch.clone().listen().await?;
+                match &address {
+                    Some(address) => listening.join(address, own_text.clone(), &mut told).await,
+                    None => listening.resume(&mut told).await,
+                }
+            };
             let launched = tokio::select! {
                 launched = joining => launched.map_err(explain)?,
                 () = interrupt.wait() => return Err(super::interrupt::Interrupted.into()),
@@ -109,8 +116,18 @@ impl Join {
     }
 }
 
+/// Whether a folder has a run to resume.
+fn resumable(folder: &Path) -> anyhow::Result<()> {
+    match read_manifest(&present_folder(folder)).map_err(explain)? {
+        Some(_) => Ok(()),
+        None => Err(Mistake::new(format!("{} holds no run to resume", folder.display()))
+            .hint("give the address that `pathswarm create` printed, or the folder of the run with --dir")
+            .into()),
+    }
+}
+
 /// Prints the cost of joining, before anything is downloaded.
-fn tell_cost(progress: &Progress, manifest: &Manifest, run: RunId, folder: &std::path::Path) {
+fn tell_cost(progress: &Progress, manifest: &Manifest, run: RunId, folder: &Path) {
     let cost = manifest.cost_of_a_path();
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     progress.note(format!("run {} ({})", manifest.config.name, run.short()));

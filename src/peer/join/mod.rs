@@ -2,6 +2,7 @@
 
 pub(super) mod authentication;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
@@ -45,6 +46,10 @@ pub enum JoinError {
     Manifest { address: String, source: ManifestError },
     #[error("{address} answers for run {found}, but this folder holds run {expected}; use another --dir")]
     OtherRun { address: String, found: RunId, expected: RunId },
+    #[error(
+        "{reason}; run {run} in {} has never had a peer at {address}", folder.display()
+    )]
+    NotKnown { address: String, reason: String, run: RunId, folder: PathBuf },
     #[error("the run takes about {needs_bytes} bytes on the disk, this machine gives disk_bytes = {disk_bytes}")]
     TooLarge { needs_bytes: u64, disk_bytes: u64 },
     #[error(transparent)]

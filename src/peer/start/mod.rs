@@ -235,6 +235,34 @@ impl Listening {
         self.start(store, bytes, Vec::new(), !creator.contains(&false)).await
     }
 
+    /// Whether the folder's run has had a peer at an address that does not answer. It may be that of another run.
+    fn check_known(&self, address: &Multiaddr, run: RunId, error: &JoinError) -> anyhow::Result<()> {
+        self.check_store(run)?;
+        let known = lock_store(&self.launch.folder)?.peers()?;
+        let peer = peer_at(address);
+        let written = address.to_string();
+        let is_there = |(key, addresses): &(PeerKey, Vec<String>)| match peer {
+            Some(peer) => *key == peer,
+            None => addresses.iter().any(|known| known.starts_with(&written)),
+        };
+        // A peer that was stopped before it heard of others has only been told of this address.
+        if known.is_empty() || known.iter().any(is_there) {
+            return Ok(());
+        }
+        let (reason, folder) = (error.to_string(), self.launch.folder.clone());
+        Err(JoinError::NotKnown { address: written, reason, run, folder }.into())
+    }
+
+    /// Resumes the run of the folder.
+    ///
+    /// # Errors
+    /// If there is none, or the peer cannot start.
+    pub async fn resume(self, told: &mut dyn FnMut(&Manifest, RunId)) -> anyhow::Result<Launched> {
+        let (bytes, manifest, run) = read_manifest(&self.launch.folder)?.context("the folder has no manifest")?;
+        told(&manifest, run);
+        self.come_back(bytes, run, None).await
+    }
+
     /// Resumes in the folder's run with the known peers. An address that did not answer is retried later.
     async fn come_back(self, manifest: Vec<u8>, run: RunId, address: Option<&Multiaddr>) -> anyhow::Result<Launched> {
         self.check_store(run)?;
@@ -262,6 +290,7 @@ impl Listening {
             (Ok(asked), _) => asked,
             // A returning peer may know other peers, even if this one is gone.
             (Err(error @ (JoinError::Dial(_) | JoinError::NoAnswer { .. })), Some((bytes, manifest, run))) => {
+                self.check_known(address, *run, &error)?;
                 tracing::warn!(%error, "the address does not answer; trying the peers known from before");
                 told(manifest, *run);
                 return self.come_back(bytes.clone(), *run, Some(address)).await;
