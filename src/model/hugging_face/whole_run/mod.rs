@@ -101,8 +101,7 @@ impl WholeRun<'_> {
     /// A level's parts, number of modules, and the shapes of their tensors.
     fn level(&self, level: usize) -> Value {
         let tensors = level_tensors(self.model, &self.levels[level]);
-        let shapes: Map<String, Value> =
-            tensors.into_iter().map(|tensor| (tensor.name, json!(tensor.shape))).collect();
+        let shapes: Map<String, Value> = tensors.into_iter().map(|tensor| (tensor.name, json!(tensor.shape))).collect();
         let first = |part| self.model.tensors(part).into_iter().next();
         let is_here = |part| first(part).is_some_and(|tensor| shapes.contains_key(&tensor.name));
         let parts: Vec<String> =
@@ -144,11 +143,7 @@ impl Weights {
     }
 
     /// The file of the ancestor: the flat buffers of all levels.
-    pub fn ancestor(
-        &mut self,
-        run: &WholeRun<'_>,
-        levels: &[Vec<f32>],
-    ) -> Result<(String, Vec<u8>), HuggingFaceError> {
+    pub fn ancestor(&mut self, run: &WholeRun<'_>, levels: &[Vec<f32>]) -> Result<(String, Vec<u8>), HuggingFaceError> {
         let named = |(level, values): (usize, &Vec<f32>)| (level, "ancestor".to_owned(), values.clone());
         let named: Vec<_> = levels.iter().enumerate().map(named).collect();
         let named: Vec<_> = named.iter().map(|(level, prefix, values)| (*level, prefix.clone(), &values[..])).collect();
@@ -232,7 +227,7 @@ chooses the path of a text by its first {prefix} tokens. A text has at most {con
 ```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+tokenizer = AutoTokenizer.from_pretrained(FOLDER, trust_remote_code=True)
 model = AutoModelForCausalLM.from_pretrained(FOLDER, trust_remote_code=True)
 inputs = tokenizer(\"Once upon a time\", return_tensors=\"pt\")
 print(model.route(inputs.input_ids))  # the path of each text

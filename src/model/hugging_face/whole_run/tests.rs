@@ -9,10 +9,8 @@ use crate::model::samples::{dna_model, small_model};
 
 /// Two levels with two experts each, and a shared one between them.
 fn levels() -> Vec<LevelConfig> {
-    let level = |parts: &[&str], sharing| LevelConfig {
-        parts: parts.iter().map(|part| (*part).to_owned()).collect(),
-        sharing,
-    };
+    let level =
+        |parts: &[&str], sharing| LevelConfig { parts: parts.iter().map(|part| (*part).to_owned()).collect(), sharing };
     vec![
         level(&["embedding", "block.0"], Sharing::Experts(2)),
         level(&["block.1", "final-norm"], Sharing::Shared),
