@@ -1,5 +1,5 @@
 //! A whole run in a folder for `transformers` is routed as here, and its paths compute the same logits and texts. What loads
-//! the folder is tests/reference/whole_run.py.
+//! the folder is tests/agreement/whole_run.py.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ fn compare(pairs: &[(String, String)]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (packages, cuda) = (root.join(".venv"), root.join(".venv/without-cuda"));
     if !cuda.join("complete").exists() {
-        eprintln!("skipped: scripts/reference has not installed what tests/reference/whole_run.py needs");
+        eprintln!("skipped: scripts/reference has not installed what tests/agreement/whole_run.py needs");
         return;
     }
     let paths = std::env::join_paths([packages, root.join(".libtorch/site")]).unwrap();
@@ -38,7 +38,7 @@ fn compare(pairs: &[(String, String)]) {
         .env("HF_HOME", home.path())
         .env("HF_HUB_OFFLINE", "1")
         .env("OMP_NUM_THREADS", "1");
-    python.arg(root.join("tests/reference/whole_run.py"));
+    python.arg(root.join("tests/agreement/whole_run.py"));
     let output = python.args(pairs.iter().flat_map(|(folder, expected)| [folder, expected])).output().unwrap();
     let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{wrong}");

@@ -38,6 +38,8 @@ pub enum HuggingFaceError {
         "architecture = \"dna\": the code that is written for transformers knows no network whose tokens choose their modules"
     )]
     WholeDna,
+    #[error("the run routes at random, which the code that is written for transformers does not know")]
+    WholeRandom,
     #[error("config.json: {key} = {found}, this program knows {known}")]
     Setting { key: String, found: String, known: &'static str },
     #[error("config.json: {0}")]

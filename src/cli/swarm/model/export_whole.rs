@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::cli::swarm::model::{collected_run, exported_folder};
+use crate::model::hugging_face::HuggingFaceError;
 use crate::model::hugging_face::whole_run::{CODE, Weights, WholeRun, card};
 use crate::names::PathId;
 use crate::peer::Collected;
@@ -21,11 +22,7 @@ type OwnLevels = Vec<(usize, Vec<f32>)>;
 /// Writes the folder, which is put in place when it is complete; returns the run and the versions of its modules.
 pub(super) fn export(collected: &Collected, folder: &Path) -> anyhow::Result<Value> {
     let config = &collected.manifest.config;
-    WholeRun::check(&config.model).or_mistake("use the safetensors files of the collected run")?;
-    if !collected.router.needs_features() {
-        let error = "the run routes at random, which the code that is written for transformers does not know";
-        return Err(Mistake::new(error).hint("export paths one by one: --path NUMBER").into());
-    }
+    WholeRun::check(&config.model, collected.router.needs_features()).map_err(explain)?;
     let mut own_levels = BTreeMap::new();
     for path in collected.grid.paths() {
         let own = own_parameters(collected, path).map_err(collected_run::explain)?;
@@ -58,6 +55,14 @@ pub(super) fn export(collected: &Collected, folder: &Path) -> anyhow::Result<Val
     let origin = exported_folder::write_origin(&staged, collected, None, &modules)?;
     staged.put_in_place()?;
     Ok(origin)
+}
+
+fn explain(error: HuggingFaceError) -> Mistake {
+    let hint = match error {
+        HuggingFaceError::WholeRandom => "export paths one by one: --path NUMBER",
+        _ => "use the safetensors files of the collected run",
+    };
+    Mistake::new(error).hint(hint)
 }
 
 /// One file after the other, so that no more than a path is in memory.

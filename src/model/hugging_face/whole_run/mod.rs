@@ -47,15 +47,17 @@ pub struct WholeRun<'a> {
 }
 
 impl WholeRun<'_> {
-    /// Whether the code computes such a network.
+    /// Whether the code computes such a network, whose router needs features of texts or not.
     ///
     /// # Errors
-    /// For images and for routed modules.
-    pub fn check(model: &ModelConfig) -> Result<(), HuggingFaceError> {
-        if model.reads_images() {
-            return Err(HuggingFaceError::Images);
+    /// For images, for routed modules, and for a router without features, which is random.
+    pub fn check(model: &ModelConfig, needs_features: bool) -> Result<(), HuggingFaceError> {
+        match model.dna {
+            _ if model.reads_images() => Err(HuggingFaceError::Images),
+            Some(_) => Err(HuggingFaceError::WholeDna),
+            None if !needs_features => Err(HuggingFaceError::WholeRandom),
+            None => Ok(()),
         }
-        if model.dna.is_some() { Err(HuggingFaceError::WholeDna) } else { Ok(()) }
     }
 
     /// `config.json`. `origin` is that of the model from which the run came.

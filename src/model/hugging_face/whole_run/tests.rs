@@ -141,8 +141,10 @@ fn config_json_has_the_network_the_grid_and_the_shapes() {
 
 #[test]
 fn what_the_code_does_not_compute_is_refused_and_a_wrong_length_is_told() {
-    assert!(WholeRun::check(&dna_model()).unwrap_err().to_string().contains("architecture = \"dna\""));
-    assert!(WholeRun::check(&llama()).is_ok());
+    let refused = |model: &ModelConfig, needs_features| WholeRun::check(model, needs_features).unwrap_err().to_string();
+    assert!(refused(&dna_model(), true).contains("architecture = \"dna\""));
+    assert!(refused(&llama(), false).contains("routes at random"));
+    assert!(WholeRun::check(&llama(), true).is_ok());
     with_run(&llama(), &BTreeMap::new(), |run| {
         let module = run.grid.modules()[0];
         let short = Weights::default().module(run, module, &[1.0]).unwrap_err().to_string();

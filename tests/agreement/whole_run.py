@@ -1,6 +1,6 @@
 """Loads folders that `pathswarm export --whole` has written, as their users do, and compares them with this program.
 
-    python tests/reference/whole_run.py FOLDER EXPECTED ...
+    python tests/agreement/whole_run.py FOLDER EXPECTED ...
 
 EXPECTED is a JSON file that tests/agreement/whole_run.rs writes: `texts` and their `routes`; `tokens` and `logits`, of each
 path; and `prompts`, each with its `path`, how many `tokens` it has, and the `text` that follows.
