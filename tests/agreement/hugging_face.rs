@@ -156,7 +156,7 @@ fn what_is_exported_is_what_transformers_writes_itself() {
 
 /// The models that are exported for tests/reference/hugging_face.py --check: each layout, and options that
 /// `transformers` has under another name.
-fn to_export() -> Vec<(&'static str, ModelConfig)> {
+pub fn to_export() -> Vec<(&'static str, ModelConfig)> {
     let small = ModelConfig { feed_forward: Some(20), ..ModelConfig::of([2, 8, 2], 258, 16) };
     let tied = ModelConfig { tied_head: true, biases: Biases::All, activation: Activation::GeluTanh, ..small.clone() };
     let learned = |model: &ModelConfig| ModelConfig { positions: Positions::Learned, ..model.clone() };

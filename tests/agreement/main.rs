@@ -11,3 +11,4 @@ mod run;
 #[path = "../support/text.rs"]
 mod text;
 mod torch;
+mod whole_run;

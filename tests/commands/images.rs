@@ -122,7 +122,10 @@ fn peers_learn_to_tell_images_apart_and_others_look_into_it() {
 
     assert!(mistake(&["generate", "--local", &model, "--prompt", "a"]).contains("generates no text"));
     assert!(mistake(&["evaluate", "--local", &model, "--route-every", "4"]).contains("does not apply to images"));
-    assert!(mistake(&["export", &model, "--path", "0", &world.name("hf")]).contains("[model.images]"));
+    for what in [&["--path", "0"][..], &["--whole"]] {
+        let refused = mistake(&[&["export", &model, &world.name("hf")], what].concat());
+        assert!(refused.contains("[model.images]") && !world.path("hf").exists(), "{refused}");
+    }
     let text = format!("{}/0.jsonl", world.corpus);
     assert!(mistake(&["evaluate", "--local", &model, "--text", &text]).contains("this run reads images"));
     assert!(mistake(&[&inspect[..], &["--dream", "99"]].concat()).contains("there is no image 99"));

@@ -117,6 +117,11 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
         "FOLDER" => Some(world.name("exported")),
         _ => None,
     };
+    let whole = |word: &str| if word == "FOLDER" { Some(world.name("whole")) } else { out(word) };
+    for export in to_type.take("export DIR FOLDER --whole", &whole) {
+        assert_eq!(ends_well(&export, &[])["layout"], "pathswarm");
+        assert_eq!(pathswarm(&words(&export)).status.code(), Some(2), "what is there is not replaced");
+    }
     for export in to_type.take("export", &out) {
         assert_eq!(ends_well(&export, &[])["layout"], "GPT-NeoX");
         assert_eq!(pathswarm(&words(&export)).status.code(), Some(2), "what is there is not replaced");

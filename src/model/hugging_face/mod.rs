@@ -4,7 +4,8 @@
 //! tensors put together. GPT-2 and GPT-NeoX always have biases, which are zero if the path has none.
 //!
 //! [`settings`] reads and writes `config.json`, [`files`] finds the weights, [`tensors`] maps names and layouts of
-//! tensors, and [`weights()`] and [`levels`] convert their values.
+//! tensors, and [`weights()`] and [`levels`] convert their values. [`whole_run`] is a run with all its paths, which comes
+//! with code that computes it.
 
 pub mod files;
 mod layout;
@@ -12,6 +13,7 @@ pub mod pretrained;
 pub mod settings;
 pub mod tensors;
 mod weights;
+pub mod whole_run;
 
 use safetensors::tensor::SafeTensorError;
 
@@ -32,6 +34,12 @@ pub enum HuggingFaceError {
         "architecture = \"dna\" has no counterpart: in models of transformers every token goes through every block"
     )]
     Dna,
+    #[error(
+        "architecture = \"dna\": the code that is written for transformers knows no network whose tokens choose their modules"
+    )]
+    WholeDna,
+    #[error("the run routes at random, which the code that is written for transformers does not know")]
+    WholeRandom,
     #[error("config.json: {key} = {found}, this program knows {known}")]
     Setting { key: String, found: String, known: &'static str },
     #[error("config.json: {0}")]

@@ -5,6 +5,8 @@ pub(super) mod collect;
 pub(super) mod collected_run;
 pub(super) mod evaluate;
 pub(super) mod export;
+mod export_whole;
+mod exported_folder;
 pub(super) mod foreign_folder;
 pub(super) mod generate;
 pub(super) mod import;

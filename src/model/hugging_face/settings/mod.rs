@@ -18,7 +18,7 @@ use crate::config::{Activation, Biases, ModelConfig, RotaryScaling};
 const KNOWN: &str = "gpt2, gpt_neox, llama, mistral, qwen2, qwen3 and olmo2";
 
 /// Keys that name special tokens, which are taken over from the model that a run came from.
-const TOKENS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+pub(super) const TOKENS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
 /// `config.json` of a model with this end-of-document token. `origin` is that of the model from which the run came.
 pub fn write(
