@@ -9,6 +9,7 @@ use crate::names::RunId;
 use crate::peer::folder::{RESULT, manifest_file, read_manifest};
 use crate::peer::{Collected, Manifest};
 use crate::report::faults::Faults;
+use crate::report::html::clipped;
 use crate::report::reads::{self, Reads};
 use crate::report::recorded::Recorded;
 
@@ -59,7 +60,8 @@ pub(super) struct Run {
 
 /// An experiment.
 pub(super) struct Tried {
-    pub(super) folder: PathBuf,
+    /// As its page of tables has it, or else the folder's name.
+    pub(super) title: String,
     pub(super) outcomes: Vec<Outcome>,
 }
 
@@ -169,7 +171,16 @@ fn experiment(folder: &Path) -> Result<Tried, ReportError> {
     let path = folder.join("results.json");
     let found = json(&path)?.ok_or_else(|| ReportError::Nothing(folder.to_owned()))?;
     let outcomes = serde_json::from_value(found).map_err(|error| unreadable(&path)(error.to_string()))?;
-    Ok(Tried { folder: folder.to_owned(), outcomes })
+    let tables = std::fs::read_to_string(folder.join("README.md")).unwrap_or_default();
+    let title = tables.lines().next().and_then(|line| line.strip_prefix("# ")).map(|title| clipped(title, 200));
+    Ok(Tried { title: title.unwrap_or_else(|| name_of(folder)), outcomes })
+}
+
+/// The name of a folder, also of one such as `.`.
+pub(super) fn name_of(folder: &Path) -> String {
+    let whole = folder.canonicalize();
+    let name = whole.as_deref().unwrap_or(folder).file_name().map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| folder.display().to_string())
 }
 
 /// A JSON file; `None` if there is none.

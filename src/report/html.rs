@@ -1,5 +1,8 @@
 //! Pieces of a page. Whatever comes from a run, and so perhaps from others, becomes HTML here and nowhere else.
 
+/// Characters of a cell that stay on one line, such as a date.
+const MOST_UNBROKEN: usize = 24;
+
 /// Text as HTML: nothing of it is markup, and nothing of it can turn the direction of what follows.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
@@ -67,9 +70,10 @@ pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
         format!("<th scope=\"col\"{}>{}</th>", class(at), escape(name.trim_start_matches('#')))
     };
     let head: String = columns.iter().enumerate().map(name).collect();
-    let cell = |(at, text): (usize, &String)| match at {
-        0 => format!("<th scope=\"row\"{}>{}</th>", class(at), escape(text)),
-        _ => format!("<td{}>{}</td>", class(at), escape(text)),
+    let cell = |(at, text): (usize, &String)| match (at, class(at)) {
+        (0, class) => format!("<th scope=\"row\"{class}>{}</th>", escape(text)),
+        (_, "") if text.chars().count() <= MOST_UNBROKEN => format!("<td class=\"short\">{}</td>", escape(text)),
+        (_, class) => format!("<td{class}>{}</td>", escape(text)),
     };
     let row = |cells: &Vec<String>| {
         let cells: String = cells.iter().enumerate().map(cell).collect();

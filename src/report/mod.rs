@@ -14,9 +14,7 @@ mod sections;
 mod tests;
 mod words;
 
-use std::path::Path;
-
-use crate::report::folder::{Kind, Run, Tried};
+use crate::report::folder::{Kind, Run, name_of};
 pub use crate::report::folder::{ReportError, Subjects};
 use crate::report::html::{heading, page, section};
 use crate::report::sections::{
@@ -35,10 +33,11 @@ impl Subjects {
             body += &self.sections_of_runs(&names)?;
         }
         for (number, tried) in self.experiments.iter().enumerate() {
-            let title = format!("Experiment {}", name_of(&tried.folder));
+            let title = format!("Arms of {}", tried.title);
             body += &section(&format!("experiment-{number}"), &title, &experiment::all(tried, number)?);
         }
-        let titles: Vec<String> = names.iter().cloned().chain(self.experiments.iter().map(title)).collect();
+        let titles: Vec<String> =
+            names.iter().cloned().chain(self.experiments.iter().map(|tried| tried.title.clone())).collect();
         let under: String = self.runs.iter().zip(&names).map(|(run, name)| under(run, name)).collect();
         Ok(page(&titles.join(", "), &under, &body))
     }
@@ -77,21 +76,6 @@ fn under(run: &Run, name: &str) -> String {
     };
     let line = html::remark(&format!("{name}: {kind}, run {}", words::key(&run.id.to_string())));
     line + &summary::at_a_glance(run)
-}
-
-fn title(tried: &Tried) -> String {
-    name_of(&tried.folder)
-}
-
-fn name_of(folder: &Path) -> String {
-    let name = folder
-        .canonicalize()
-        .ok()
-        .as_deref()
-        .unwrap_or(folder)
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| folder.display().to_string())
 }
 
 /// Names of runs that tell them apart: those of their configurations, and where these are alike, of their folders, too.

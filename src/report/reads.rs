@@ -17,6 +17,8 @@ const MOST_WORDS: usize = 12;
 const MOST_EXAMPLES: usize = 2;
 /// A rarer word says nothing about a path.
 const LEAST_COUNT: u64 = 3;
+/// How many times as often as in all text a word has to be there.
+const LEAST_TIMES: f64 = 1.3;
 /// Characters of an example.
 const EXAMPLE: usize = 280;
 
@@ -105,7 +107,7 @@ fn typical(paths: &[Vec<String>]) -> Vec<(Vec<TypicalWord>, Vec<String>)> {
         let mut scored: Vec<(f64, &str, f64)> = frequent
             .map(|(word, count)| (times(word, *count), word, *count))
             .map(|(times, word, count)| (count as f64 * times.ln(), word.as_str(), times))
-            .filter(|(score, ..)| *score > 0.0)
+            .filter(|(_, _, times)| *times >= LEAST_TIMES)
             .collect();
         scored.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(other.1)));
         scored.truncate(MOST_WORDS);

@@ -11,8 +11,11 @@ use serde_json::Value;
 const MOST_LINE_BYTES: usize = 1 << 20;
 /// Points of a curve that is shown.
 const MOST_POINTS: usize = 400;
-/// Paths whose curves are kept.
-const MOST_PATHS: usize = 4_096;
+/// Phases of paths whose means are kept.
+const MOST_MEANS: usize = 1 << 20;
+
+/// The newest step, the sum of losses and their number, by path and phase: a phase may be in several lines.
+type Sums = BTreeMap<(u32, u64), (u64, f64, f64)>;
 
 /// A count that begins anew when its process does.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,7 +81,7 @@ impl Recorded {
     /// # Errors
     /// If a file cannot be read.
     pub(super) fn read(folder: &Path, run: &str, inner_steps: u64) -> std::io::Result<Self> {
-        let mut recorded = Self::default();
+        let (mut recorded, mut sums) = (Self::default(), Sums::default());
         for name in ["metrics.jsonl.1", "metrics.jsonl"] {
             let file = match File::open(folder.join(name)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -88,13 +91,16 @@ impl Recorded {
                 let line = line?;
                 match serde_json::from_slice::<Value>(&line) {
                     Ok(line @ Value::Object(_)) if line["run"].is_null() || line["run"] == run => {
-                        recorded.takes(&line, inner_steps);
+                        recorded.takes(&line, inner_steps, &mut sums);
                     }
                     Ok(Value::Object(_)) => {}
                     _ if line.len() > MOST_LINE_BYTES || !line.is_empty() => recorded.unreadable += 1,
                     _ => {}
                 }
             }
+        }
+        for ((path, _), (step, sum, count)) in sums {
+            recorded.losses.entry(path).or_default().push((step as f64, sum / count));
         }
         for points in recorded.losses.values_mut().chain([&mut recorded.dense]) {
             points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -103,7 +109,7 @@ impl Recorded {
         Ok(recorded)
     }
 
-    fn takes(&mut self, line: &Value, inner_steps: u64) {
+    fn takes(&mut self, line: &Value, inner_steps: u64, sums: &mut Sums) {
         if let Some(point) = point(&line["dense"][0], &line["dense"][1]) {
             self.dense.push(point);
         }
@@ -111,8 +117,13 @@ impl Recorded {
         let peer = self.peers.entry(key.to_owned()).or_default();
         peer.takes(line, at_ms);
         let sum = |of: fn(&RecordedPeer) -> Counter| self.peers.values().map(|peer| of(peer).total).sum::<f64>();
-        self.sent.push((at_ms, sum(|peer| peer.blobs_sent), sum(|peer| peer.messages_sent)));
-        self.takes_losses(line, inner_steps);
+        let sent = (at_ms, sum(|peer| peer.blobs_sent), sum(|peer| peer.messages_sent));
+        // Peers of one process write their lines at the same moment.
+        match self.sent.last_mut().filter(|last| last.0 == at_ms) {
+            Some(last) => *last = sent,
+            None => self.sent.push(sent),
+        }
+        takes_losses(line, inner_steps, sums);
         for score in line["scores"].as_array().into_iter().flatten() {
             let numbers = [&score["path"], &score["phase"], &score["millibits_per_byte"]].map(Value::as_u64);
             if let [Some(path), Some(phase), Some(millibits)] = numbers {
@@ -127,25 +138,6 @@ impl Recorded {
         }
     }
 
-    fn takes_losses(&mut self, line: &Value, inner_steps: u64) {
-        let of_path = |recorded: &mut Self, path: &Value, found: Option<(f64, f64)>| {
-            let (Some(path), Some(found)) = (path.as_u64().and_then(|path| u32::try_from(path).ok()), found) else {
-                return;
-            };
-            if recorded.losses.len() < MOST_PATHS || recorded.losses.contains_key(&path) {
-                recorded.losses.entry(path).or_default().push(found);
-            }
-        };
-        if let Some(means) = line["losses"].as_array() {
-            return means.iter().for_each(|mean| of_path(self, &mean[0], point(&mean[1], &mean[2])));
-        }
-        // Earlier versions wrote only the loss of the last step.
-        let activity = &line["activity"];
-        let step = activity["phase"].as_u64().zip(activity["step"].as_u64());
-        let step = step.map(|(phase, step)| Value::from(phase.saturating_mul(inner_steps).saturating_add(step)));
-        of_path(self, &activity["path"], point(&step.unwrap_or_default(), &activity["loss"]));
-    }
-
     /// The mean loss of all paths along their steps: one point for each phase.
     pub(super) fn mean_losses(&self, inner_steps: u64) -> Vec<(f64, f64)> {
         let mut phases: BTreeMap<u64, (f64, f64, f64)> = BTreeMap::new();
@@ -157,7 +149,13 @@ impl Recorded {
         thinned(&phases.into_values().map(|(steps, losses, count)| (steps / count, losses / count)).collect::<Vec<_>>())
     }
 
-    /// Hours since the first line, and mega bytes sent until then.
+    /// Minutes from the first line to the last.
+    pub(super) fn minutes(&self) -> f64 {
+        let ends = self.sent.first().zip(self.sent.last());
+        ends.map_or(0.0, |(first, last)| last.0.saturating_sub(first.0) as f64 / 60e3)
+    }
+
+    /// Minutes since the first line, and millions of bytes sent until then.
     pub(super) fn sent_by_minutes(&self, of: fn(&(u64, f64, f64)) -> f64) -> Vec<(f64, f64)> {
         let first = self.sent.first().map_or(0, |(at_ms, ..)| *at_ms);
         let point = |sent: &(u64, f64, f64)| (sent.0.saturating_sub(first) as f64 / 60e3, of(sent) / 1e6);
@@ -195,6 +193,28 @@ impl RecordedPeer {
     }
 }
 
+/// Adds the losses of a line.
+fn takes_losses(line: &Value, inner_steps: u64, sums: &mut Sums) {
+    let mut add = |path: &Value, step: &Value, loss: &Value, count: u64| {
+        let path = path.as_u64().and_then(|path| u32::try_from(path).ok());
+        let (Some(path), Some(step), Some((_, loss))) = (path, step.as_u64(), point(step, loss)) else { return };
+        let phase = step.saturating_sub(1) / inner_steps.max(1);
+        if sums.len() < MOST_MEANS || sums.contains_key(&(path, phase)) {
+            let (newest, sum, reports) = sums.entry((path, phase)).or_default();
+            let count = count.max(1) as f64;
+            (*newest, *sum, *reports) = (step.max(*newest), *sum + loss * count, *reports + count);
+        }
+    };
+    if let Some(means) = line["losses"].as_array() {
+        return means.iter().for_each(|mean| add(&mean[0], &mean[1], &mean[2], mean[3].as_u64().unwrap_or(1)));
+    }
+    // Earlier versions wrote only the loss of the last step.
+    let activity = &line["activity"];
+    let step = activity["phase"].as_u64().zip(activity["step"].as_u64());
+    let step = step.map(|(phase, step)| Value::from(phase.saturating_mul(inner_steps).saturating_add(step)));
+    add(&activity["path"], &step.unwrap_or_default(), &activity["loss"], 1);
+}
+
 fn point(x: &Value, y: &Value) -> Option<(f64, f64)> {
     x.as_f64().zip(y.as_f64()).filter(|(x, y)| x.is_finite() && y.is_finite())
 }
@@ -220,8 +240,8 @@ mod tests {
 
     #[test]
     fn curves_are_what_the_lines_say_and_counts_go_on_after_a_restart() {
-        let lines = r#"{"at_ms":1000,"peer":"a","key":"k","run":"r","activity":{"tokens":100,"trained_s":2.0},"losses":[[0,10,4.0],[1,10,6.0]],"traffic":{"blob_bytes_sent":1000000,"message_bytes_sent":5},"scores":[{"path":0,"phase":1,"millibits_per_byte":2345}],"modules":[["0.0",1]],"waited_s":{"owner":1.5}}
-{"at_ms":61000,"peer":"a","key":"k","run":"r","activity":{"tokens":150},"losses":[[0,20,3.0]],"traffic":{"blob_bytes_sent":3000000},"modules":[["0.0",2]]}
+        let lines = r#"{"at_ms":1000,"peer":"a","key":"k","run":"r","activity":{"tokens":100,"trained_s":2.0},"losses":[[0,5,8.0,1],[1,10,6.0,2]],"traffic":{"blob_bytes_sent":1000000,"message_bytes_sent":5},"scores":[{"path":0,"phase":1,"millibits_per_byte":2345}],"modules":[["0.0",1]],"waited_s":{"owner":1.5}}
+{"at_ms":61000,"peer":"a","key":"k","run":"r","activity":{"tokens":150},"losses":[[0,10,2.0,2],[0,20,3.0,1]],"traffic":{"blob_bytes_sent":3000000},"modules":[["0.0",2]]}
 {"at_ms":121000,"peer":"a","key":"k","run":"r","activity":{"tokens":30},"losses":[],"traffic":{"blob_bytes_sent":500000}}
 {"at_ms":121000,"peer":"b","key":"other","run":"another","activity":{"tokens":9}}
 {"at_ms":130000,"dense":[20,3.5]}

@@ -33,12 +33,13 @@ impl Losses {
         self.of.contains_key(&(path, phase))
     }
 
-    /// Lists of path, inner steps since the run's first phase, and mean loss; then begins anew.
+    /// Lists of path, inner steps since the run's first phase, mean loss, and the number of reports that it is the mean of;
+    /// then begins anew.
     pub(super) fn take(&mut self) -> Vec<Value> {
         let taken = std::mem::take(&mut self.of);
         // Five digits are more than a chart shows.
         let mean = |sum: f64, count: u32| (1e4 * sum / f64::from(count.max(1))).round() / 1e4;
-        taken.into_iter().map(|((path, _), (step, sum, count))| json!([path, step, mean(sum, count)])).collect()
+        taken.into_iter().map(|((path, _), (step, sum, count))| json!([path, step, mean(sum, count), count])).collect()
     }
 }
 
@@ -53,7 +54,7 @@ mod tests {
             losses.add(path, phase, step, loss);
         }
         assert!(losses.has(1, 1) && !losses.has(0, 1));
-        assert_eq!(losses.take(), [json!([0, 5, 6.0]), json!([1, 10, 3.5]), json!([1, 15, 2.0])]);
+        assert_eq!(losses.take(), [json!([0, 5, 6.0, 1]), json!([1, 10, 3.5, 2]), json!([1, 15, 2.0, 1])]);
         assert!(losses.take().is_empty());
     }
 }

@@ -62,6 +62,16 @@ fn range(values: impl Iterator<Item = f64> + Clone) -> Range<f64> {
     least - room..most + room
 }
 
+/// A number at an axis, without zeros that say nothing.
+fn tick(value: &f64) -> String {
+    if *value != 0.0 && value.abs() < 1e-4 {
+        return format!("{value:.2e}");
+    }
+    let digits = format!("{value:.5}");
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    if digits == "-0" { "0".to_owned() } else { digits.to_owned() }
+}
+
 fn colour(number: usize, of: usize) -> HSLColor {
     HSLColor(number as f64 / of.max(1) as f64, 0.7, 0.42)
 }
@@ -71,9 +81,14 @@ pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow:
     chart_of((SIZE, SeriesLabelPosition::MiddleRight), labels, series, lines)
 }
 
-/// Lines for a page that is also read on small screens. The legend is where curves that fall leave room.
+/// Lines for a page that is also read on small screens. The legend is where the curves leave room, if all fall or all rise.
 pub fn curves(labels: &Labels<'_>, series: &[Series<'_>]) -> anyhow::Result<String> {
-    chart_of((SMALL, SeriesLabelPosition::UpperRight), labels, series, true)
+    let rises = |points: &[(f64, f64)]| matches!(points, [first, .., last] if last.1 > first.1);
+    let legend = match series.iter().any(|series| rises(&series.points)) {
+        true => SeriesLabelPosition::UpperLeft,
+        false => SeriesLabelPosition::UpperRight,
+    };
+    chart_of((SMALL, legend), labels, series, true)
 }
 
 fn chart_of(
@@ -91,7 +106,14 @@ fn chart_of(
             .y_label_area_size(64)
             .build_cartesian_2d(range(points().map(|(x, _)| x)), range(points().map(|(_, y)| y)))
             .map_err(wrong)?;
-        chart.configure_mesh().x_desc(labels.x).y_desc(labels.y).draw().map_err(wrong)?;
+        chart
+            .configure_mesh()
+            .x_desc(labels.x)
+            .y_desc(labels.y)
+            .x_label_formatter(&tick)
+            .y_label_formatter(&tick)
+            .draw()
+            .map_err(wrong)?;
         for (number, Series { name, points }) in series.iter().enumerate() {
             let colour = colour(number, series.len());
             let drawn = if lines {
@@ -184,6 +206,12 @@ mod tests {
     use super::*;
 
     const LABELS: Labels<'_> = Labels { title: "title", x: "across", y: "up" };
+
+    #[test]
+    fn axes_have_no_more_digits_than_they_need() {
+        let shown = [500.0, 0.1 + 0.2, -1.5, 0.0, -1e-17, 2e-5].map(|value| tick(&value));
+        assert_eq!(shown, ["500", "0.3", "-1.5", "0", "-1.00e-17", "2.00e-5"]);
+    }
 
     #[test]
     fn names_in_images_are_no_markup() {

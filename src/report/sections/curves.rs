@@ -24,7 +24,7 @@ fn training(runs: &[Run], names: &[String]) -> anyhow::Result<String> {
     if lines.is_empty() {
         return Ok(remark("There are no curves: no training loss is in metrics.jsonl here."));
     }
-    let described = "Nats a token against inner steps of a path since the ancestor: the mean of each phase, or of ten seconds. \
+    let described = "Nats a token against inner steps of a path since the ancestor: the mean of each phase. \
                      Lower is better.";
     let mut body = draw(("loss", "Training loss"), described, ("inner steps of a path", "nats a token"), &lines)?;
     if runs.iter().all(|run| run.recorded.dense.is_empty()) {

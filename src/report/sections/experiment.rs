@@ -38,47 +38,12 @@ pub(in crate::report) fn all(tried: &Tried, number: usize) -> anyhow::Result<Str
     if tried.outcomes.is_empty() {
         return Ok(remark("No arm has been trained yet."));
     }
-    let row = |arm: &&str| {
-        let own: Vec<&Outcome> = tried.outcomes.iter().filter(|outcome| outcome.arm == *arm).collect();
-        let of = |value: &dyn Fn(&Outcome) -> Option<f64>, decimals| {
-            let values: Vec<f64> =
-                own.iter().filter_map(|outcome| value(outcome)).filter(|it| it.is_finite()).collect();
-            spread(&values, decimals)
-        };
-        let first = own[0];
-        vec![
-            (*arm).to_owned(),
-            whole(f64::from(first.paths)),
-            short(first.path_parameters as f64),
-            short(first.parameters as f64),
-            whole(first.steps as f64),
-            short(first.tokens as f64),
-            of(&|outcome| Some(outcome.last.perplexity()), 2),
-            of(&|outcome| outcome.last.bits_per_byte(), 3),
-            of(&|outcome| Some(outcome.early.perplexity()), 2),
-            seconds(first.seconds),
-            own.len().to_string(),
-        ]
-    };
     let names = arms(&tried.outcomes);
-    let rows: Vec<Vec<String>> = names.iter().map(row).collect();
-    let columns = [
-        "arm",
-        "#paths",
-        "#parameters of a path",
-        "#of all",
-        "#steps",
-        "#tokens",
-        "#perplexity",
-        "#bits a byte",
-        "#early",
-        "#took",
-        "#seeds",
-    ];
     let mut body = paragraph(
         "Perplexity of the test text at the end, the mean of all seeds and their range. Early takes each path, or the dense \
          network, as it was when it predicted its held-out documents best.",
-    ) + &table(&columns, &rows);
+    ) + &scores(&names, &tried.outcomes)
+        + &sizes(&names, &tried.outcomes);
     let axes: [(&str, &str, &str, fn(&Point) -> f64); 2] = [
         ("steps", "Held-out loss by steps", "inner steps of a path, with the ancestor's", |point| point.steps as f64),
         ("tokens", "Held-out loss by tokens", "million tokens of all paths, after the ancestor", |point| {
@@ -95,6 +60,43 @@ pub(in crate::report) fn all(tried: &Tried, number: usize) -> anyhow::Result<Str
         body += &remark(&format!("Curves of {} more arms are left out.", names.len() - MOST_CURVES));
     }
     Ok(body)
+}
+
+fn scores(names: &[&str], outcomes: &[Outcome]) -> String {
+    let row = |arm: &&str| {
+        let own = || outcomes.iter().filter(|outcome| outcome.arm == *arm);
+        let of = |value: &dyn Fn(&Outcome) -> Option<f64>, decimals| {
+            let values: Vec<f64> = own().filter_map(value).filter(|value| value.is_finite()).collect();
+            spread(&values, decimals)
+        };
+        vec![
+            (*arm).to_owned(),
+            of(&|outcome| Some(outcome.last.perplexity()), 2),
+            of(&|outcome| outcome.last.bits_per_byte(), 3),
+            of(&|outcome| Some(outcome.early.perplexity()), 2),
+            own().count().to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = names.iter().map(row).collect();
+    table(&["arm", "#perplexity", "#bits a byte", "#perplexity, early", "#seeds"], &rows)
+}
+
+/// What each arm is, as its first seed has it.
+fn sizes(names: &[&str], outcomes: &[Outcome]) -> String {
+    let first = |arm: &&str| outcomes.iter().find(|outcome| outcome.arm == *arm);
+    let row = |first: &Outcome| {
+        vec![
+            first.arm.clone(),
+            whole(f64::from(first.paths)),
+            short(first.path_parameters as f64),
+            short(first.parameters as f64),
+            whole(first.steps as f64),
+            short(first.tokens as f64),
+            seconds(first.seconds),
+        ]
+    };
+    let rows: Vec<Vec<String>> = names.iter().filter_map(first).map(row).collect();
+    table(&["arm", "#paths", "#parameters of a path", "#of all", "#steps", "#tokens", "#took"], &rows)
 }
 
 /// The mean over an arm's seeds, as long as all have points.

@@ -15,8 +15,9 @@ pub(in crate::report) fn at_a_glance(run: &Run) -> String {
     let mut add = |label: &str, value: String, note: &str| shown.push((label.to_owned(), value, note.to_owned()));
     let score = |name: &str| run.result.as_ref().and_then(|result| result[name]["bits_per_byte"].as_f64());
     if let Some(bits) = score("dipaco") {
-        let note = score("dense").map_or_else(String::new, |dense| format!("dense control: {dense:.3}"));
-        add("bits a byte, test text", format!("{bits:.3}"), &note);
+        let note =
+            score("dense").map_or_else(|| "test text".to_owned(), |dense| format!("test text; dense: {dense:.3}"));
+        add("bits a byte", format!("{bits:.3}"), &note);
     }
     let config = &run.manifest.config;
     let counts = run.manifest.level_counts();

@@ -21,9 +21,19 @@ pub(in crate::report) fn curves(runs: &[Run], names: &[String]) -> anyhow::Resul
     if lines.is_empty() {
         return Ok(remark("No bytes were recorded here."));
     }
-    let described = "Millions of bytes that the recorded peers have sent, against minutes. Blobs are contributions, averages, \
-                     states and text; messages are all else.";
-    draw(("sent", "Bytes sent"), described, ("minutes", "MB"), &lines)
+    // The axis begins where training does.
+    let longest = runs.iter().map(|run| run.recorded.minutes()).fold(0.0, f64::max);
+    let (unit, times) = match longest {
+        ..4.0 => ("seconds", 60.0),
+        ..240.0 => ("minutes", 1.0),
+        _ => ("hours", 1.0 / 60.0),
+    };
+    lines.iter_mut().flat_map(|(_, points)| points).for_each(|(x, _)| *x *= times);
+    let described = format!(
+        "Millions of bytes that the recorded peers have sent, against {unit}. Blobs are contributions, averages, states and text; \
+         messages are all else."
+    );
+    draw(("sent", "Bytes sent"), &described, (unit, "MB"), &lines)
 }
 
 /// The peers of one run.
