@@ -15,7 +15,8 @@
 //!    `experiment` compares runs in one process.
 //! 8. `inspect` analyses a trained path. `serve` has OpenAI's API before a run.
 //! 9. [`observe`] has logs, metrics and progress; `http` is what servers of pages stand on. `telemetry` keeps
-//!    what viewers are shown, and `console` is the page that shows it. [`cli`] has the commands.
+//!    what viewers are shown, and `console` is the page that shows it. `report` writes a page of runs that were trained.
+//!    [`cli`] has the commands.
 
 pub mod access;
 pub mod cli;
@@ -45,6 +46,8 @@ pub mod peer;
 pub mod pieces;
 pub mod protocol;
 pub mod query;
+#[cfg(all(feature = "learning", feature = "network"))]
+pub mod report;
 pub mod routing;
 pub mod sampling;
 pub mod seed;

@@ -95,7 +95,7 @@ struct CommandLine {
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Swarm", &["create", "join", "status", "invite", "revoke", "doctor", "relay", "config"]),
     ("Model", &["generate", "evaluate", "serve", "collect", "export", "import"]),
-    ("Research", &["simulate", "experiment", "prepare", "inspect", "transducer", "drill"]),
+    ("Research", &["simulate", "experiment", "report", "prepare", "inspect", "transducer", "drill"]),
 ];
 
 /// The command line, with its commands in groups.

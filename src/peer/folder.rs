@@ -11,6 +11,9 @@ use crate::peer::access::access_files::{guests_file, invitation_file};
 use crate::peer::manifest::Manifest;
 use crate::store::{LockedStore, OpenError, StoreReader, write_file};
 
+/// The file with the scores of what was trained here, once there are any: the `result` line, indented.
+pub const RESULT: &str = "result.json";
+
 pub fn store_folder(folder: &Path) -> PathBuf {
     folder.join("store")
 }

@@ -29,7 +29,7 @@ mod respond;
 pub mod stages;
 pub mod start;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod trainer;
 pub mod transducer;
 

@@ -60,6 +60,7 @@ impl Feed {
             learning_rate: stepped.learning_rate,
             gradient_norm: stepped.gradient_norm,
         };
+        self.telemetry.trained(&self.peer, path.0, (stepped.phase.0, point.step), stepped.loss);
         self.telemetry.point(&self.name_of(stepped.path, path), point);
     }
 

@@ -69,6 +69,7 @@ impl Telemetry {
     /// The peer has ended.
     pub fn detach(&self, peer: &str) {
         let mut state = self.state();
+        state.record_last(peer, now_ms());
         state.peers.remove(peer);
         state.spans.end(peer, now_ms());
     }
@@ -80,7 +81,9 @@ impl Telemetry {
 
     /// The loss of the dense control.
     pub fn dense(&self, step: u64, loss: f64) {
-        self.point("dense", Point { at_ms: now_ms(), step, loss, ..Point::default() });
+        let at_ms = now_ms();
+        self.point("dense", Point { at_ms, step, loss, ..Point::default() });
+        self.state().record_dense(at_ms, step, loss);
     }
 
     /// Begins `metrics.jsonl` in a folder.
@@ -178,6 +181,13 @@ impl Telemetry {
         }
     }
 
+    /// A report of a peer's trainer, for `metrics.jsonl`. `step` counts since the run's first phase.
+    pub(super) fn trained(&self, peer: &str, path: u32, (phase, step): (u64, u64), loss: f64) {
+        if let Some(seen) = self.state().peers.get_mut(peer) {
+            seen.losses.add(path, phase, step, loss);
+        }
+    }
+
     /// Peers that can be asked.
     pub(super) fn handles(&self) -> Vec<(String, PeerHandle)> {
         let state = self.state();
@@ -240,8 +250,38 @@ impl State {
     /// Writes a line for each peer into `metrics.jsonl`, if it is time.
     pub(super) fn record(&mut self, now_ms: u64) {
         let Some(recorder) = self.recorder.as_mut().filter(|recorder| recorder.is_due(now_ms)) else { return };
-        let lines = self.peers.iter().filter_map(|(peer, seen)| line(peer, seen, now_ms));
-        if let Err(error) = recorder.write(now_ms, lines) {
+        let lines = self.peers.iter_mut().filter_map(|(peer, seen)| line(peer, seen, now_ms));
+        let written = recorder.write(now_ms, lines);
+        self.go_on_recording(written);
+    }
+
+    /// Writes the last line of a peer that ends.
+    fn record_last(&mut self, peer: &str, now_ms: u64) {
+        let last = self.peers.get_mut(peer).and_then(|seen| line(peer, seen, now_ms));
+        self.record_line(last);
+    }
+
+    /// Writes the mean loss of the dense control after as many steps as a phase has.
+    fn record_dense(&mut self, now_ms: u64, step: u64, loss: f64) {
+        let Some(run) = &self.run else { return };
+        let phase = run.phase_of(step);
+        let is_next = !self.dense_losses.is_empty() && !self.dense_losses.has(0, phase);
+        let ended = if is_next { self.dense_losses.take() } else { Vec::new() };
+        self.dense_losses.add(0, phase, step, loss);
+        let whole = if run.ends_a_phase(step) { self.dense_losses.take() } else { Vec::new() };
+        for mean in ended.into_iter().chain(whole) {
+            self.record_line(Some(json!({ "at_ms": now_ms, "dense": [mean[1], mean[2]] })));
+        }
+    }
+
+    fn record_line(&mut self, line: Option<Value>) {
+        let Some((recorder, line)) = self.recorder.as_mut().zip(line) else { return };
+        let written = recorder.append(&line);
+        self.go_on_recording(written);
+    }
+
+    fn go_on_recording(&mut self, written: std::io::Result<()>) {
+        if let Err(error) = written {
             tracing::warn!(%error, "metrics.jsonl cannot be written; it ends here");
             self.recorder = None;
         }

@@ -10,6 +10,7 @@
 mod feed;
 mod hub;
 mod latencies;
+mod losses;
 pub mod metrics;
 mod recorder;
 mod run;

@@ -1,4 +1,4 @@
-//! `metrics.jsonl` in a run's folder: a line for each peer every ten seconds, in at most two files.
+//! `metrics.jsonl` in a run's folder: a line for each peer every ten seconds and at its end, in at most two files.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -31,6 +31,11 @@ impl Recorder {
     /// Writes lines, and is due again after a while.
     pub(super) fn write(&mut self, now_ms: u64, mut lines: impl Iterator<Item = Value>) -> io::Result<()> {
         self.next_ms = now_ms + INTERVAL_MS;
-        lines.try_for_each(|line| writeln!(self.file, "{line}"))
+        lines.try_for_each(|line| self.append(&line))
+    }
+
+    /// Writes a line between those that are due.
+    pub(super) fn append(&mut self, line: &Value) -> io::Result<()> {
+        writeln!(self.file, "{line}")
     }
 }

@@ -39,6 +39,15 @@ impl RunOutline {
         phase.0 * self.inner_steps + step
     }
 
+    /// The phase whose last steps end at this inner step.
+    pub(super) fn phase_of(&self, step: u64) -> u64 {
+        step.saturating_sub(1) / self.inner_steps.max(1)
+    }
+
+    pub(super) fn ends_a_phase(&self, step: u64) -> bool {
+        step.is_multiple_of(self.inner_steps.max(1))
+    }
+
     pub(super) fn to_json(&self) -> Value {
         let grid = self.slots.grid();
         let level = |index: usize| {

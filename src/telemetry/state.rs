@@ -9,6 +9,7 @@ use crate::peer::PeerStatus;
 use crate::peer::driver::handle::PeerHandle;
 use crate::protocol::status::waiting::Waiting;
 use crate::telemetry::latencies::Latencies;
+use crate::telemetry::losses::Losses;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::series::Series;
@@ -58,6 +59,8 @@ pub(super) struct Seen {
     /// Updates of modules applied, and when each module was updated last.
     pub(super) rounds: u64,
     pub(super) updated_ms: BTreeMap<ModuleId, u64>,
+    /// Training losses since the last line of `metrics.jsonl`.
+    pub(super) losses: Losses,
 }
 
 /// Everything that is known.
@@ -77,6 +80,8 @@ pub(super) struct State {
     pub(super) spans: Spans,
     pub(super) latencies: Latencies,
     pub(super) recorder: Option<Recorder>,
+    /// Training losses of the dense control since its last line of `metrics.jsonl`.
+    pub(super) dense_losses: Losses,
     pub(super) news: News,
     /// What viewers have been shown.
     pub(super) shown: Value,
@@ -128,6 +133,7 @@ impl State {
             spans: Spans::default(),
             latencies: Latencies::default(),
             recorder: None,
+            dense_losses: Losses::default(),
             news: News::default(),
             shown: json!({}),
         }

@@ -50,8 +50,9 @@ fn peer_view(state: &State, peer: &str, seen: &Seen) -> Value {
 }
 
 /// A line of `metrics.jsonl`.
-pub(super) fn line(peer: &str, seen: &Seen, now_ms: u64) -> Option<Value> {
+pub(super) fn line(peer: &str, seen: &mut Seen, now_ms: u64) -> Option<Value> {
     let status = seen.status.as_ref()?;
+    let losses = seen.losses.take();
     Some(json!({
         "at_ms": now_ms,
         "peer": peer,
@@ -65,6 +66,7 @@ pub(super) fn line(peer: &str, seen: &Seen, now_ms: u64) -> Option<Value> {
         "traffic": status.traffic,
         "synced": status.synced,
         "scores": status.node.scores,
+        "losses": losses,
     }))
 }
 

@@ -12,6 +12,7 @@ mod prepare;
 mod pretrained;
 mod readme;
 mod relay;
+mod report;
 #[path = "../support/run.rs"]
 mod run;
 mod signals;

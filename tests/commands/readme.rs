@@ -351,6 +351,16 @@ fn every_command_does_what_it_is_there_for() {
         let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());
         assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
     }
+    let reported = |word: &str| match word {
+        "DIR" => Some(world.name("simulated")),
+        "FILE" => Some(world.name("report.html")),
+        _ => None,
+    };
+    for mut report in to_type.take("report", &reported) {
+        report.push("--force".to_owned());
+        report.dedup();
+        assert!(ends_well(&report, &[])["bytes"].as_u64().unwrap() > 0);
+    }
     let small = world.write("experiment.toml", EXPERIMENT);
     for experiment in to_type.take("experiment", &|word| word.ends_with(".toml").then(|| small.clone())) {
         let (out, kept) = (world.name("tables"), world.name("kept"));

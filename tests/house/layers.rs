@@ -8,7 +8,7 @@ use crate::tree::{files_of, none, reached, rust};
 const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 30] = [
+const LAYERS: [(&str, &[&str]); 31] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -44,6 +44,7 @@ const LAYERS: [(&str, &[&str]); 30] = [
     ("inspect", &["text", "model", "training"]),
     ("telemetry", &["protocol", "peer", "observe"]),
     ("console", &["http", "telemetry"]),
+    ("report", &["text", "peer", "experiment", "inspect"]),
     ("cli", &["*"]),
     ("main", &["cli"]),
 ];

@@ -25,6 +25,8 @@ commands! {
         Simulate(simulate::Simulate),
         /// Train the arms of an experiment, and write tables and plots of the results.
         Experiment(crate::cli::swarm::research::experiment::Experiment),
+        /// Write runs and experiments as one page for people, which opens without a network.
+        Report(crate::cli::swarm::research::report::Report),
         /// Make one file of images from folders, for runs that read images.
         Prepare(crate::cli::swarm::research::prepare::Prepare),
         /// Start a swarm, train in it, and print the command by which others join.

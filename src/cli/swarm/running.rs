@@ -16,6 +16,7 @@ use crate::peer::driver::PeerError;
 use crate::peer::driver::control_socket;
 use crate::peer::driver::control_socket::ControlSocket;
 use crate::peer::driver::handle::PeerHandle;
+use crate::peer::folder::RESULT;
 use crate::peer::start::Launched;
 use crate::peer::start::assembly::Peer;
 use crate::peer::{EventSink, PeerEvent, PeerStatus};
@@ -106,7 +107,7 @@ impl Watch {
             "modules": status.parameter_hashes,
             "folder": self.folder.display().to_string(),
         });
-        let file = self.folder.join("result.json");
+        let file = self.folder.join(RESULT);
         let written = write_file(&file, format!("{result:#}").as_bytes());
         self.display.progress.result(result);
         self.display.progress.note(match written {

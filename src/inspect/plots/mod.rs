@@ -9,6 +9,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (900, 520);
+const SMALL: (u32, u32) = (680, 400);
 
 pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -61,14 +62,43 @@ fn range(values: impl Iterator<Item = f64> + Clone) -> Range<f64> {
     least - room..most + room
 }
 
+/// A number at an axis, without zeros that say nothing.
+fn tick(value: &f64) -> String {
+    if *value != 0.0 && value.abs() < 1e-4 {
+        return format!("{value:.2e}");
+    }
+    let digits = format!("{value:.5}");
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    if digits == "-0" { "0".to_owned() } else { digits.to_owned() }
+}
+
 fn colour(number: usize, of: usize) -> HSLColor {
     HSLColor(number as f64 / of.max(1) as f64, 0.7, 0.42)
 }
 
 /// Lines, or only points.
 pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow::Result<String> {
+    chart_of((SIZE, SeriesLabelPosition::MiddleRight), labels, series, lines)
+}
+
+/// Lines for a page that is also read on small screens. The legend is where the curves leave room, if all fall or all rise.
+pub fn curves(labels: &Labels<'_>, series: &[Series<'_>]) -> anyhow::Result<String> {
+    let rises = |points: &[(f64, f64)]| matches!(points, [first, .., last] if last.1 > first.1);
+    let legend = match series.iter().any(|series| rises(&series.points)) {
+        true => SeriesLabelPosition::UpperLeft,
+        false => SeriesLabelPosition::UpperRight,
+    };
+    chart_of((SMALL, legend), labels, series, true)
+}
+
+fn chart_of(
+    (size, legend): ((u32, u32), SeriesLabelPosition),
+    labels: &Labels<'_>,
+    series: &[Series<'_>],
+    lines: bool,
+) -> anyhow::Result<String> {
     let points = || series.iter().flat_map(|series| series.points.iter().copied());
-    image(|root| {
+    image_of(size, |root| {
         let mut chart = ChartBuilder::on(root)
             .margin(12)
             .caption(labels.title, ("sans-serif", 18))
@@ -76,7 +106,14 @@ pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow:
             .y_label_area_size(64)
             .build_cartesian_2d(range(points().map(|(x, _)| x)), range(points().map(|(_, y)| y)))
             .map_err(wrong)?;
-        chart.configure_mesh().x_desc(labels.x).y_desc(labels.y).draw().map_err(wrong)?;
+        chart
+            .configure_mesh()
+            .x_desc(labels.x)
+            .y_desc(labels.y)
+            .x_label_formatter(&tick)
+            .y_label_formatter(&tick)
+            .draw()
+            .map_err(wrong)?;
         for (number, Series { name, points }) in series.iter().enumerate() {
             let colour = colour(number, series.len());
             let drawn = if lines {
@@ -88,8 +125,9 @@ pub fn chart(labels: &Labels<'_>, series: &[Series<'_>], lines: bool) -> anyhow:
             drawn.label(*name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(3)));
         }
         if series.len() > 1 {
-            let legend = chart.configure_series_labels().background_style(WHITE.mix(0.85)).border_style(BLACK).draw();
-            legend.map_err(wrong)?;
+            let mut labels = chart.configure_series_labels();
+            let labels = labels.position(legend).background_style(WHITE.mix(0.85)).border_style(BLACK).draw();
+            labels.map_err(wrong)?;
         }
         Ok(())
     })
@@ -122,8 +160,17 @@ pub fn heat(labels: &Labels<'_>, rows: &[Vec<f64>]) -> anyhow::Result<String> {
 
 /// A bar for each name, from 0.
 pub fn bars(labels: &Labels<'_>, values: &[(String, f64)]) -> anyhow::Result<String> {
+    bars_of(SIZE, labels, values)
+}
+
+/// The same as high as its bars need, for a page that is also read on small screens.
+pub fn few_bars(labels: &Labels<'_>, values: &[(String, f64)]) -> anyhow::Result<String> {
+    bars_of((SMALL.0, 110 + 34 * values.len().min(40) as u32), labels, values)
+}
+
+fn bars_of(size: (u32, u32), labels: &Labels<'_>, values: &[(String, f64)]) -> anyhow::Result<String> {
     let shown = range(values.iter().map(|(_, value)| *value).chain([0.0]));
-    image(|root| {
+    image_of(size, |root| {
         let mut chart = ChartBuilder::on(root)
             .margin(12)
             .caption(labels.title, ("sans-serif", 18))
@@ -161,6 +208,24 @@ mod tests {
     const LABELS: Labels<'_> = Labels { title: "title", x: "across", y: "up" };
 
     #[test]
+    fn axes_have_no_more_digits_than_they_need() {
+        let shown = [500.0, 0.1 + 0.2, -1.5, 0.0, -1e-17, 2e-5].map(|value| tick(&value));
+        assert_eq!(shown, ["500", "0.3", "-1.5", "0", "-1.00e-17", "2.00e-5"]);
+    }
+
+    #[test]
+    fn names_in_images_are_no_markup() {
+        let name = "</svg><script>\"'&";
+        let labels = Labels { title: name, x: name, y: name };
+        let series = || Series { name, points: vec![(0.0, 1.0), (1.0, 2.0)] };
+        let images = [curves(&labels, &[series(), series()]), few_bars(&labels, &[(name.to_owned(), 1.0)])];
+        for image in images {
+            let image = image.unwrap();
+            assert!(image.contains("&lt;/svg&gt;&lt;script&gt;") && !image.contains("<script"), "{image}");
+        }
+    }
+
+    #[test]
     fn images_are_svg_with_their_labels_also_of_nothing_or_one_thing() {
         let series = |points| Series { name: "some", points };
         let images = [
@@ -171,6 +236,8 @@ mod tests {
             heat(&LABELS, &[]),
             bars(&LABELS, &[("one".to_owned(), -1.0), ("two".to_owned(), 2.0)]),
             bars(&LABELS, &[]),
+            curves(&LABELS, &[series(vec![(0.0, 1.0), (1.0, 2.0)]), series(vec![])]),
+            few_bars(&LABELS, &[("one".to_owned(), 1.0)]),
         ];
         for image in images {
             let image = image.unwrap();

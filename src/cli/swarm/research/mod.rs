@@ -3,4 +3,5 @@
 pub(super) mod experiment;
 pub(super) mod inspect;
 pub(super) mod prepare;
+pub(super) mod report;
 pub(super) mod transducer;

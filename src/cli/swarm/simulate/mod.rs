@@ -31,11 +31,12 @@ use crate::observe::{Progress, View};
 use crate::peer::create::StartFrom;
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
-use crate::peer::folder::manifest_file;
+use crate::peer::folder::{RESULT, manifest_file};
 use crate::peer::inference::client::Local;
 use crate::peer::inference::sample::{Wish, continue_prompt};
 use crate::peer::inference::score::score_test_text;
 use crate::peer::{Collected, DeviceScheduler, collect_from_stores};
+use crate::store::write_file;
 use crate::training::Score;
 
 /// A further control besides the dense path.
@@ -109,7 +110,9 @@ impl Simulate {
                 let _pages = self.web.open_in_terminal(&trial.display)?;
                 trial.run(&self).await
             })?;
-            trial.display.progress.result(outcome.to_json());
+            let result = outcome.to_json();
+            write_file(&outcome.folder.join(RESULT), format!("{result:#}").as_bytes())?;
+            trial.display.progress.result(result);
             outcome
         };
         for line in outcome.table() {
