@@ -87,6 +87,20 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
+/// The simulated run becomes a page.
+fn reported(world: &World, to_type: &mut ToType) {
+    let names = |word: &str| match word {
+        "DIR" => Some(world.name("simulated")),
+        "FILE" => Some(world.name("report.html")),
+        _ => None,
+    };
+    for mut report in to_type.take("report", &names) {
+        report.push("--force".to_owned());
+        report.dedup();
+        assert!(ends_well(&report, &[])["bytes"].as_u64().unwrap() > 0);
+    }
+}
+
 /// The configuration is shown.
 fn configured(to_type: &mut ToType, file: &dyn Fn(&str) -> Option<String>) {
     let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
@@ -306,7 +320,8 @@ fn every_command_does_what_it_is_there_for() {
     let there = |word: &str| (word == "ADDRESS" || word.starts_with("/ip4/")).then(|| address.clone());
     let join = to_type.take("join", &there);
     let profile = ["--machine", "peers/laptop-cpu.toml"];
-    let mut newcomer = Peer::start(&world.path("b"), &[&words(&join[0])[..], &profile].concat());
+    let by_address = join.iter().find(|words| words.contains(&address)).unwrap();
+    let mut newcomer = Peer::start(&world.path("b"), &[&words(by_address)[..], &profile].concat());
     let run = newcomer.wait_for("joining")["run"].clone();
     let results = [creator.wait_for("result"), newcomer.wait_for("result")];
     assert_eq!([&results[0]["run"], &results[1]["run"]], [&run, &run]);
@@ -351,16 +366,7 @@ fn every_command_does_what_it_is_there_for() {
         let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());
         assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
     }
-    let reported = |word: &str| match word {
-        "DIR" => Some(world.name("simulated")),
-        "FILE" => Some(world.name("report.html")),
-        _ => None,
-    };
-    for mut report in to_type.take("report", &reported) {
-        report.push("--force".to_owned());
-        report.dedup();
-        assert!(ends_well(&report, &[])["bytes"].as_u64().unwrap() > 0);
-    }
+    reported(&world, &mut to_type);
     let small = world.write("experiment.toml", EXPERIMENT);
     for experiment in to_type.take("experiment", &|word| word.ends_with(".toml").then(|| small.clone())) {
         let (out, kept) = (world.name("tables"), world.name("kept"));
