@@ -257,6 +257,26 @@ fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
+/// A whole swarm on this machine, and a page of what it has trained.
+fn simulated(world: &World, to_type: &mut ToType, more: &[&str]) {
+    let file = |word: &str| matches!(word, "FILE" | "configs/demo.toml").then(|| world.config.clone());
+    for simulate in to_type.take("simulate", &file) {
+        let folder = world.name("simulated");
+        let result = ends_well(&simulate, &[more, &["--dir", &folder]].concat());
+        assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
+    }
+    let reported = |word: &str| match word {
+        "DIR" => Some(world.name("simulated")),
+        "FILE" => Some(world.name("report.html")),
+        _ => None,
+    };
+    for mut report in to_type.take("report", &reported) {
+        report.push("--force".to_owned());
+        report.dedup();
+        assert!(ends_well(&report, &[])["bytes"].as_u64().unwrap() > 0);
+    }
+}
+
 #[test]
 fn every_command_does_what_it_is_there_for() {
     let world = World::new();
@@ -317,21 +337,7 @@ fn every_command_does_what_it_is_there_for() {
     there_and_back(&world, &mut to_type, &short);
     other_networks(&world, &mut to_type, &short);
 
-    for simulate in to_type.take("simulate", &file) {
-        let folder = world.name("simulated");
-        let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());
-        assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
-    }
-    let reported = |word: &str| match word {
-        "DIR" => Some(world.name("simulated")),
-        "FILE" => Some(world.name("report.html")),
-        _ => None,
-    };
-    for mut report in to_type.take("report", &reported) {
-        report.push("--force".to_owned());
-        report.dedup();
-        assert!(ends_well(&report, &[])["bytes"].as_u64().unwrap() > 0);
-    }
+    simulated(&world, &mut to_type, &[&corpus[..], &short].concat());
     let small = world.write("experiment.toml", EXPERIMENT);
     for experiment in to_type.take("experiment", &|word| word.ends_with(".toml").then(|| small.clone())) {
         let (out, kept) = (world.name("tables"), world.name("kept"));
