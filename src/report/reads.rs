@@ -2,6 +2,7 @@
 //! its documents.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Range;
 
 use crate::names::PathId;
 use crate::peer::Collected;
@@ -18,7 +19,7 @@ const MOST_EXAMPLES: usize = 2;
 /// A rarer word says nothing about a path.
 const LEAST_COUNT: u64 = 3;
 /// How many times as often as in all text a word has to be there.
-const LEAST_TIMES: f64 = 1.3;
+const LEAST_TIMES: f64 = 1.2;
 /// Characters of an example.
 const EXAMPLE: usize = 280;
 
@@ -79,8 +80,13 @@ pub(super) fn read(collected: &Collected) -> Result<Reads, CollectedError> {
 
 /// The first documents of a set, as text.
 fn documents(collected: &Collected, set: &TokenSet) -> Vec<String> {
-    let ranges = set.documents().take(MOST_DOCUMENTS);
-    ranges.map(|range| collected.tokenizer.decode(&set.span(range))).collect()
+    let text = |range: Range<usize>| {
+        // Each sequence of a document but its first begins with the last token of the one before.
+        let new = |index: usize| if index == range.start { set.sequence(index) } else { &set.sequence(index)[1..] };
+        let ids: Vec<u32> = range.clone().flat_map(new).copied().collect();
+        collected.tokenizer.decode(&ids)
+    };
+    set.documents().take(MOST_DOCUMENTS).map(text).collect()
 }
 
 /// Words of at least three letters, in lower case.

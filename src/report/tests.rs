@@ -128,6 +128,7 @@ fn a_collected_run_shows_what_its_paths_read_unless_text_is_left_out() {
     let page = subjects.page().unwrap();
     can_do_nothing(&page);
     let routing = section(&page, "routing");
+    assert!(!routing.contains("held held"), "each token once: {routing}");
     assert!(routing.contains("river (") && routing.contains("Beginnings of documents of path 0"), "{routing}");
     assert!(section(&page, "hashes").contains("<th scope=\"row\">0.0</th><td class=\"number\">1</td>"));
     assert!(section(&page, "faults").contains("There is no pathswarm.log"));

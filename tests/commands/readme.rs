@@ -87,20 +87,6 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// The simulated run becomes a page.
-fn reported(world: &World, to_type: &mut ToType) {
-    let names = |word: &str| match word {
-        "DIR" => Some(world.name("simulated")),
-        "FILE" => Some(world.name("report.html")),
-        _ => None,
-    };
-    for mut report in to_type.take("report", &names) {
-        report.push("--force".to_owned());
-        report.dedup();
-        assert!(ends_well(&report, &[])["bytes"].as_u64().unwrap() > 0);
-    }
-}
-
 /// The configuration is shown.
 fn configured(to_type: &mut ToType, file: &dyn Fn(&str) -> Option<String>) {
     let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
@@ -299,6 +285,26 @@ fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
     }
 }
 
+/// A whole swarm on this machine, and a page of what it has trained.
+fn simulated(world: &World, to_type: &mut ToType, more: &[&str]) {
+    let file = |word: &str| matches!(word, "FILE" | "configs/demo.toml").then(|| world.config.clone());
+    for simulate in to_type.take("simulate", &file) {
+        let folder = world.name("simulated");
+        let result = ends_well(&simulate, &[more, &["--dir", &folder]].concat());
+        assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
+    }
+    let reported = |word: &str| match word {
+        "DIR" => Some(world.name("simulated")),
+        "FILE" => Some(world.name("report.html")),
+        _ => None,
+    };
+    for mut report in to_type.take("report", &reported) {
+        report.push("--force".to_owned());
+        report.dedup();
+        assert!(ends_well(&report, &[])["bytes"].as_u64().unwrap() > 0);
+    }
+}
+
 #[test]
 fn every_command_does_what_it_is_there_for() {
     let world = World::new();
@@ -361,12 +367,7 @@ fn every_command_does_what_it_is_there_for() {
     there_and_back(&world, &mut to_type, &short);
     other_networks(&world, &mut to_type, &short);
 
-    for simulate in to_type.take("simulate", &file) {
-        let folder = world.name("simulated");
-        let result = ends_well(&simulate, &[&corpus[..], &short, &["--dir", &folder]].concat());
-        assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
-    }
-    reported(&world, &mut to_type);
+    simulated(&world, &mut to_type, &[&corpus[..], &short].concat());
     let small = world.write("experiment.toml", EXPERIMENT);
     for experiment in to_type.take("experiment", &|word| word.ends_with(".toml").then(|| small.clone())) {
         let (out, kept) = (world.name("tables"), world.name("kept"));

@@ -55,7 +55,7 @@ fn a_simulated_run_is_reported_as_its_folder_has_it() {
     for key in keys {
         let last = peers.iter().rfind(|line| line["key"] == key).unwrap();
         let tokens = grouped(last["activity"]["tokens"].as_u64().unwrap());
-        let row = page.lines().find(|line| line.contains(&format!("<td class=\"short\">{}…</td>", &key[..8]))).unwrap();
+        let row = page.lines().find(|line| line.contains(&format!(">{}…</td>", &key[..8]))).unwrap();
         assert!(row.contains(&format!("<td class=\"number\">{tokens}</td>")), "{tokens}: {row}");
     }
     let trained: Vec<u64> = peers
