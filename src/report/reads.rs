@@ -82,7 +82,9 @@ pub(super) fn read(collected: &Collected) -> Result<Reads, CollectedError> {
 fn documents(collected: &Collected, set: &TokenSet) -> Vec<String> {
     let text = |range: Range<usize>| {
         // Each sequence of a document but its first begins with the last token of the one before.
-        let new = |index: usize| if index == range.start { set.sequence(index) } else { &set.sequence(index)[1..] };
+        let new = |index: usize| {
+            if index == range.start { set.sequence(index) } else { set.sequence(index).get(1..).unwrap_or_default() }
+        };
         let ids: Vec<u32> = range.clone().flat_map(new).copied().collect();
         collected.tokenizer.decode(&ids)
     };

@@ -9,6 +9,9 @@ use crate::report::words::{seconds, short, whole};
 /// More curves in one image cannot be told apart.
 const MOST_CURVES: usize = 12;
 
+/// What of a point an axis shows.
+type Axis = fn(&Point) -> f64;
+
 /// The arms in the order in which they were trained.
 fn arms(outcomes: &[Outcome]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
@@ -44,7 +47,7 @@ pub(in crate::report) fn all(tried: &Tried, number: usize) -> anyhow::Result<Str
          network, as it was when it predicted its held-out documents best.",
     ) + &scores(&names, &tried.outcomes)
         + &sizes(&names, &tried.outcomes);
-    let axes: [(&str, &str, &str, fn(&Point) -> f64); 2] = [
+    let axes: [(&str, &str, &str, Axis); 2] = [
         ("steps", "Held-out loss by steps", "inner steps of a path, with the ancestor's", |point| point.steps as f64),
         ("tokens", "Held-out loss by tokens", "million tokens of all paths, after the ancestor", |point| {
             point.tokens as f64 / 1e6
@@ -100,7 +103,7 @@ fn sizes(names: &[&str], outcomes: &[Outcome]) -> String {
 }
 
 /// The mean over an arm's seeds, as long as all have points.
-fn curve(outcomes: &[Outcome], arm: &str, x: fn(&Point) -> f64) -> Vec<(f64, f64)> {
+fn curve(outcomes: &[Outcome], arm: &str, x: Axis) -> Vec<(f64, f64)> {
     let curves: Vec<&[Point]> =
         outcomes.iter().filter(|outcome| outcome.arm == arm).map(|outcome| &outcome.curve[..]).collect();
     let shortest = curves.iter().map(|curve| curve.len()).min().unwrap_or(0);

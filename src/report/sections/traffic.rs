@@ -8,11 +8,14 @@ use crate::report::recorded::{Counter, RecordedPeer};
 use crate::report::sections::curves::draw;
 use crate::report::words::{bytes, key, seconds};
 
+/// The bytes of a point that a curve shows.
+type Sent = fn(&(u64, f64, f64)) -> f64;
+
 /// Curves of all runs, laid over each other.
 pub(in crate::report) fn curves(runs: &[Run], names: &[String]) -> anyhow::Result<String> {
     let mut lines = Vec::new();
     for (run, name) in runs.iter().zip(names).filter(|(run, _)| !run.recorded.sent.is_empty()) {
-        let kinds: [(&str, fn(&(u64, f64, f64)) -> f64); 2] = [("blobs", |sent| sent.1), ("messages", |sent| sent.2)];
+        let kinds: [(&str, Sent); 2] = [("blobs", |sent| sent.1), ("messages", |sent| sent.2)];
         match runs.len() {
             1 => lines.extend(kinds.map(|(kind, of)| (kind.to_owned(), run.recorded.sent_by_minutes(of)))),
             _ => lines.push((name.clone(), run.recorded.sent_by_minutes(|sent| sent.1 + sent.2))),
