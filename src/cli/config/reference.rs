@@ -45,7 +45,7 @@ fn named_table(line: &str) -> Option<String> {
 }
 
 fn cells(line: &str) -> Vec<String> {
-    line.trim().trim_matches('|').split(" | ").map(|cell| without_links(cell.trim())).collect()
+    line.trim().trim_matches('|').split('|').map(|cell| without_links(cell.trim())).collect()
 }
 
 /// The keys of a row; most have one.
@@ -111,7 +111,9 @@ mod tests {
             Key { name: "training.augment.cutmix".into(), ..key("training.augment.mixup") }
         );
         assert!(key("levels.sharing").value.unwrap().contains("experts"));
-        assert!(key("device").of_machine && key("training.phases").default.is_none());
+        assert!(key("device").of_machine && !key("training.phases").of_machine);
+        assert_eq!((key("training.phases").default, key("training.phases").meaning.as_str()), (None, "outer steps"));
+        assert_eq!(key("training.augment.flip").default.as_deref(), Some("false"));
         assert_eq!(
             key("outer.norm_cap").meaning,
             "a contribution longer than this many times the running norm weighs less"
