@@ -95,9 +95,11 @@ fn show_unset(output: Output, entries: &[Entry], widest: usize) -> anyhow::Resul
         |name: &str| tables.iter().any(|table| name.strip_prefix(table).is_some_and(|key| !key.contains('.')));
     for reference::Key { name, default, .. } in reference::keys().iter().filter(|key| in_table(&key.name)) {
         let Some(default) = default.as_ref().filter(|_| !has(name)) else { continue };
-        output.text(&format!("{name:widest$}  ({default})  default"))?;
+        let value = serde_json::from_str::<serde_json::Value>(default.trim_matches('`')).ok();
+        let shown = value.as_ref().map_or_else(|| format!("({default})"), ToString::to_string);
+        output.text(&format!("{name:widest$}  {shown}  default"))?;
         output.json(&json!({
-            "event": "value", "of": "run", "key": name, "value": null, "origin": "default", "source": default,
+            "event": "value", "of": "run", "key": name, "value": value, "origin": "default", "source": default,
         }))?;
     }
     Ok(())
