@@ -106,7 +106,7 @@ fn goes_on(world: &World, found: &[Vec<String>], short: &[&str]) {
         word => word.to_owned(),
     });
     let command: Vec<String> = command.collect();
-    let mut creator = Peer::start(&world.path("e"), &[&words(&command)[..], short].concat());
+    let mut creator = Peer::start(&world.path("goes-on"), &[&words(&command)[..], short].concat());
     creator.wait_for("result");
 }
 

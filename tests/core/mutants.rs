@@ -197,7 +197,7 @@ fn copy(from: &Path, to: &Path) {
 /// Builds the program with all bugs in it, none of them selected.
 fn planted() -> PathBuf {
     let tree = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
-    for folder in ["src", "benches"] {
+    for folder in ["src", "benches", "docs/reference"] {
         let _ = std::fs::remove_dir_all(tree.join(folder));
         copy(&project().join(folder), &tree.join(folder));
     }
