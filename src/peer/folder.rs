@@ -79,6 +79,11 @@ pub fn ports_before(folder: &Path) -> Vec<Multiaddr> {
     kept.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
+/// The file with the address by which the peer joined last. A peer that is killed soon after remembers no other.
+pub(crate) fn contact_file(folder: &Path) -> PathBuf {
+    folder.join("contact")
+}
+
 /// The folder of the second stage.
 pub fn next_folder(folder: &Path) -> PathBuf {
     folder.join("next")

@@ -18,7 +18,7 @@ use crate::config::{Link, MachineConfig};
 use crate::names::{PeerKey, RunId};
 use crate::network::{
     Bandwidth, Identity, IdentityError, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at,
-    with_ports_of,
+    with_peer, with_ports_of,
 };
 use crate::peer::access::access_control::AccessControl;
 use crate::peer::create;
@@ -27,8 +27,8 @@ use crate::peer::create::local_text::own_documents;
 pub use crate::peer::create::local_text::{NeedsText, OtherText, OwnText};
 use crate::peer::driver::events::EventSink;
 use crate::peer::folder::{
-    key_file, lock_store, ports_before, ports_file, read_manifest, run_of_store, store_folder, take_along,
-    write_manifest,
+    contact_file, key_file, lock_store, ports_before, ports_file, read_manifest, run_of_store, store_folder,
+    take_along, write_manifest,
 };
 use crate::peer::join::JoinError;
 use crate::peer::join::authentication::Authentication;
@@ -238,14 +238,17 @@ impl Listening {
     /// Whether the folder's run has had a peer at an address that does not answer. It may be that of another run.
     fn check_known(&self, address: &Multiaddr, run: RunId, error: &JoinError) -> anyhow::Result<()> {
         self.check_store(run)?;
-        let known = lock_store(&self.launch.folder)?.peers()?;
+        let mut known = lock_store(&self.launch.folder)?.peers()?;
+        let joined_by = std::fs::read_to_string(contact_file(&self.launch.folder)).unwrap_or_default();
+        let contact = joined_by.trim().parse::<Multiaddr>().ok();
+        known.extend(contact.and_then(|contact| Some((peer_at(&contact)?, vec![contact.to_string()]))));
         let peer = peer_at(address);
         let written = address.to_string();
         let is_there = |(key, addresses): &(PeerKey, Vec<String>)| match peer {
             Some(peer) => *key == peer,
             None => addresses.iter().any(|known| known.starts_with(&written)),
         };
-        // A peer that was stopped before it heard of others has only been told of this address.
+        // A folder of an earlier build may not say by which address it joined.
         if known.is_empty() || known.iter().any(is_there) {
             return Ok(());
         }
@@ -354,6 +357,7 @@ impl Listening {
         }
         write_manifest(&self.launch.folder, &bytes)?;
         create::remove_text(&self.launch.folder);
+        write_file(&contact_file(&self.launch.folder), format!("{}\n", with_peer(address, peer)).as_bytes())?;
         self.start(store, bytes, vec![(peer, vec![address.clone()])], false).await
     }
 }
