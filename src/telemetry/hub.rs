@@ -188,6 +188,11 @@ impl Telemetry {
         }
     }
 
+    /// Whether a peer that can be asked has not answered yet.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.state().peers.values().any(|seen| seen.handle.is_some() && seen.status.is_none())
+    }
+
     /// Peers that can be asked.
     pub(super) fn handles(&self) -> Vec<(String, PeerHandle)> {
         let state = self.state();

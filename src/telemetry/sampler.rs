@@ -1,4 +1,4 @@
-//! Asks the peers for their status: once a second while somebody looks, else more seldom.
+//! Asks the peers for their status: once a second while somebody looks or a peer has not answered yet, else more seldom.
 
 use std::time::Duration;
 
@@ -35,7 +35,9 @@ impl Telemetry {
             tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             for ticks in 0_u64.. {
                 tick.tick().await;
-                if telemetry.is_watched() || ticks.is_multiple_of(TICKS_UNWATCHED) {
+                // Of a peer that ends before it has answered, nothing would be recorded.
+                let wants = telemetry.is_watched() || telemetry.has_unanswered();
+                if wants || ticks.is_multiple_of(TICKS_UNWATCHED) {
                     telemetry.look().await;
                 }
             }
