@@ -4,6 +4,7 @@
 //! The halves of a text's features are strongly correlated, which leaves most pairs empty. So the second half is
 //! compared after subtraction of its mean over the documents with the same first cluster.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::kmeans::{KmeansError, kmeans, nearest, squared_distance};
@@ -50,9 +51,7 @@ impl Clusters {
             return Err(KmeansError::Shape { values: features.len(), width });
         }
         let every = (features.len() / width).div_ceil(MAX_FIT_ROWS).max(1);
-        let (mean, scale) = moments(features, width);
-        let [mean, scale] = [mean, scale].map(|values| values.into_iter().map(|value| value as f32).collect());
-        let mut found = Self { mean, scale, books: Vec::with_capacity(counts.len()), shifts: Vec::new() };
+        let mut found = Self::standardising(features, width);
         let mut rows: Vec<f32> =
             features.chunks(width).step_by(every).flat_map(|row| found.standardise(row).collect::<Vec<_>>()).collect();
         for (number, clusters) in counts.iter().enumerate() {
@@ -70,6 +69,13 @@ impl Clusters {
         Ok(found)
     }
 
+    /// Without clusters: the standardisation of these features.
+    fn standardising(features: &[f32], width: usize) -> Self {
+        let (mean, scale) = moments(features, width);
+        let [mean, scale] = [mean, scale].map(|values| values.into_iter().map(|value| value as f32).collect());
+        Self { mean, scale, books: Vec::new(), shifts: Vec::new() }
+    }
+
     /// Fits clusters within each group of rows, all in one book. `groups` names the group of each row, `parents` the group
     /// that each cluster divides.
     pub fn fit_within(
@@ -83,15 +89,17 @@ impl Clusters {
             return Err(KmeansError::Shape { values: features.len(), width });
         }
         let every = groups.len().div_ceil(MAX_FIT_ROWS).max(1);
-        let (mean, scale) = moments(features, width);
-        let [mean, scale] = [mean, scale].map(|values| values.into_iter().map(|value| value as f32).collect());
-        let mut found = Self { mean, scale, books: Vec::new(), shifts: Vec::new() };
+        let mut found = Self::standardising(features, width);
+        let (mut rows, mut clusters) = (BTreeMap::<u32, Vec<f32>>::new(), BTreeMap::<u32, Vec<usize>>::new());
+        for (row, group) in features.chunks(width).zip(groups).step_by(every) {
+            rows.entry(*group).or_default().extend(found.standardise(row));
+        }
+        for (child, parent) in parents.iter().enumerate() {
+            clusters.entry(*parent).or_default().push(child);
+        }
         let mut centroids = vec![0f32; parents.len() * width];
-        let distinct: std::collections::BTreeSet<u32> = parents.iter().copied().collect();
-        for parent in distinct {
-            let own = features.chunks(width).zip(groups).step_by(every).filter(|(_, group)| **group == parent);
-            let rows: Vec<f32> = own.flat_map(|(row, _)| found.standardise(row).collect::<Vec<_>>()).collect();
-            let children: Vec<usize> = (0..parents.len()).filter(|child| parents[*child] == parent).collect();
+        for (parent, children) in clusters {
+            let rows = rows.remove(&parent).unwrap_or_default();
             let seed = seed.child("k-means within").number(u64::from(parent));
             let fitted = kmeans(&rows, width, children.len(), rounds, seed)?.centroids;
             for (child, centroid) in children.into_iter().zip(fitted.chunks(width)) {

@@ -246,7 +246,9 @@ impl Listening {
         let written = address.to_string();
         let is_there = |(key, addresses): &(PeerKey, Vec<String>)| match peer {
             Some(peer) => *key == peer,
-            None => addresses.iter().any(|known| known.starts_with(&written)),
+            None => {
+                addresses.iter().any(|known| known.parse().is_ok_and(|known: Multiaddr| known.starts_with(address)))
+            }
         };
         // A folder of an earlier build may not say by which address it joined.
         if known.is_empty() || known.iter().any(is_there) {

@@ -91,12 +91,10 @@ impl Router {
         };
         let groups: Vec<u32> = features.chunks(width).map(|row| self.route(row, &[]).0).collect();
         let parents: Vec<u32> = parents.iter().map(|path| path.0).collect();
-        let counts = |path: u32| {
-            let of = |all: &[u32]| all.iter().filter(|group| **group == path).count();
-            (of(&groups), of(&parents))
-        };
-        for path in 0..self.paths {
-            let (documents, paths) = counts(path);
+        let (mut documents, mut paths) = (vec![0; self.paths as usize], vec![0; self.paths as usize]);
+        groups.iter().for_each(|group| documents[*group as usize] += 1);
+        parents.iter().for_each(|parent| paths[*parent as usize] += 1);
+        for (path, (documents, paths)) in (0..).zip(documents.into_iter().zip(paths)) {
             if documents < paths {
                 return Err(RouterError::Divide { path: PathId(path), documents, paths });
             }
