@@ -183,6 +183,7 @@ impl RunConfig {
         within("training.final_learning_rate_share", training.final_learning_rate_share, 0.0..=1.0)?;
         let warmup = training.warmup_steps;
         require(warmup <= training.total_steps(), "training.warmup_steps", warmup, "at most all steps")?;
+        within("training.rewarm_steps", training.rewarm_steps, 0..=1 << 40)?;
         from_zero_to_below("training.weight_decay", training.weight_decay, 1.0)?;
         if let Decay::Last(steps) = training.decay {
             let fits = (1..=training.total_steps()).contains(&steps);

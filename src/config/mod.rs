@@ -18,7 +18,7 @@ mod trainers;
 pub mod training;
 
 pub use crate::config::checking::MOST_IN_A_ROUND;
-pub use crate::config::model::directional::{DirectionalConfig, Pooling};
+pub use crate::config::model::directional::{DirectionalConfig, Pooling, RouterReads};
 pub use crate::config::model::dna::{DnaConfig, ModuleKind, Pool};
 pub use crate::config::model::images::{ImagesConfig, Reads};
 pub use crate::config::model::levels::{LevelConfig, level_parameters, level_tensors};
@@ -37,4 +37,4 @@ pub use routing::{RoutingMethod, Starts};
 pub use run::{RunConfig, TextConfig};
 pub use sample::SampleConfig;
 pub use streaming::{Stagger, Streaming};
-pub use training::{Decay, TrainingConfig};
+pub use training::{Decay, Optimizer, TrainingConfig};

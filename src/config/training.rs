@@ -36,9 +36,18 @@ pub struct TrainingConfig {
     /// Steps of linear warm-up, at the beginning of the ancestor.
     #[serde(default)]
     pub warmup_steps: u64,
-    /// AdamW's decoupled weight decay.
+    /// Inner steps over which the learning rate rises wherever an optimiser starts from rest: where a path starts from
+    /// the ancestor, is drawn again, or is taken without the state of its trainer.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rewarm_steps: u64,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub optimizer: Optimizer,
+    /// Decoupled weight decay of matrices and embeddings. Norms and biases do not decay.
     #[serde(default = "tenth")]
     pub weight_decay: f64,
+    /// Whether embeddings decay as well.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub decay_embeddings: bool,
     #[serde(default = "betas")]
     pub betas: [f64; 2],
     /// AdamW's ε, added to the square root of the second moment.
@@ -69,6 +78,16 @@ pub enum Decay {
     Last(u64),
 }
 
+/// The inner optimiser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Optimizer {
+    #[default]
+    AdamW,
+    /// Orthogonalised momentum for the matrices of blocks, AdamW for everything else.
+    Muon,
+}
+
 impl TrainingConfig {
     /// Inner steps from the first of the ancestor to the last of a path, over all stages and runs.
     pub fn total_steps(&self) -> u64 {
@@ -78,6 +97,18 @@ impl TrainingConfig {
 
 fn yes() -> bool {
     true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+fn is_zero(steps: &u64) -> bool {
+    *steps == 0
+}
+
+fn is_default(optimizer: &Optimizer) -> bool {
+    *optimizer == Optimizer::default()
 }
 
 fn one_f64() -> f64 {

@@ -22,6 +22,10 @@ pub fn initial_levels(model: &ModelConfig, levels: &[LevelConfig], seed: Seed) -
                     Initial::Ones => values.resize(values.len() + count, 1.0),
                     Initial::Zeros => values.resize(values.len() + count, 0.0),
                     Initial::Constant(value) => values.resize(values.len() + count, value as f32),
+                    Initial::Uniform(bound) => {
+                        let mut generator = seed.child(&tensor.name).generator();
+                        values.extend((0..count).map(|_| generator.random_range(-bound..=bound) as f32));
+                    }
                     Initial::Normal(deviation) => {
                         let mut generator = seed.child(&tensor.name).generator();
                         let mut normals = Normals { generator: &mut generator, spare: None };
@@ -66,7 +70,7 @@ impl Normals<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ModelConfig;
+    use crate::config::{ImagesConfig, ModelConfig, Positions};
     use crate::model::samples::{small_levels, small_model};
 
     #[test]
@@ -78,6 +82,19 @@ mod tests {
         whole[0].parts.extend(rest);
         assert_eq!(initial_levels(&model, &whole, Seed::root(1)), [apart.concat()]);
         assert_ne!(initial_levels(&model, &whole, Seed::root(2)), [apart.concat()]);
+    }
+
+    #[test]
+    fn patches_are_embedded_by_what_a_convolution_starts_with() {
+        let images = Some(ImagesConfig { patch: 4 });
+        let positions = Positions::Learned;
+        let model = ModelConfig { images, positions, context: 3072, tied_head: false, width: 64, ..small_model() };
+        let values = &initial_levels(&model, &small_levels(), Seed::root(1))[0][..64 * 48];
+        let bound = 1.0 / 48f32.sqrt();
+        let furthest = values.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let square = values.iter().map(|value| value * value).sum::<f32>() / values.len() as f32;
+        assert!(furthest <= bound && furthest > 0.99 * bound, "{furthest}");
+        assert!((square / (bound * bound / 3.0) - 1.0).abs() < 0.1, "{square}");
     }
 
     #[test]

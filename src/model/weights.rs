@@ -31,6 +31,8 @@ pub struct Leaf {
     pub tensor: Tensor,
     /// Whether gradients change it.
     pub trained: bool,
+    /// The rows of each matrix of a block that is stacked in it; empty for all other tensors.
+    pub matrices: Vec<usize>,
 }
 
 struct Level {
@@ -139,7 +141,7 @@ impl Level {
             let shape: Vec<i64> = spec.shape.iter().map(|size| *size as i64).collect();
             let view = flat.f_narrow(0, offset as i64, count as i64)?.f_view(shape.as_slice())?;
             let tensor = view.f_detach()?.f_set_requires_grad(spec.trained)?;
-            leaves.push(Leaf { name: spec.name, tensor, trained: spec.trained });
+            leaves.push(Leaf { name: spec.name, tensor, trained: spec.trained, matrices: spec.matrices });
             offset += count;
         }
         Ok(Self { flat, count, leaves })

@@ -1,6 +1,7 @@
 //! The path of every training document: the one source for the sizes of shards.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::grid::MAX_PATHS;
 use crate::names::PathId;
@@ -57,6 +58,13 @@ pub enum ShardError {
 pub struct ShardIndex {
     paths: u32,
     shards: BTreeMap<(DocumentKey, PathId), Shard>,
+}
+
+/// The documents of a set that are trained on under any routing, for what trains before there are paths.
+pub fn trained_on(set: &TokenSet, held_out_share: f64) -> TokenSet {
+    let trained =
+        |document: &Range<usize>| !falls_within(&DocumentKey::of(&set.span(document.clone())).0, held_out_share);
+    set.subset(&set.documents().filter(trained).flatten().collect::<Vec<_>>())
 }
 
 impl ShardIndex {
@@ -220,6 +228,11 @@ mod tests {
         let other: Vec<PathId> = (0..300).map(|i| PathId(i / 100)).collect();
         assert_eq!(held_out(&routes()), held_out(&other));
         assert!((10..60).contains(&held_out(&other).len()));
+        let trained = trained_on(&set, 0.1);
+        let keys = trained.documents().map(|document| DocumentKey::of(&trained.span(document)));
+        let distinct: BTreeSet<DocumentKey> = keys.collect();
+        assert_eq!(distinct.len() + held_out(&other).len(), 299, "all but the one that repeats another");
+        assert!(held_out(&other).iter().all(|key| !distinct.contains(key)), "an ancestor has not seen them");
     }
 
     #[test]

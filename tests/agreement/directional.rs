@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RunConfig};
+use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RouterReads, RunConfig};
 use pathswarm::grid::Sharing;
 use pathswarm::model::layers::block::{Block, Reading};
 use pathswarm::model::layers::linear::{Kernel, Products};
@@ -28,6 +28,7 @@ struct Reference {
 #[derive(Deserialize)]
 struct Case {
     pooling: Pooling,
+    reads: RouterReads,
     router_layers: usize,
     outputs: BTreeMap<String, Vec<f64>>,
     input_gradient: Vec<f64>,
@@ -96,6 +97,7 @@ fn blocks_agree_with_pytorch_forward_and_backward_and_under_interventions() {
     for case in reference.cases {
         let (model, levels) = model(DirectionalConfig {
             pooling: case.pooling,
+            reads: case.reads,
             router_layers: case.router_layers,
             router_width: Some(5),
             ..DirectionalConfig::of(3)
@@ -107,7 +109,7 @@ fn blocks_agree_with_pytorch_forward_and_backward_and_under_interventions() {
         let turns = rotation(&model, Device::Cpu).unwrap().map(|turns| turns.narrow(0, 0, 6));
         for kernel in [Kernel::Default, Kernel::OneDnn] {
             let products = Products { kernel, precision: Precision::F32 };
-            let what = format!("{:?}, {} layers, {kernel:?}", case.pooling, case.router_layers);
+            let what = format!("{:?} of {:?}, {} layers, {kernel:?}", case.pooling, case.reads, case.router_layers);
             let input = Tensor::from_slice(&sines(2 * 6 * 8, 0.9, 0.2, 1.0)).view([2, 6, 8]).set_requires_grad(true);
             let forward = |watch: &dyn Watch| {
                 let reading = Reading { products: &products, rotation: turns.as_ref(), lengths: Some(&lengths), watch };

@@ -1,10 +1,10 @@
-//! The network, its gradients and AdamW agree with PyTorch. The values and the scripts that made them are in
+//! The network, its gradients, AdamW and Muon agree with PyTorch. The values and the scripts that made them are in
 //! tests/reference.
 #![cfg(feature = "learning")]
 
 use std::collections::BTreeMap;
 
-use pathswarm::config::{Biases, LevelConfig, MachineConfig, ModelConfig, Positions, Precision, RunConfig};
+use pathswarm::config::{Biases, LevelConfig, MachineConfig, ModelConfig, Optimizer, Positions, Precision, RunConfig};
 use pathswarm::grid::Sharing;
 use pathswarm::model::layers::attention::Attention;
 use pathswarm::model::layers::block::{Block, Reading};
@@ -13,13 +13,14 @@ use pathswarm::model::layers::rotary::rotation;
 use pathswarm::model::layers::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
-use pathswarm::training::inner::adamw::{AdamW, Moments, StepNow, norm};
+use pathswarm::training::inner::adamw::{Moments, norm};
+use pathswarm::training::inner::optimizer::{InnerOptimizer, StepNow};
 use pathswarm::training::{BatchOrder, InnerTrainer, learning_rate};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
 #[derive(Deserialize)]
-struct Adamw {
+struct Steps {
     count: usize,
     norms: Vec<f64>,
     parameters: BTreeMap<u64, Vec<f32>>,
@@ -179,7 +180,7 @@ fn whole_steps_on_ragged_sequences_agree() {
 }
 
 /// A model with as many parameters as the reference, whose tensors cut its gradient in pieces.
-fn adamw_weights(count: usize) -> Weights {
+fn small_weights(count: usize) -> Weights {
     let model = ModelConfig { feed_forward: Some(23), tied_head: true, ..ModelConfig::of([1, 2, 1], 258, 8) };
     let parts = ["embedding", "block.0", "final-norm"].map(str::to_owned).to_vec();
     let weights = Weights::new(&model, &[LevelConfig { parts, sharing: Sharing::Shared }], Device::Cpu).unwrap();
@@ -189,17 +190,23 @@ fn adamw_weights(count: usize) -> Weights {
 
 #[test]
 fn fifty_steps_of_adamw_with_schedule_and_clipping_agree() {
-    let reference: Adamw = serde_json::from_str(include_str!("../reference/adamw.json")).unwrap();
-    let mut weights = adamw_weights(reference.count);
+    follow(include_str!("../reference/adamw.json"), Optimizer::AdamW, 1e-6);
+}
+
+#[test]
+fn fifty_steps_of_muon_agree() {
+    follow(include_str!("../reference/muon.json"), Optimizer::Muon, 1e-5);
+}
+
+/// Takes the steps of the reference, and compares the parameters.
+fn follow(reference: &str, optimizer: Optimizer, tolerance: f32) {
+    let reference: Steps = serde_json::from_str(reference).unwrap();
+    let mut weights = small_weights(reference.count);
     weights.set(0, &sines(reference.count, 0.7, 0.1, 0.3)).unwrap();
     let mut training = run(Positions::Rotary, false, false).training;
     (training.inner_steps, training.phases, training.warmup_steps) = (50, 1, 10);
-    let rule = AdamW {
-        betas: training.betas,
-        weight_decay: training.weight_decay,
-        epsilon: training.epsilon,
-        clip_norm: training.clip_norm,
-    };
+    training.optimizer = optimizer;
+    let rule = InnerOptimizer::new(&training, &weights);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     let zeros = || Tensor::zeros([reference.count as i64], (Kind::Float, Device::Cpu));
     let mut moments: Vec<Moments> = vec![[zeros(), zeros()]];
@@ -211,7 +218,7 @@ fn fifty_steps_of_adamw_with_schedule_and_clipping_agree() {
         let parts = flat.split_with_sizes(&sizes[..], 0);
         let gradients: Vec<Tensor> =
             leaves.iter().zip(parts).map(|(leaf, part)| part.view(leaf.tensor.size().as_slice())).collect();
-        let gradients = [gradients];
+        let gradients = vec![gradients];
         let length = norm(&pool, &gradients).unwrap();
         assert!((length - reference.norms[step as usize]).abs() < 1e-6);
         let now = StepNow { number: step + 1, norm: length, learning_rate: learning_rate(&training, step) };
@@ -219,7 +226,7 @@ fn fifty_steps_of_adamw_with_schedule_and_clipping_agree() {
         if let Some(expected) = reference.parameters.get(&(step + 1)) {
             let found = weights.get(0).unwrap();
             let off = found.iter().zip(expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(off < 1e-6, "after {} steps: {off}", step + 1);
+            assert!(off < tolerance, "after {} steps: {off}", step + 1);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision};
+use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RouterReads};
 use pathswarm::grid::{Grid, Sharing};
 use pathswarm::model::hugging_face::whole_run::{CODE, Weights, WholeRun};
 use pathswarm::model::{PathModel, initial_levels};
@@ -65,7 +65,8 @@ fn networks() -> Vec<(String, ModelConfig)> {
     let mut all: Vec<(String, ModelConfig)> =
         to_export().into_iter().map(|(name, model)| (name.to_owned(), model)).collect();
     for pooling in [Pooling::Prefix, Pooling::Sequence, Pooling::Token] {
-        let directional = Some(DirectionalConfig { pooling, router_layers: 2, ..DirectionalConfig::of(2) });
+        let reads = if pooling == Pooling::Sequence { RouterReads::Stream } else { RouterReads::Normed };
+        let directional = Some(DirectionalConfig { pooling, reads, router_layers: 2, ..DirectionalConfig::of(2) });
         all.push((
             format!("directional-{pooling:?}"),
             ModelConfig { directional, ..ModelConfig::of([2, 8, 2], 258, 16) },

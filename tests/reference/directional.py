@@ -54,12 +54,12 @@ def routing(values, x, pooling, depth):
     return torch.sigmoid(TEMPERATURE * hidden).unflatten(-1, (HEADS, DIRECTIONS)).transpose(1, 2)
 
 
-def block(values, x, pooling, depth, intervene):
+def block(values, x, pooling, reads, depth, intervene):
     inner = norm(values, "block.0.attention-norm", x)
     parts = linear(values, "block.0.attention.qkv", inner).chunk(3, dim=-1)
     q, k, v = (part.view(BATCH, TIME, HEADS, HEAD).transpose(1, 2) for part in parts)
     heads = F.scaled_dot_product_attention(rotate(q), rotate(k), v, is_causal=True)
-    r = intervene(routing(values, inner, pooling, depth)).expand(BATCH, HEADS, TIME, DIRECTIONS)
+    r = intervene(routing(values, x if reads == "stream" else inner, pooling, depth)).expand(BATCH, HEADS, TIME, DIRECTIONS)
     directions = F.normalize(values["directions.0.weight"], dim=-1)
     suppressed = heads
     for k in range(DIRECTIONS):
@@ -97,16 +97,17 @@ def counted(tensor):
     return torch.cat([row[:length] for row, length in zip(tensor, LENGTHS)])
 
 
-def case(pooling, depth):
+def case(pooling, reads, depth):
     values = parameters(specification(depth))
     x = sines((BATCH, TIME, WIDTH), 0.9, 0.2, 1.0).float().double().requires_grad_()
-    out = counted(block(values, x, pooling, depth, INTERVENTIONS["none"]))
+    out = counted(block(values, x, pooling, reads, depth, INTERVENTIONS["none"]))
     gradients = torch.autograd.grad(out.square().sum(), [x, *values.values()])
     outputs = {
-        name: short(counted(block(values, x, pooling, depth, intervene))) for name, intervene in INTERVENTIONS.items()
+        name: short(counted(block(values, x, pooling, reads, depth, intervene))) for name, intervene in INTERVENTIONS.items()
     }
     return {
         "pooling": pooling,
+        "reads": reads,
         "router_layers": depth,
         "outputs": outputs,
         "input_gradient": short(gradients[0]),
@@ -115,7 +116,8 @@ def case(pooling, depth):
 
 
 def main():
-    cases = [case(pooling, depth) for pooling in ("prefix", "sequence", "token") for depth in (1, 4)]
+    cases = [case(pooling, "normed", depth) for pooling in ("prefix", "sequence", "token") for depth in (1, 4)]
+    cases += [case(pooling, "stream", 4) for pooling in ("prefix", "sequence")]
     with open(Path(__file__).parent / "directional.json", "w") as file:
         json.dump({"lengths": LENGTHS, "cases": cases}, file, separators=(",", ":"))
         file.write("\n")

@@ -125,7 +125,11 @@ def sequences():
 def training(positions, biases, tied):
     """Loss, gradient norm and the sum of parameters' squares over a few steps of AdamW on all sequences, padded."""
     values = parameters(specification(positions, biases, tied))
-    optimizer = torch.optim.AdamW(values.values(), lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)
+    groups = [
+        {"params": [value for value in values.values() if value.dim() > 1], "weight_decay": 0.1},
+        {"params": [value for value in values.values() if value.dim() == 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95))
     longest = max(map(len, sequences())) - 1
     inputs = torch.zeros(len(sequences()), longest, dtype=torch.int64)
     targets = torch.full_like(inputs, -100)

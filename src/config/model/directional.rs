@@ -24,6 +24,17 @@ pub enum Pooling {
     Token,
 }
 
+/// What a router's pooled input is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouterReads {
+    /// What attention reads: the residual stream after the block's norm.
+    #[default]
+    Normed,
+    /// The residual stream itself, as in the paper (equation 1).
+    Stream,
+}
+
 /// `[model.directional]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +43,12 @@ pub struct DirectionalConfig {
     pub directions: usize,
     #[serde(default)]
     pub pooling: Pooling,
+    #[serde(default, skip_serializing_if = "is_normed")]
+    pub reads: RouterReads,
+    /// Whether the last layer of a router starts near zero, so that every direction starts half suppressed. Otherwise it
+    /// starts as the layers before it; the paper has no special initialisation.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub even_start: bool,
     /// Linear layers of a router.
     #[serde(default = "router_layers")]
     pub router_layers: usize,
@@ -42,6 +59,18 @@ pub struct DirectionalConfig {
     pub temperature: f64,
 }
 
+fn is_normed(reads: &RouterReads) -> bool {
+    *reads == RouterReads::Normed
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
 fn router_layers() -> usize {
     4
 }
@@ -50,7 +79,7 @@ fn temperature() -> f64 {
     5.0
 }
 
-/// Deviation of the last layer's weights. The logits start near 0, so every direction starts half suppressed.
+/// Deviation of the last layer's weights with an even start.
 const LAST_LAYER: f64 = 0.02;
 
 /// Sizes of the surrounding model.
@@ -67,6 +96,8 @@ impl DirectionalConfig {
         Self {
             directions,
             pooling: Pooling::default(),
+            reads: RouterReads::default(),
+            even_start: true,
             router_layers: router_layers(),
             router_width: None,
             temperature: temperature(),
@@ -100,7 +131,8 @@ impl DirectionalConfig {
                 for layer in 0..self.router_layers {
                     let last = layer + 1 == self.router_layers;
                     let wide = if last { outputs } else { self.hidden(around.width) };
-                    let initial = if last { Initial::Normal(LAST_LAYER) } else { keeping(inputs) };
+                    let even = last && self.even_start;
+                    let initial = if even { Initial::Normal(LAST_LAYER) } else { keeping(inputs) };
                     list.add(&format!("linear.{layer}.weight"), &[wide, inputs], initial);
                     list.add(&format!("linear.{layer}.bias"), &[wide], Initial::Zeros);
                     inputs = wide;

@@ -76,11 +76,12 @@ impl ModelConfig {
 
     /// The tensors of the patch embedding:
     ///
-    /// - `embedding.patches.weight`, `[width, 3 · patch · patch]`: of a patch's planes, row by row;
+    /// - `embedding.patches.weight`, `[width, 3 · patch · patch]`: of a patch's planes, row by row. It starts as PyTorch's
+    ///   convolutions do, whatever `initial_deviation` says (DNA paper, appendix A.1);
     /// - `embedding.positions.weight`, `[patches, width]`.
     pub(in crate::config) fn patch_tensors(&self, images: ImagesConfig, positions: Initial, list: &mut TensorList) {
         let inputs = PLANES * images.patch.pow(2);
-        let initial = self.starting(1.0 / (inputs as f64).sqrt());
+        let initial = Initial::Uniform(1.0 / (inputs.max(1) as f64).sqrt());
         list.linear("patches", [self.width, inputs], initial, self.biases.elsewhere());
         list.add("positions.weight", &[self.stream_length(self.context), self.width], positions);
     }

@@ -43,6 +43,8 @@ pub enum Initial {
     Normal(f64),
     /// The same, but values beyond two deviations are drawn again.
     Truncated(f64),
+    /// Uniform between minus and plus this bound.
+    Uniform(f64),
     Constant(f64),
     Ones,
     Zeros,
@@ -58,6 +60,9 @@ pub struct TensorSpec {
     pub initial: Initial,
     /// Whether gradients change it.
     pub trained: bool,
+    /// The rows of each matrix of a block that is stacked in it, such as queries, keys and values. Empty for all other
+    /// tensors: embeddings, head, routers, directions, norms and biases.
+    pub matrices: Vec<usize>,
 }
 
 impl TensorSpec {
@@ -99,7 +104,8 @@ impl TensorList {
 
     pub(in crate::config) fn add(&mut self, name: &str, shape: &[usize], initial: Initial) {
         let name = format!("{}.{name}", self.part);
-        self.tensors.push(TensorSpec { name, shape: shape.to_vec(), initial, trained: true });
+        let (shape, matrices) = (shape.to_vec(), Vec::new());
+        self.tensors.push(TensorSpec { name, shape, initial, trained: true, matrices });
     }
 
     /// Adds a tensor that no gradient changes.
@@ -122,6 +128,19 @@ impl TensorList {
         if has_bias {
             self.add(&format!("{name}.bias"), &[outputs], Initial::Zeros);
         }
+    }
+
+    /// As [`Self::linear`], for a block: its outputs are those of matrices with so many rows each.
+    pub(in crate::config) fn stacked(
+        &mut self,
+        name: &str,
+        (rows, inputs): (&[usize], usize),
+        initial: Initial,
+        has_bias: bool,
+    ) {
+        let weight = self.tensors.len();
+        self.linear(name, [rows.iter().sum(), inputs], initial, has_bias);
+        self.tensors[weight].matrices = rows.to_vec();
     }
 
     pub(in crate::config) fn norm(&mut self, name: &str, width: usize, has_bias: bool) {

@@ -60,7 +60,8 @@ impl ModelConfig {
         let (inner, kv_inner) = (self.heads * self.head_width(), self.kv_heads() * self.head_width());
         if matches!(kind, ModuleKind::Transformer | ModuleKind::Attention) {
             self.norm(list, "attention-norm");
-            list.linear("attention.qkv", [inner + 2 * kv_inner, self.width], narrow, self.biases.of_qkv());
+            let rows = [inner, kv_inner, kv_inner];
+            list.stacked("attention.qkv", (&rows, self.width), narrow, self.biases.of_qkv());
             if let Some(norm) = self.qk_norm {
                 let widths = match norm {
                     QkNorm::Head => [self.head_width(); 2],
@@ -69,14 +70,14 @@ impl ModelConfig {
                 list.add("attention.q-norm.weight", &widths[..1], Initial::Ones);
                 list.add("attention.k-norm.weight", &widths[1..], Initial::Ones);
             }
-            list.linear("attention.out", [self.width, inner], residual, self.biases.of_output());
+            list.stacked("attention.out", (&[self.width], inner), residual, self.biases.of_output());
         }
         if matches!(kind, ModuleKind::Transformer | ModuleKind::Mlp) {
             self.norm(list, "feed-forward-norm");
             let hidden = self.feed_forward();
-            let all = if self.gated { 2 * hidden } else { hidden };
-            list.linear("feed-forward.in", [all, self.width], narrow, self.biases.elsewhere());
-            list.linear("feed-forward.out", [self.width, hidden], residual, self.biases.elsewhere());
+            let rows = vec![hidden; if self.gated { 2 } else { 1 }];
+            list.stacked("feed-forward.in", (&rows, self.width), narrow, self.biases.elsewhere());
+            list.stacked("feed-forward.out", (&[self.width], hidden), residual, self.biases.elsewhere());
         }
     }
 

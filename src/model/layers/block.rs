@@ -75,7 +75,7 @@ impl Block {
         }
         watch.added(Writer::Heads(self.index), &mixed)?;
         if let Some(directional) = &self.directional {
-            let routing = directional.routing(&input, products, reading.lengths, past)?;
+            let routing = directional.routing((stream, &input), products, reading.lengths, past)?;
             let routing = watch.routing(self.index, routing)?;
             let taken = products.widen(directional.suppression(&heads, &routing, self.attention.out(), products)?)?;
             watch.added(Writer::Routing(self.index), &taken)?;

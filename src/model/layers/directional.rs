@@ -6,7 +6,7 @@
 
 use tch::{Kind, TchError, Tensor};
 
-use crate::config::{DirectionalConfig, ModelConfig, Pooling};
+use crate::config::{DirectionalConfig, ModelConfig, Pooling, RouterReads};
 use crate::model::layers::kv_cache::Past;
 use crate::model::layers::linear::Products;
 use crate::model::weights::{Weights, WeightsError};
@@ -31,6 +31,7 @@ pub struct Directional {
     norm: Layer,
     layers: Vec<Layer>,
     pooling: Pooling,
+    reads: RouterReads,
     temperature: f64,
 }
 
@@ -38,7 +39,7 @@ impl Directional {
     /// Takes its tensors from the weights; `None` without directional attention.
     pub fn new(weights: &Weights, index: usize, model: &ModelConfig) -> Result<Option<Self>, WeightsError> {
         let Some(config) = &model.directional else { return Ok(None) };
-        let DirectionalConfig { router_layers, pooling, temperature, .. } = *config;
+        let DirectionalConfig { router_layers, pooling, reads, temperature, .. } = *config;
         let layer = |name: String| {
             let tensor = |what| weights.tensor(&format!("router.{index}.{name}.{what}"));
             Ok::<_, WeightsError>(Layer { weight: tensor("weight")?, bias: tensor("bias")? })
@@ -48,20 +49,25 @@ impl Directional {
             norm: layer("norm".to_owned())?,
             layers: (0..router_layers).map(|number| layer(format!("linear.{number}"))).collect::<Result<_, _>>()?,
             pooling,
+            reads,
             temperature,
         }))
     }
 
-    /// The suppression of each direction, `[batch, time or 1, heads · directions]`, f32. `input`, `[batch, time,
-    /// width]`, is the input of attention. `lengths`, `[batch]`, has the lengths without padding, if there is any;
-    /// `past` has the cache of earlier tokens, if any.
+    /// The suppression of each direction, `[batch, time or 1, heads · directions]`, f32. `stream` and `normed`, `[batch,
+    /// time, width]`, are the residual stream before the block, and the input of attention. `lengths`, `[batch]`, has
+    /// the lengths without padding, if there is any; `past` has the cache of earlier tokens, if any.
     pub fn routing(
         &self,
-        input: &Tensor,
+        (stream, normed): (&Tensor, &Tensor),
         products: &Products,
         lengths: Option<&Tensor>,
         past: Option<&mut Past>,
     ) -> Result<Tensor, TchError> {
+        let input = match self.reads {
+            RouterReads::Normed => normed,
+            RouterReads::Stream => stream,
+        };
         let (_, time, width) = input.size3()?;
         let pooled = match self.pooling {
             Pooling::Token => input.shallow_clone(),

@@ -41,6 +41,7 @@ use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::ShardIndex;
 use crate::routing::resharding::RouterState;
+use crate::routing::shards::trained_on;
 use crate::store::{BlobError, BlobStore, LockedStore};
 use crate::text::{CorpusSource, Survey, TokenSet};
 
@@ -128,7 +129,7 @@ pub struct CreatedRun {
     pub id: RunId,
     /// The ancestor with its AdamW state, for the dense control.
     pub ancestor: Dense,
-    /// All training text.
+    /// All text that paths train on, without what they hold out.
     pub train: TokenSet,
     /// All test text.
     pub test: TokenSet,
@@ -169,9 +170,10 @@ pub fn create_run(
     go_on(stop)?;
     let blobs = &store.blobs;
     let mut trainer = DenseTrainer::new(run, plan.machine, scheduler, stop)?;
+    let seen = trained_on(&text.train, run.text.held_out_share);
     let ancestor = match plan.start.ancestor() {
         Some(levels) => Dense { levels: levels.to_vec(), inner: Dense::initial(run).inner },
-        None => train_ancestor(run, plan.folder, &mut trainer, &text, told)?,
+        None => train_ancestor(run, plan.folder, (&mut trainer, &seen), of_text(run, &text)?, told)?,
     };
     let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
     let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
@@ -221,21 +223,21 @@ pub fn create_run(
     let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;
     let manifest = manifest.with_table_in(blobs)?;
-    Ok(CreatedRun { manifest, bytes, id, ancestor, train: text.train, test: text.test, store })
+    Ok(CreatedRun { manifest, bytes, id, ancestor, train: seen, test: text.test, store })
 }
 
-/// Trains the ancestor on all text, or resumes its training.
+/// Trains the ancestor on all text that no path holds out, or resumes its training. `of` is the hash of its training.
 fn train_ancestor(
     run: &RunConfig,
     folder: &Path,
-    trainer: &mut DenseTrainer<'_>,
-    text: &Text,
+    (trainer, text): (&mut DenseTrainer<'_>, &TokenSet),
+    of: BlobHash,
     told: &mut dyn FnMut(Stage),
 ) -> anyhow::Result<Dense> {
-    let checkpoint = unfinished_ancestor(folder, of_text(run, text)?);
+    let checkpoint = unfinished_ancestor(folder, of);
     let steps = run.training.ancestor_steps;
     let mut told = |step, loss| told(Stage::Ancestor(step, steps, loss));
-    trainer.train(Dense::initial(run), &text.train, 0..steps, &checkpoint, &mut told)
+    trainer.train(Dense::initial(run), text, 0..steps, &checkpoint, &mut told)
 }
 
 /// The largest number of paths over the stages of the run: the text must be enough for later stages, too.

@@ -1,16 +1,15 @@
-//! AdamW with clipping by the global norm, as in PyTorch with one parameter group: weight decay acts on every
-//! parameter.
+//! AdamW, as in PyTorch with decay for some tensors and without for others.
 //!
 //! On the CPU, one pass over vectorised slices reads each gradient and updates both moments and the parameter, on a few
 //! threads. tch has no fused or foreach optimiser, and PyTorch's own does seven passes per tensor. No operation is
 //! contracted or reordered by the number of threads, so the bits do not depend on it. On CUDA the same rule is a dozen
-//! tensor operations over the flat buffer of each level.
+//! tensor operations over as much of a level's flat buffer as it acts on.
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use tch::{TchError, Tensor};
 
-use crate::model::weights::{Weights, host_values, host_values_mut};
+use crate::model::weights::{host_values, host_values_mut};
 
 /// Values in one piece of work. The sum of squares of a piece is a partial sum, so this is part of the arithmetic.
 const PIECE: usize = 1 << 14;
@@ -19,32 +18,17 @@ const PIECE: usize = 1 << 14;
 pub struct AdamW {
     /// Decay of both moments.
     pub betas: [f64; 2],
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
     /// ε, added to the root of the second moment, as in PyTorch.
     pub epsilon: f64,
-    /// Norm to which gradients are clipped.
-    pub clip_norm: f64,
 }
 
 /// The two moments of one level, in the order of its buffer.
 pub type Moments = [Tensor; 2];
 
-/// The values that change from step to step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepNow {
-    /// Counts from 1, for the bias correction of the moments.
-    pub number: u64,
-    /// Norm of all gradients, from [`norm`].
-    pub norm: f64,
-    pub learning_rate: f64,
-}
-
 /// The constants of one step, in the precision in which they act.
 #[derive(Clone, Copy)]
-struct Step {
+pub(super) struct AdamWStep {
     clip: f32,
-    keep: f32,
     first: f32,
     second: [f32; 2],
     step_size: f32,
@@ -53,12 +37,12 @@ struct Step {
 }
 
 impl AdamW {
-    fn step(&self, StepNow { number, norm, learning_rate }: StepNow) -> Step {
+    /// The step with this number, which counts from 1. Gradients are multiplied by `clip`.
+    pub(super) fn step(&self, number: u64, clip: f64, learning_rate: f64) -> AdamWStep {
         let number = number as f64;
         let [beta1, beta2] = self.betas;
-        Step {
-            clip: (self.clip_norm / (norm + 1e-6)).min(1.0) as f32,
-            keep: (1.0 - learning_rate * self.weight_decay) as f32,
+        AdamWStep {
+            clip: clip as f32,
             first: (1.0 - beta1) as f32,
             second: [beta2 as f32, (1.0 - beta2) as f32],
             step_size: (learning_rate / (1.0 - beta1.powf(number))) as f32,
@@ -66,65 +50,43 @@ impl AdamW {
             epsilon: self.epsilon as f32,
         }
     }
-
-    /// Updates every level, except parameters that are not trained, which do not decay either. `gradients` has each
-    /// level's gradients, by tensor in the order of its buffer.
-    pub fn update(
-        &self,
-        pool: &ThreadPool,
-        weights: &mut Weights,
-        moments: &mut [Moments],
-        gradients: &[Vec<Tensor>],
-        now: StepNow,
-    ) -> Result<(), TchError> {
-        let step = self.step(now);
-        for (level, (moments, gradients)) in moments.iter_mut().zip(gradients).enumerate() {
-            let fixed = weights.fixed(level)?;
-            let flat = weights.flat_mut(level);
-            if flat.device().is_cuda() {
-                step.update_tensors(flat, moments, gradients)?;
-            } else {
-                step.update_slices(pool, flat, moments, gradients)?;
-            }
-            weights.put_back(level, &fixed)?;
-        }
-        Ok(())
-    }
 }
 
-impl Step {
-    fn update_slices(
+impl AdamWStep {
+    /// Updates the tensors of a level, on the CPU. `kept` has for each the share of its parameters that decay leaves,
+    /// or none for a tensor that stays as it is.
+    pub(super) fn update_slices(
         &self,
         pool: &ThreadPool,
         flat: &mut Tensor,
         [first, second]: &mut Moments,
-        gradients: &[Tensor],
+        (gradients, kept): (&[Tensor], &[Option<f32>]),
     ) -> Result<(), TchError> {
         let gradients: Vec<Tensor> = gradients.iter().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
         let mut rest = [host_values_mut(flat), host_values_mut(first), host_values_mut(second)];
         let mut pieces = Vec::new();
-        for gradient in gradients.iter().map(host_values) {
+        for (gradient, keep) in gradients.iter().map(host_values).zip(kept) {
             for piece in gradient.chunks(PIECE) {
                 let [(p, p_rest), (m, m_rest), (v, v_rest)] = rest.map(|slice| slice.split_at_mut(piece.len()));
                 rest = [p_rest, m_rest, v_rest];
-                pieces.push((p, m, v, piece));
+                pieces.extend(keep.map(|keep| (p, m, v, piece, keep)));
             }
         }
-        pool.install(|| pieces.into_par_iter().for_each(|(p, m, v, g)| self.update_piece(p, m, v, g)));
+        pool.install(|| pieces.into_par_iter().for_each(|(p, m, v, g, keep)| self.update_piece([p, m, v], g, keep)));
         Ok(())
     }
 
-    fn update_piece(&self, parameters: &mut [f32], first: &mut [f32], second: &mut [f32], gradient: &[f32]) {
+    fn update_piece(&self, [parameters, first, second]: [&mut [f32]; 3], gradient: &[f32], keep: f32) {
         for (((p, m), v), g) in parameters.iter_mut().zip(first).zip(second).zip(gradient) {
             let g = g * self.clip;
             *m += self.first * (g - *m);
             *v = *v * self.second[0] + self.second[1] * g * g;
-            *p = *p * self.keep - self.step_size * (*m / (v.sqrt() / self.root + self.epsilon));
+            *p = *p * keep - self.step_size * (*m / (v.sqrt() / self.root + self.epsilon));
         }
     }
 
-    /// The same rule in tensor operations.
-    fn update_tensors(
+    /// The same rule in tensor operations, after decay, for adjacent tensors of a level.
+    pub(super) fn update_tensors(
         &self,
         flat: &mut Tensor,
         [first, second]: &mut Moments,
@@ -138,7 +100,6 @@ impl Step {
         let _ = second.f_add_(&square)?;
         let mut root = second.f_sqrt()?.f_div_scalar_(f64::from(self.root))?.f_add_scalar_(f64::from(self.epsilon))?;
         let change = root.f_reciprocal_()?.f_mul_(first)?.f_mul_scalar_(f64::from(self.step_size))?;
-        let _ = flat.f_mul_scalar_(f64::from(self.keep))?;
         let _ = flat.f_sub_(&change)?;
         Ok(())
     }
@@ -180,7 +141,7 @@ mod tests {
         (Tensor::arange(count, (Kind::Float, Device::Cpu)) * pace).sin()
     }
 
-    const RULE: AdamW = AdamW { betas: [0.9, 0.95], weight_decay: 0.1, epsilon: 1e-8, clip_norm: 1.0 };
+    const RULE: AdamW = AdamW { betas: [0.9, 0.95], epsilon: 1e-8 };
 
     /// Three steps on gradients of two tensors, by slices on so many threads or by tensor operations.
     fn after_three(threads: Option<usize>) -> Vec<f32> {
@@ -189,11 +150,16 @@ mod tests {
         let mut moments = [flat.zeros_like(), flat.zeros_like()];
         for number in 1..=3 {
             let gradients: Vec<Tensor> = counts.map(|count| wave(count, number as f64)).into();
-            let norm = norm(&pool, &[gradients.iter().map(Tensor::shallow_clone).collect()]).unwrap();
-            let step = RULE.step(StepNow { number, norm, learning_rate: 1e-2 });
+            let step = RULE.step(number, 0.5, 1e-2);
             match threads {
-                Some(_) => step.update_slices(&pool, &mut flat, &mut moments, &gradients).unwrap(),
-                None => step.update_tensors(&mut flat, &mut moments, &gradients).unwrap(),
+                Some(_) => {
+                    let kept = [Some(0.99), Some(0.99)];
+                    step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &kept)).unwrap();
+                }
+                None => {
+                    flat *= 0.99;
+                    step.update_tensors(&mut flat, &mut moments, &gradients).unwrap();
+                }
             }
         }
         host_values(&flat).to_vec()

@@ -1,10 +1,12 @@
-//! One inner step: a batch forward and backward, and AdamW.
+//! One inner step: a batch forward and backward, and a step of the optimiser.
 
 pub mod adamw;
 pub(super) mod balance;
 pub mod gradients;
 pub mod loss;
 pub mod memory;
+mod muon;
+pub mod optimizer;
 pub mod schedule;
 pub mod state;
 
@@ -17,11 +19,12 @@ use crate::config::{MachineConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
 use crate::model::{PathModel, WeightsError, set_threads};
 use crate::training::batches::augmented::AugmentedImages;
-use crate::training::inner::adamw::{AdamW, Moments, StepNow, norm};
+use crate::training::inner::adamw::{Moments, norm};
 use crate::training::inner::balance::Tally;
 use crate::training::inner::gradients::{Gradients, loss_and_gradients};
 use crate::training::inner::memory::is_out_of_memory;
-use crate::training::inner::schedule::learning_rate;
+use crate::training::inner::optimizer::{InnerOptimizer, StepNow};
+use crate::training::inner::schedule::learning_rate_since_rest;
 use crate::training::inner::state::InnerState;
 
 /// The result of a step.
@@ -39,7 +42,7 @@ pub struct StepReport {
 pub struct InnerTrainer {
     model: PathModel,
     training: TrainingConfig,
-    optimizer: AdamW,
+    optimizer: InnerOptimizer,
     moments: Vec<Moments>,
     steps: u64,
     cursor: u64,
@@ -56,10 +59,9 @@ impl InnerTrainer {
         set_threads(machine.threads);
         let model = PathModel::new(&run.model, &run.levels, device, machine.precision)?;
         let training = run.training.clone();
-        let (betas, weight_decay) = (training.betas, training.weight_decay);
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
         let mut trainer = Self {
-            optimizer: AdamW { betas, weight_decay, epsilon: training.epsilon, clip_norm: training.clip_norm },
+            optimizer: InnerOptimizer::new(&training, model.weights()),
             micro_batch: match machine.micro_batch_sequences {
                 0 => training.batch_sequences,
                 most => most,
@@ -181,8 +183,10 @@ impl InnerTrainer {
     pub fn descend(&mut self, gradient: &[Vec<f32>], schedule_step: u64) -> Result<(), StepError> {
         let device = self.model.device();
         assert!(gradient.iter().map(Vec::len).eq(self.model.level_sizes()), "a gradient of this model");
-        let place = |level: &Vec<f32>| Ok(vec![Tensor::f_from_slice(level)?.f_to_device(device)?]);
-        let gradients = gradient.iter().map(place).collect::<Result<Vec<_>, TchError>>()?;
+        let place = |(level, values): (usize, &Vec<f32>)| {
+            self.optimizer.by_tensor(level, &Tensor::f_from_slice(values)?.f_to_device(device)?)
+        };
+        let gradients = gradient.iter().enumerate().map(place).collect::<Result<Vec<_>, TchError>>()?;
         self.update(&gradients, schedule_step)?;
         Ok(())
     }
@@ -247,7 +251,7 @@ impl InnerTrainer {
     fn update(&mut self, gradients: &[Vec<Tensor>], schedule_step: u64) -> Result<(f64, f64), StepError> {
         let gradient_norm = norm(&self.pool, gradients)?;
         finite(schedule_step, "gradient's norm", gradient_norm)?;
-        let learning_rate = learning_rate(&self.training, schedule_step);
+        let learning_rate = learning_rate_since_rest(&self.training, schedule_step, self.steps);
         let number = self.steps + 1;
         let now = StepNow { number, norm: gradient_norm, learning_rate };
         self.optimizer.update(&self.pool, self.model.weights_mut(), &mut self.moments, gradients, now)?;

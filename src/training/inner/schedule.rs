@@ -12,6 +12,16 @@ pub fn place_in_schedule(training: &TrainingConfig, phase: Phase, step: u64, ste
     training.ancestor_steps + phase.0 * all + step.min(steps) * all / steps.max(1)
 }
 
+/// The learning rate of a step by an optimiser that took so many since it started from rest. It is at most what linear
+/// warm-up over [`TrainingConfig::rewarm_steps`] allows.
+pub fn learning_rate_since_rest(training: &TrainingConfig, step: u64, since_rest: u64) -> f64 {
+    let scheduled = learning_rate(training, step);
+    match training.rewarm_steps {
+        0 => scheduled,
+        steps => scheduled.min(training.learning_rate * (since_rest + 1) as f64 / steps as f64),
+    }
+}
+
 /// The learning rate of a step. Step 0 is the ancestor's first. After the run's last step it stays at its final value.
 /// Each restart begins at the peak and ends where the next one begins.
 pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
@@ -46,6 +56,22 @@ pub fn learning_rate(training: &TrainingConfig, step: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::training::samples::small_run;
+
+    #[test]
+    fn an_optimiser_that_starts_from_rest_is_warmed_up_again() {
+        let mut training = small_run().training;
+        (training.ancestor_steps, training.phases, training.inner_steps) = (10, 9, 10);
+        (training.learning_rate, training.warmup_steps) = (1e-3, 10);
+        let rate = |training: &TrainingConfig, step, since| learning_rate_since_rest(training, step, since);
+        assert_eq!(rate(&training, 10, 0), 1e-3, "not unless one asks for it");
+        training.rewarm_steps = 4;
+        let found = [0, 1, 2, 3, 4].map(|since| rate(&training, 10 + since, since));
+        assert!(
+            found[..3].iter().zip([2.5e-4, 5e-4, 7.5e-4]).all(|(found, expected)| (found - expected).abs() < 1e-12)
+        );
+        assert_eq!(found[3..], [13, 14].map(|step| learning_rate(&training, step)), "what the schedule allows");
+        assert_eq!(rate(&training, 0, 0), 1e-4, "the first warm-up is slower");
+    }
 
     #[test]
     fn it_rises_to_the_peak_and_falls_to_its_share() {

@@ -68,8 +68,8 @@ impl WholeRun<'_> {
             json!({ "frequencies": frequencies, "factor": factor })
         });
         let directional = model.directional.as_ref().map(|directional| {
-            json!({ "pooling": directional.pooling, "router_layers": directional.router_layers,
-                "temperature": directional.temperature })
+            json!({ "pooling": directional.pooling, "reads": directional.reads,
+                "router_layers": directional.router_layers, "temperature": directional.temperature })
         });
         let experts = |path: PathId| self.grid.modules_of(path).iter().map(|module| module.expert).collect::<Vec<_>>();
         let own: BTreeMap<String, _> =

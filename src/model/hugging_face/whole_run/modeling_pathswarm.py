@@ -306,7 +306,8 @@ class PathswarmForCausalLM(PreTrainedModel, GenerationMixin):
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
         heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2)
         if self.config.directional:
-            heads = self._suppressed(batch, index, heads, y, attention_mask)
+            read = x if self.config.directional["reads"] == "stream" else y
+            heads = self._suppressed(batch, index, heads, read, attention_mask)
         (x,) = batch.each(name, write, x, heads.flatten(2))
         return x
 
@@ -344,7 +345,7 @@ class PathswarmForCausalLM(PreTrainedModel, GenerationMixin):
 
     def _suppressed(self, batch, index, heads, y, attention_mask):
         """Outputs of heads `[batch, time, heads, head]` less what directional attention suppresses: of each direction
-        `d` the part `r (o·d) d` of an output `o`, with `r` from the router for the input `y` of attention."""
+        `d` the part `r (o·d) d` of an output `o`, with `r` from the router for `y`."""
         c, name = self.config.directional, f"router.{index}"
         present = attention_mask.unsqueeze(-1).to(y.dtype)
         if c["pooling"] == "prefix":

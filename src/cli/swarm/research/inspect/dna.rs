@@ -86,17 +86,14 @@ impl DnaView<'_> {
         let found = flow(token_routes, self.dna);
         self.shown.event("flow", &found)?;
         let modules: Vec<String> = (0..self.dna.modules.count()).map(|module| label(module, self.dna)).collect();
-        let head: Vec<&str> = ["step", "amounts to"].into_iter().chain(modules.iter().map(String::as_str)).collect();
+        let head: Vec<&str> =
+            ["step", "effective top-k"].into_iter().chain(modules.iter().map(String::as_str)).collect();
         let row = |(step, shares): (usize, &Vec<f64>)| {
             let shares = shares.iter().map(|share| format!("{:.1}%", 100.0 * share));
             [step.to_string(), format!("{:.2}", found.effective[step])].into_iter().chain(shares).collect()
         };
         let rows: Vec<Vec<String>> = found.shares.iter().enumerate().map(row).collect();
-        self.shown.table(
-            "How many modules a router's scores amount to, and each module's share of choices",
-            &head,
-            &rows,
-        )?;
+        self.shown.table("The effective top-k of the choices, and each module's share of them", &head, &rows)?;
         self.shown.line(&format!("{:.1}% of choices skip", 100.0 * found.skipped))?;
         self.shown.image("flow.svg", || flow_image(&found, self.dna))?;
         let labels = Labels { title: "Share of choices", x: "module", y: "step" };

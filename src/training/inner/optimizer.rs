@@ -1,0 +1,229 @@
+//! The inner optimiser: which rule acts on which tensor, with gradients clipped by the norm of all together.
+//!
+//! AdamW acts on every tensor, or with [Muon](super::muon) on all but the matrices of blocks. Norms and biases do not
+//! decay. Muon keeps a matrix's momentum where AdamW keeps its first moment, and leaves the second at zero, so the state
+//! of a trainer has one layout for both.
+
+use std::ops::Range;
+
+use rayon::ThreadPool;
+use tch::{TchError, Tensor};
+
+use crate::config::{Optimizer, TrainingConfig};
+use crate::model::weights::{Leaf, Weights};
+use crate::training::inner::adamw::{AdamW, AdamWStep, Moments};
+use crate::training::inner::muon::MuonStep;
+
+/// The values that change from step to step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepNow {
+    /// Counts from 1, for the bias correction of the moments.
+    pub number: u64,
+    /// Norm of all gradients, from [`norm`](super::adamw::norm).
+    pub norm: f64,
+    pub learning_rate: f64,
+}
+
+/// What is done to one tensor.
+struct Treatment {
+    shape: Vec<i64>,
+    decays: bool,
+    /// The matrices for Muon; empty where AdamW acts.
+    matrices: Vec<usize>,
+}
+
+pub struct InnerOptimizer {
+    adamw: AdamW,
+    weight_decay: f64,
+    clip_norm: f64,
+    /// By level, in the order of its buffer.
+    levels: Vec<Vec<Treatment>>,
+}
+
+impl Treatment {
+    fn of(leaf: &Leaf, training: &TrainingConfig) -> Self {
+        let (shape, embedding) = (leaf.tensor.size(), leaf.name.starts_with("embedding."));
+        Self {
+            decays: shape.len() > 1 && (training.decay_embeddings || !embedding),
+            matrices: match training.optimizer {
+                Optimizer::AdamW => Vec::new(),
+                Optimizer::Muon => leaf.matrices.clone(),
+            },
+            shape,
+        }
+    }
+
+    fn count(&self) -> i64 {
+        self.shape.iter().product()
+    }
+
+    /// The share of its parameters that decay leaves before a step of AdamW; none where Muon acts.
+    fn kept(&self, keep: f64) -> Option<f32> {
+        self.matrices.is_empty().then_some(if self.decays { keep as f32 } else { 1.0 })
+    }
+}
+
+impl InnerOptimizer {
+    pub fn new(training: &TrainingConfig, weights: &Weights) -> Self {
+        let treatments = |leaves: &[Leaf]| leaves.iter().map(|leaf| Treatment::of(leaf, training)).collect();
+        Self {
+            adamw: AdamW { betas: training.betas, epsilon: training.epsilon },
+            weight_decay: training.weight_decay,
+            clip_norm: training.clip_norm,
+            levels: weights.leaves().map(treatments).collect(),
+        }
+    }
+
+    /// The gradients of a level's tensors, from those of its flat buffer.
+    pub fn by_tensor(&self, level: usize, flat: &Tensor) -> Result<Vec<Tensor>, TchError> {
+        let sizes: Vec<i64> = self.levels[level].iter().map(Treatment::count).collect();
+        flat.f_split_with_sizes(sizes.as_slice(), 0)
+    }
+
+    /// Updates every level, except parameters that are not trained, which do not decay either. `gradients` has each
+    /// level's gradients, by tensor in the order of its buffer.
+    pub fn update(
+        &self,
+        pool: &ThreadPool,
+        weights: &mut Weights,
+        moments: &mut [Moments],
+        gradients: &[Vec<Tensor>],
+        now: StepNow,
+    ) -> Result<(), TchError> {
+        let clip = (self.clip_norm / (now.norm + 1e-6)).min(1.0);
+        let keep = 1.0 - now.learning_rate * self.weight_decay;
+        let adamw = self.adamw.step(now.number, clip, now.learning_rate);
+        let muon = MuonStep { clip, learning_rate: now.learning_rate, keep };
+        for (level, (moments, gradients)) in moments.iter_mut().zip(gradients).enumerate() {
+            let fixed = weights.fixed(level)?;
+            let (treatments, flat) = (&self.levels[level], weights.flat_mut(level));
+            if flat.device().is_cuda() {
+                by_tensors(&adamw, treatments, (flat, moments, gradients), keep)?;
+            } else {
+                let kept: Vec<Option<f32>> = treatments.iter().map(|treatment| treatment.kept(keep)).collect();
+                adamw.update_slices(pool, flat, moments, (gradients, &kept))?;
+            }
+            by_matrices(&muon, treatments, (flat, moments, gradients))?;
+            weights.put_back(level, &fixed)?;
+        }
+        Ok(())
+    }
+}
+
+/// Muon, where it acts in a level.
+fn by_matrices(
+    muon: &MuonStep,
+    treatments: &[Treatment],
+    (flat, [momentum, _], gradients): (&Tensor, &Moments, &[Tensor]),
+) -> Result<(), TchError> {
+    let mut from = 0;
+    for (treatment, gradient) in treatments.iter().zip(gradients) {
+        let count = treatment.count();
+        if !treatment.matrices.is_empty() {
+            let view = |tensor: &Tensor| tensor.f_narrow(0, from, count)?.f_view(treatment.shape.as_slice());
+            muon.update(&mut view(flat)?, &mut view(momentum)?, gradient, &treatment.matrices)?;
+        }
+        from += count;
+    }
+    Ok(())
+}
+
+/// AdamW in tensor operations, where it acts in a level.
+fn by_tensors(
+    adamw: &AdamWStep,
+    treatments: &[Treatment],
+    (flat, [first, second], gradients): (&Tensor, &Moments, &[Tensor]),
+    keep: f64,
+) -> Result<(), TchError> {
+    for (from, tensors) in runs(treatments) {
+        let mut until = from;
+        for treatment in &treatments[tensors.clone()] {
+            if treatment.decays {
+                let _ = flat.f_narrow(0, until, treatment.count())?.f_mul_scalar_(keep)?;
+            }
+            until += treatment.count();
+        }
+        let part = |tensor: &Tensor| tensor.f_narrow(0, from, until - from);
+        adamw.update_tensors(&mut part(flat)?, &mut [part(first)?, part(second)?], &gradients[tensors])?;
+    }
+    Ok(())
+}
+
+/// Adjacent tensors on which AdamW acts: the first value, and which tensors.
+fn runs(treatments: &[Treatment]) -> Vec<(i64, Range<usize>)> {
+    let (mut found, mut from): (Vec<(i64, Range<usize>)>, i64) = (Vec::new(), 0);
+    for (index, treatment) in treatments.iter().enumerate() {
+        if treatment.matrices.is_empty() {
+            match found.last_mut() {
+                Some((_, run)) if run.end == index => run.end += 1,
+                _ => found.push((from, index..index + 1)),
+            }
+        }
+        from += treatment.count();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::initial_levels;
+    use crate::seed::Seed;
+    use crate::training::inner::gradients::Gradients;
+    use crate::training::samples::small_run;
+    use tch::Device;
+
+    /// A network, and what two steps leave of it where every gradient is zero.
+    fn after_nothing(change: impl Fn(&mut TrainingConfig)) -> (Weights, Vec<Vec<f32>>) {
+        let mut run = small_run();
+        change(&mut run.training);
+        let mut weights = Weights::new(&run.model, &run.levels, Device::Cpu).unwrap();
+        let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
+        levels.iter().enumerate().for_each(|(level, values)| weights.set(level, values).unwrap());
+        let optimizer = InnerOptimizer::new(&run.training, &weights);
+        let zeros = |leaves: &[Leaf]| leaves.iter().map(|leaf| leaf.tensor.zeros_like()).collect();
+        let gradients: Gradients = weights.leaves().map(zeros).collect();
+        let zero = |size: &usize| Tensor::zeros([*size as i64], (tch::Kind::Float, Device::Cpu));
+        let mut moments: Vec<Moments> = weights.sizes().iter().map(|size| [zero(size), zero(size)]).collect();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        for number in 1..=2 {
+            let now = StepNow { number, norm: 0.0, learning_rate: 0.5 };
+            optimizer.update(&pool, &mut weights, &mut moments, &gradients, now).unwrap();
+        }
+        (weights, levels)
+    }
+
+    #[test]
+    fn matrices_decay_and_norms_and_biases_do_not_and_embeddings_as_one_wishes() {
+        for optimizer in [Optimizer::AdamW, Optimizer::Muon] {
+            for decay_embeddings in [true, false] {
+                let (weights, before) = after_nothing(|training| {
+                    (training.optimizer, training.weight_decay) = (optimizer, 0.1);
+                    training.decay_embeddings = decay_embeddings;
+                });
+                for (leaves, before) in weights.leaves().zip(before) {
+                    let mut from = 0;
+                    for leaf in leaves {
+                        let decays = leaf.tensor.dim() > 1 && (decay_embeddings || !leaf.name.starts_with("embedding"));
+                        let expected = if decays { 0.95f32 * 0.95 } else { 1.0 };
+                        let (found, own) = (leaf.tensor.numel(), f64::from(before[from] * expected));
+                        assert!((leaf.tensor.flatten(0, -1).double_value(&[0]) - own).abs() < 1e-6, "{}", leaf.name);
+                        from += found;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn runs_of_adamw_lie_between_the_matrices_of_muon() {
+        let of = |size: i64, matrices: &[usize]| Treatment {
+            shape: vec![size, 2],
+            decays: true,
+            matrices: matrices.to_vec(),
+        };
+        let treatments = [of(3, &[]), of(1, &[]), of(5, &[5]), of(2, &[]), of(4, &[2, 2])];
+        assert_eq!(runs(&treatments), [(0, 0..2), (18, 3..4)]);
+        assert_eq!(runs(&[]), []);
+    }
+}
