@@ -1,6 +1,6 @@
 //! The grid: levels times experts, and the paths through it.
 //!
-//! A path takes one module per level (DiPaCo, section 2.1). The levels with `experts` span the grid: path `i`,
+//! A path takes one module per level (DiPaCo, section 2.3). The levels with `experts` span the grid: path `i`,
 //! written in mixed radix over their counts, first level slowest, names its expert of each. A `shared` level has one
 //! module; a `path` level has one for each path.
 

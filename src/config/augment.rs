@@ -15,7 +15,7 @@ pub struct Augment {
     /// Brightness, contrast and saturation are each multiplied by a random factor between 1 - this and 1 + this, in
     /// random order.
     pub jitter: f64,
-    /// Probability that a rectangle of 2 to 33% of the image is overwritten (random erasing, Zhong et al. 2017).
+    /// Probability that a rectangle of 2 to 33% of the image is blackened (random erasing, Zhong et al. 2017).
     pub erase: f64,
     /// `α` of the Beta distribution from which the weight of an image in the mix with its neighbour is drawn. The
     /// classes get the same weights (MixUp, Zhang et al. 2018). 0 turns it off.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub enum RoutingMethod {
     /// k-means on the ancestor's features (DiPaCo, section 2.4).
     Kmeans,
-    /// k-means on each half of the features; a path is a pair of clusters (DiPaCo, section 2.4).
+    /// k-means on each half of the features; a path is a pair of clusters (DiPaCo, section 7.3).
     ProductKmeans,
     /// By the hash of the document (the control).
     Random,
@@ -21,7 +21,7 @@ pub struct RoutingConfig {
     /// Number of tokens at the beginning of a document that choose its path. They are not scored.
     pub prefix_tokens: usize,
     pub kmeans_rounds: usize,
-    /// Each training document goes to this many best paths (DiPaCo, section 2.4.3).
+    /// Each training document goes to this many best paths (DiPaCo, section 2.4.4).
     pub overlap: usize,
     /// Before these phases the text is resharded, by which path predicts each document best (DiPaCo, section 2.4.2).
     pub reshard: Vec<u64>,
@@ -30,10 +30,10 @@ pub struct RoutingConfig {
     pub slice_share: f64,
 }
 
-/// Default share of the slice (DiPaCo's supplement).
+/// Default share of the slice (DiPaCo, section 7.2.1).
 pub const SLICE_SHARE: f64 = 0.005;
 
-/// Minimum size of the slice for each path (DiPaCo's supplement).
+/// Minimum size of the slice for each path.
 pub const SLICE_DOCUMENTS: usize = 50;
 
 impl Default for RoutingConfig {

@@ -1,5 +1,5 @@
 //! Runs in two stages. In the first, all levels are shared and the swarm trains its own ancestor (DiLoCo). In the
-//! second, each document is routed to a path (DiPaCo, section 3.1).
+//! second, each document is routed to a path (DiPaCo, section 2.4).
 
 use super::checking::MOST_IN_A_ROUND;
 use super::routing::{RoutingConfig, RoutingMethod};

@@ -57,7 +57,7 @@ pub struct TrainingConfig {
     #[serde(default = "one_f64")]
     pub clip_norm: f64,
     /// Whether each path is scored on its held-out text before each phase but the first, and at the end. Its best
-    /// parameters are then its result (DiPaCo, section 2.4.4).
+    /// parameters are then its result (DiPaCo, section 2.7).
     #[serde(default)]
     pub early_stopping: bool,
     /// Whether paths and ancestor also learn to predict the first tokens of a document, which choose its path and are

@@ -32,7 +32,8 @@ impl Augment {
         pixels
     }
 
-    /// Mixes another image in, if enabled. Returns the weight of this image.
+    /// Mixes another image in, if enabled. Returns the weight of this image. A generator in the same state mixes in the
+    /// same way, by the same share, at the same place.
     fn mix(&self, pixels: &mut [u8], other: &[u8], side: usize, chance: &mut impl Rng) -> Option<f32> {
         let laid_over = match (self.mixup > 0.0, self.cutmix > 0.0) {
             (false, false) => return None,
@@ -46,17 +47,17 @@ impl Augment {
     }
 }
 
-/// Changes images of this side, each with its class. Each image has its own generator. It is mixed with its successor,
-/// before that one is mixed itself; the last with the first. The same seed gives the same bytes on every machine.
+/// Changes images of this side, each with its class. Each image has its own generator for its own changes. It is mixed
+/// with its successor, before that one is mixed itself; the last with the first. All are mixed alike (DNA paper,
+/// appendix A.1). The same seed gives the same bytes on every machine.
 pub fn augmented(images: &[(&[u8], u32)], side: usize, how: &Augment, seed: Seed) -> Vec<Augmented> {
     let change = |(index, (pixels, class)): (u64, &(&[u8], u32))| {
-        let mut chance = seed.number(index).generator();
-        (how.change(pixels, side, &mut chance), *class, chance)
+        (how.change(pixels, side, &mut seed.number(index).generator()), *class)
     };
     let changed: Vec<_> = (0..).zip(images).map(change).collect();
-    let mixed = |(index, (pixels, class, chance)): (usize, &(Vec<u8>, u32, _))| {
-        let (mut pixels, mut chance) = (pixels.clone(), Clone::clone(chance));
-        let (other, its_class, _) = &changed[(index + 1) % changed.len()];
+    let mixed = |(index, (pixels, class)): (usize, &(Vec<u8>, u32))| {
+        let (mut pixels, mut chance) = (pixels.clone(), seed.child("mix").generator());
+        let (other, its_class) = &changed[(index + 1) % changed.len()];
         let weight = if changed.len() > 1 { how.mix(&mut pixels, other, side, &mut chance) } else { None };
         let classes = match weight {
             Some(weight) if class != its_class => vec![(*class, weight), (*its_class, 1.0 - weight)],
@@ -111,6 +112,21 @@ mod tests {
             }
         }
         assert_eq!(hash.finalize().to_hex()[..16], *"fbea6b11b6fdd8b7");
+    }
+
+    #[test]
+    fn a_batch_is_mixed_in_one_way_and_by_one_share() {
+        let both = Augment { mixup: 0.8, cutmix: 1.0, ..Augment::default() };
+        let (mut shares, batch) = (Vec::new(), batch(5));
+        for seed in 0..50 {
+            let made = changed(&batch, &both, seed);
+            assert!(made.iter().all(|image| image.classes[0].1 == made[0].classes[0].1), "{seed}");
+            let kept = |image: usize| made[image].pixels.iter().zip(&batch[image].0).map(|(a, b)| a == b);
+            assert!(made[0].classes[0].1 > 0.9 || (1..5).all(|image| kept(image).eq(kept(0))), "at one place");
+            shares.push(made[0].classes[0].1);
+        }
+        shares.dedup();
+        assert!(shares.len() > 45);
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn mean_grey(pixels: &[u8]) -> f64 {
     sum as f64 / plane.max(1) as f64
 }
 
-/// Fills a rectangle at a random place with noise.
+/// Blackens a rectangle at a random place.
 pub(super) fn erase(pixels: &mut [u8], side: usize, chance: &mut impl Rng) {
     let between = |(least, most): (f64, f64), share: f64| least + share * (most - least);
     let area = between(HOLE_AREA, chance.random()) * (side * side) as f64;
@@ -104,7 +104,7 @@ pub(super) fn erase(pixels: &mut [u8], side: usize, chance: &mut impl Rng) {
     let (top, left) = (place(height), place(width));
     for plane in pixels.chunks_exact_mut(plane(side)) {
         for row in plane.chunks_exact_mut(row(side)).skip(top).take(height) {
-            chance.fill_bytes(&mut row[left..left + width]);
+            row[left..left + width].fill(0);
         }
     }
 }

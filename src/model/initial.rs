@@ -34,8 +34,9 @@ pub fn initial_levels(model: &ModelConfig, levels: &[LevelConfig], seed: Seed) -
                     Initial::Truncated(deviation) => {
                         let mut generator = seed.child(&tensor.name).generator();
                         let mut normals = Normals { generator: &mut generator, spare: None };
-                        let mut near = std::iter::repeat_with(|| normals.next()).filter(|normal| normal.abs() <= 2.0);
-                        values.extend(near.by_ref().take(count).map(|normal| (deviation * normal) as f32));
+                        let mut near =
+                            std::iter::repeat_with(|| deviation * normals.next()).filter(|value| value.abs() <= 2.0);
+                        values.extend(near.by_ref().take(count).map(|value| value as f32));
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::config::Rescale;
 
-/// √P for the P distinct paths in an update (DiPaCo, section 2.3), or 1.
+/// √P for the P distinct paths in an update (DiPaCo, section 2.7), or 1.
 ///
 /// Averaging P gradients in different directions shrinks them by about √P. This factor undoes it, so that modules with
 /// many paths learn as fast as those with few. 1 for no paths.

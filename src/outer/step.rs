@@ -17,7 +17,7 @@ pub enum ApplyError {
     Frame(#[from] FrameError),
 }
 
-/// The compressed average of a sum, rescaled for this many paths (DiPaCo, section 2.3).
+/// The compressed average of a sum, rescaled for this many paths (DiPaCo, section 2.7).
 pub fn combine(sum: &ExactSum, paths: usize, outer: &OuterConfig) -> Result<Vec<u8>, EncodeError> {
     frame::encode(outer.average_codec(), &sum.average(rescale_factor(outer.rescale, paths)))
 }

@@ -1,5 +1,5 @@
 //! Centroids to which a document's features are compared: of all features (k-means), or of each half (product k-means;
-//! Jégou et al. 2011, DiPaCo section 2.4), where a path is a pair of clusters.
+//! Jégou et al. 2011, DiPaCo section 7.3), where a path is a pair of clusters.
 //!
 //! The halves of a text's features are strongly correlated, which leaves most pairs empty. So the second half is
 //! compared after subtraction of its mean over the documents with the same first cluster.

@@ -187,7 +187,7 @@ fn each_mistake_in_a_file_is_one_line_that_names_file_line_and_key() {
     assert!(wrong(", \"final-norm\"", "").contains("no level lists final-norm"));
     assert!(wrong("experts = 2", "experts = 0").contains("has no experts"));
     assert!(wrong("heads = 4", "heads = 3").contains(": model.heads = 3: must divide model.width = 128"));
-    assert!(wrong("momentum = 0.9", "momentum = 1.5").contains(": outer.momentum = 1.5: from 0 to below 1"));
+    assert!(wrong("momentum = 0.5", "momentum = 1.5").contains(": outer.momentum = 1.5: from 0 to below 1"));
 }
 
 #[test]

@@ -123,7 +123,7 @@ impl DnaConfig {
     /// The tensors of a step's router, and of the balance of choices:
     ///
     /// - `router.S.weight`, `[modules, width]`;
-    /// - `balance.biases`, `[steps]`: added to the logits of all identities when a token chooses;
+    /// - `balance.biases`, `[steps]`: added to the scores of all identities when a token chooses;
     /// - `balance.usage`, `[steps, modules]`: running share of the choices of each module.
     pub(in crate::config) fn tensors(&self, part: Part, width: usize, initial: Initial, list: &mut TensorList) {
         let modules = self.modules.count();

@@ -41,7 +41,7 @@ impl fmt::Display for Part {
 pub enum Initial {
     /// Normal with this standard deviation.
     Normal(f64),
-    /// The same, but values beyond two deviations are drawn again.
+    /// The same, but values beyond ±2 are drawn again, as PyTorch's `trunc_normal_` does by default.
     Truncated(f64),
     /// Uniform between minus and plus this bound.
     Uniform(f64),

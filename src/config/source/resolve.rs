@@ -271,7 +271,7 @@ learning_rate = 1e-3
 
     #[test]
     fn values_are_shown_as_they_are_written() {
-        let run = Settings::default().run(file(RUN).path()).unwrap();
+        let run = settings(&[], &["outer.learning_rate=0.7"]).run(file(RUN).path()).unwrap();
         let entry = |key: &str| run.entries().into_iter().find(|entry| entry.key == key).unwrap();
         assert_eq!(entry("outer.learning_rate").text, "0.7");
         assert_eq!(entry("name").value(), Value::String("small".to_owned()));

@@ -1,5 +1,5 @@
 //! Scores by the trainer: of a checkpoint, of the slice for resharding, of a finished path; and the best parameters of
-//! a path (DiPaCo, section 2.4.4).
+//! a path (DiPaCo, section 2.7).
 
 use super::{REPORT, Worker};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};

@@ -129,7 +129,7 @@ impl Router {
     }
 
     /// The `n` best paths of a document, at least 1, or all if there are fewer, best first. For overlapping shards
-    /// (DiPaCo, section 2.4.3). The control takes the paths after its first.
+    /// (DiPaCo, section 2.4.4). The control takes the paths after its first.
     ///
     /// # Panics
     /// As [`Router::route`].

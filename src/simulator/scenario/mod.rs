@@ -60,7 +60,7 @@ pub struct Swarm {
     /// Compression of contributions.
     #[serde(default = "four_bits")]
     pub codec: Codec,
-    #[serde(default = "default_rescale")]
+    #[serde(default = "long_steps")]
     pub rescale: Rescale,
     /// Whether levels are synchronised one after the other.
     #[serde(default, deserialize_with = "read_streaming")]
@@ -112,11 +112,12 @@ impl Swarm {
         (first..slots.count() as usize).take(self.paths_each).map(|path| PathId(path as u32)).collect()
     }
 
-    /// The outer configuration; other values are defaults.
+    /// The outer configuration; other values are defaults. The step is DiPaCo's, the longest of those in use.
     pub fn outer(&self) -> OuterConfig {
         OuterConfig {
             mode: self.mode,
             codec: self.codec,
+            learning_rate: 0.7,
             momentum: self.momentum,
             rescale: self.rescale,
             streaming: self.streaming,
@@ -152,8 +153,8 @@ fn four_bits() -> Codec {
     OuterConfig::default().codec
 }
 
-fn default_rescale() -> Rescale {
-    OuterConfig::default().rescale
+fn long_steps() -> Rescale {
+    Rescale::SqrtPaths
 }
 
 fn default_audit_share() -> f64 {
@@ -165,7 +166,7 @@ fn half() -> f32 {
 }
 
 fn default_momentum() -> f32 {
-    OuterConfig::default().momentum
+    0.9
 }
 
 fn ten_minutes() -> u64 {

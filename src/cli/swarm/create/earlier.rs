@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn settings_for_a_model_from_nothing_are_named_and_those_of_an_import_are_not() {
-        let from_nothing = RunConfig::from_toml(include_str!("../../../../configs/dipaco-2x2.toml")).unwrap();
+        let text = include_str!("../../../../configs/dipaco-2x2.toml");
+        let from_nothing = RunConfig::from_toml(&text.replace("[outer]", "[outer]\npreset = \"dipaco\"")).unwrap();
         let named = harsh_settings(&from_nothing);
         for (key, line) in
             ["training.learning_rate = 0.005", "outer.rescale", "outer.momentum = 0.9"].iter().zip(&named)
