@@ -111,7 +111,7 @@ mod tests {
                 hash.update(&class.to_le_bytes()).update(&weight.to_le_bytes());
             }
         }
-        assert_eq!(hash.finalize().to_hex()[..16], *"fbea6b11b6fdd8b7");
+        assert_eq!(hash.finalize().to_hex()[..16], *"ef13d92da89d78b0");
     }
 
     #[test]

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_recount_confirms_a_correct_update_and_finds_a_wrong_one() {
         let (blobs, parts) = made();
-        let outer = OuterConfig::default();
+        let outer = OuterConfig { rescale: Rescale::SqrtPaths, ..OuterConfig::default() };
         let sum = counted(&parts, &blobs).unwrap();
         let average = step::combine(&sum, 3, &outer).unwrap();
         assert_eq!(check_average(&sum, &average, 3, &outer), Ok(()));
