@@ -1,19 +1,23 @@
-//! One inner step in f32 and bfloat16, on one thread and on all: `cargo bench --bench inner_step`.
+//! One inner step in f32 and bfloat16, with AdamW and with Muon, on one thread and on all: `cargo bench --bench inner_step`.
 
 mod shape;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use pathswarm::config::{Positions, Precision};
+use pathswarm::config::{Optimizer, Positions, Precision};
 
 fn inner_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("inner step");
     group.throughput(Throughput::Elements(shape::TOKENS as u64)).sample_size(20);
-    for (name, precision, threads) in [
-        ("f32, all threads", Precision::F32, 0),
-        ("f32, one thread", Precision::F32, 1),
-        ("bf16, all threads", Precision::Bf16, 0),
+    for (name, precision, threads, optimizer) in [
+        ("f32, all threads", Precision::F32, 0, Optimizer::AdamW),
+        ("f32, all threads, Muon", Precision::F32, 0, Optimizer::Muon),
+        ("f32, one thread", Precision::F32, 1, Optimizer::AdamW),
+        ("f32, one thread, Muon", Precision::F32, 1, Optimizer::Muon),
+        ("bf16, all threads", Precision::Bf16, 0, Optimizer::AdamW),
     ] {
-        let mut bench = shape::Bench::new(Positions::Rotary, precision, threads);
+        let mut run = shape::run(Positions::Rotary);
+        run.training.optimizer = optimizer;
+        let mut bench = shape::Bench::new(&run, precision, threads);
         group.bench_function(name, |bencher| bencher.iter(|| bench.step()));
     }
     group.finish();

@@ -81,7 +81,7 @@ fn main() {
     let compare = move || {
         let positions = if positions == "learned" { Positions::Learned } else { Positions::Rotary };
         let precision = if precision == "bf16" { Precision::Bf16 } else { Precision::F32 };
-        let mut ours = shape::Bench::new(positions, precision, threads);
+        let mut ours = shape::Bench::new(&shape::run(positions), precision, threads);
         let mut rates = [Vec::new(), Vec::new(), Vec::new()];
         for round in 0..rounds {
             let theirs = reference.round();

@@ -50,11 +50,10 @@ pub struct Bench {
 
 impl Bench {
     /// A bench with initial parameters and a few steps done, so that everything is allocated.
-    pub fn new(positions: Positions, precision: Precision, threads: usize) -> Self {
-        let run = run(positions);
+    pub fn new(run: &RunConfig, precision: Precision, threads: usize) -> Self {
         let machine = MachineConfig { threads, precision, ..MachineConfig::default() };
         let device = open_device(machine.device).expect("the CPU is always there");
-        let mut trainer = InnerTrainer::new(&run, &machine, device).expect("the bench's run is valid");
+        let mut trainer = InnerTrainer::new(run, &machine, device).expect("the bench's run is valid");
         let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
         trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>()).expect("initial levels fit");
         let mut generator = Seed::root(2).generator();
