@@ -190,12 +190,12 @@ fn small_weights(count: usize) -> Weights {
 
 #[test]
 fn fifty_steps_of_adamw_with_schedule_and_clipping_agree() {
-    follow(include_str!("../reference/adamw.json"), Optimizer::AdamW, 1e-6);
+    follow(include_str!("../reference/optimizers/adamw.json"), Optimizer::AdamW, 1e-6);
 }
 
 #[test]
 fn fifty_steps_of_muon_agree() {
-    follow(include_str!("../reference/muon.json"), Optimizer::Muon, 1e-5);
+    follow(include_str!("../reference/optimizers/muon.json"), Optimizer::Muon, 1e-5);
 }
 
 /// Takes the steps of the reference, and compares the parameters.

@@ -31,7 +31,7 @@ fn furthest(found: &[f32], expected: &[f32]) -> f32 {
 
 #[test]
 fn fifty_outer_steps_agree_with_pytorch() {
-    let reference: Nesterov = serde_json::from_str(include_str!("../reference/nesterov.json")).unwrap();
+    let reference: Nesterov = serde_json::from_str(include_str!("../reference/optimizers/nesterov.json")).unwrap();
     let mut parameters = sines(reference.count, 0.7, 0.1, 0.3);
     let mut momentum = vec![0.0; reference.count];
     for step in 0..50u64 {

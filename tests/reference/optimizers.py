@@ -1,4 +1,4 @@
-"""Makes adamw.json, muon.json and nesterov.json with torch.optim: python tests/reference/optimizers.py
+"""Makes the files in optimizers/ with torch.optim: python tests/reference/optimizers.py
 
 Parameters and gradients are sines, so that a test can make the same without storing them.
 """
@@ -25,7 +25,7 @@ def exact(tensor):
 
 
 def write(name, content):
-    with open(FOLDER / name, "w") as file:
+    with open(FOLDER / "optimizers" / name, "w") as file:
         json.dump(content, file, indent=None, separators=(",", ":"))
         file.write("\n")
 
