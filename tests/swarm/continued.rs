@@ -61,10 +61,11 @@ fn a_finished_run_goes_on_with_other_text_on_the_same_grid_and_on_a_larger_one()
         assert_eq!(parameters(&first, module), parameters(&before, origin), "{module} begins as {origin}");
     }
     let at_the_beginning = perplexity(&world.name("larger-model"), &other);
-    assert!((at_the_beginning / at_the_end - 1.0).abs() < 0.01, "{at_the_beginning} {at_the_end}");
+    // The same parameters; but a document between two old paths may now be nearest to a part of the other one.
+    assert!((at_the_beginning / at_the_end - 1.0).abs() < 0.02, "{at_the_beginning} {at_the_end}");
 
     // From the address of a run that is not over. A newcomer has the first states from the creator alone.
-    let (mut creator, join) = begin(&world, "third", &run(4, 60, 3), &address, &other);
+    let (mut creator, join) = begin(&world, "third", &run(4, 150, 3), &address, &other);
     larger.kill();
     let mut newcomer = Peer::start(&world.path("newcomer"), &["join", &join, "--corpus", &other]);
     let done = |peer: &mut Peer| peer.wait_for("result");

@@ -86,8 +86,7 @@ mod tests {
         let text = include_str!("../../../../configs/dipaco-2x2.toml");
         let from_nothing = RunConfig::from_toml(&text.replace("[outer]", "[outer]\npreset = \"dipaco\"")).unwrap();
         let named = harsh_settings(&from_nothing);
-        for (key, line) in
-            ["training.learning_rate = 0.005", "outer.rescale", "outer.momentum = 0.9"].iter().zip(&named)
+        for (key, line) in ["training.learning_rate = 0.01", "outer.rescale", "outer.momentum = 0.9"].iter().zip(&named)
         {
             assert!(line.contains(key), "{line}");
         }
