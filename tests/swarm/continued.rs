@@ -7,11 +7,13 @@ use crate::text::write_domains;
 use pathswarm::peer::Collected;
 use serde_json::Value;
 
-/// Short phases; with four experts on the first level, if wanted.
+/// Short phases, with the long outer steps of a few phases that change much; with four experts on the first level, if
+/// wanted.
 fn run(experts: u32, inner_steps: u64, phases: u64) -> String {
     RUN.replacen("experts = 2", &format!("experts = {experts}"), 1)
         .replace("inner_steps = 400", &format!("inner_steps = {inner_steps}"))
         .replace("phases = 12", &format!("phases = {phases}"))
+        + "[outer]\npreset = \"dipaco\"\n"
 }
 
 /// The perplexity of this text under a collected run.
@@ -61,11 +63,10 @@ fn a_finished_run_goes_on_with_other_text_on_the_same_grid_and_on_a_larger_one()
         assert_eq!(parameters(&first, module), parameters(&before, origin), "{module} begins as {origin}");
     }
     let at_the_beginning = perplexity(&world.name("larger-model"), &other);
-    // The same parameters; but a document between two old paths may now be nearest to a part of the other one.
-    assert!((at_the_beginning / at_the_end - 1.0).abs() < 0.02, "{at_the_beginning} {at_the_end}");
+    assert!((at_the_beginning / at_the_end - 1.0).abs() < 0.01, "{at_the_beginning} {at_the_end}");
 
     // From the address of a run that is not over. A newcomer has the first states from the creator alone.
-    let (mut creator, join) = begin(&world, "third", &run(4, 150, 3), &address, &other);
+    let (mut creator, join) = begin(&world, "third", &run(4, 60, 3), &address, &other);
     larger.kill();
     let mut newcomer = Peer::start(&world.path("newcomer"), &["join", &join, "--corpus", &other]);
     let done = |peer: &mut Peer| peer.wait_for("result");
