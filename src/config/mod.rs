@@ -38,3 +38,18 @@ pub use run::{RunConfig, TextConfig};
 pub use sample::SampleConfig;
 pub use streaming::{Stagger, Streaming};
 pub use training::{Decay, Optimizer, TrainingConfig};
+
+// For keys that may be left out. What has its default is not written to a manifest, so that the ids of runs that lack the key
+// stay the same.
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::augment::Augment;
+use super::{is_default, is_yes, yes};
 
 /// `[training]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -38,7 +39,7 @@ pub struct TrainingConfig {
     pub warmup_steps: u64,
     /// Inner steps over which the learning rate rises wherever an optimiser starts from rest: where a path starts from
     /// the ancestor, is drawn again, or is taken without the state of its trainer.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub rewarm_steps: u64,
     #[serde(default, skip_serializing_if = "is_default")]
     pub optimizer: Optimizer,
@@ -93,22 +94,6 @@ impl TrainingConfig {
     pub fn total_steps(&self) -> u64 {
         self.ancestor_steps + (self.shared_phases + self.phases) * self.inner_steps + self.later_steps
     }
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn is_yes(value: &bool) -> bool {
-    *value
-}
-
-fn is_zero(steps: &u64) -> bool {
-    *steps == 0
-}
-
-fn is_default(optimizer: &Optimizer) -> bool {
-    *optimizer == Optimizer::default()
 }
 
 fn one_f64() -> f64 {

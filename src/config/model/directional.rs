@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::key_error::{KeyError, require, within};
 use crate::config::model::parts::{Initial, Part, TensorList};
+use crate::config::{is_default, is_yes, yes};
 
 /// The input of a layer's router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ pub struct DirectionalConfig {
     pub directions: usize,
     #[serde(default)]
     pub pooling: Pooling,
-    #[serde(default, skip_serializing_if = "is_normed")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub reads: RouterReads,
     /// Whether the last layer of a router starts near zero, so that every direction starts half suppressed. Otherwise it
     /// starts as the layers before it; the paper has no special initialisation.
@@ -57,18 +58,6 @@ pub struct DirectionalConfig {
     /// Factor of the router's logits before the sigmoid.
     #[serde(default = "temperature")]
     pub temperature: f64,
-}
-
-fn is_normed(reads: &RouterReads) -> bool {
-    *reads == RouterReads::Normed
-}
-
-fn yes() -> bool {
-    true
-}
-
-fn is_yes(value: &bool) -> bool {
-    *value
 }
 
 fn router_layers() -> usize {

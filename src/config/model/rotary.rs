@@ -5,6 +5,7 @@ use std::f64::consts::TAU;
 use serde::{Deserialize, Serialize};
 
 use crate::config::key_error::{KeyError, require, within};
+use crate::config::yes;
 
 /// `[model.rotary]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,10 +56,6 @@ fn beta_fast() -> f64 {
 
 fn beta_slow() -> f64 {
     1.0
-}
-
-fn yes() -> bool {
-    true
 }
 
 impl RotaryScaling {

@@ -216,6 +216,36 @@ mod tests {
     }
 
     #[test]
+    fn tensor_operations_do_to_every_tensor_what_slices_do() {
+        let mut run = small_run();
+        (run.training.optimizer, run.training.decay_embeddings) = (Optimizer::Muon, false);
+        let weights = Weights::new(&run.model, &run.levels, Device::Cpu).unwrap();
+        let optimizer = InnerOptimizer::new(&run.training, &weights);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let wave = |count: i64, pace: f64| (Tensor::arange(count, (tch::Kind::Float, Device::Cpu)) * pace).sin();
+        for (level, treatments) in optimizer.levels.iter().enumerate() {
+            let count = weights.sizes()[level] as i64;
+            let gradients = optimizer.by_tensor(level, &wave(count, 0.7)).unwrap();
+            let [found, expected] = [true, false].map(|in_tensors| {
+                let (mut flat, mut moments) = (wave(count, 0.3), [wave(count, 0.1), wave(count, 0.2).square()]);
+                let step = optimizer.adamw.step(3, 0.5, 0.1);
+                if in_tensors {
+                    by_tensors(&step, treatments, (&flat, &moments, &gradients), 0.9).unwrap();
+                } else {
+                    let kept: Vec<Option<f32>> = treatments.iter().map(|treatment| treatment.kept(0.9)).collect();
+                    step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &kept)).unwrap();
+                }
+                let [first, second] = moments;
+                [flat, first, second]
+            });
+            assert_ne!(found[0], wave(count, 0.3), "something was done");
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!((found - expected).abs().max().double_value(&[]) < 1e-5, "level {level}");
+            }
+        }
+    }
+
+    #[test]
     fn runs_of_adamw_lie_between_the_matrices_of_muon() {
         let of = |size: i64, matrices: &[usize]| Treatment {
             shape: vec![size, 2],
