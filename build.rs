@@ -3,6 +3,10 @@
 
 use std::path::Path;
 
+/// What libtorch offers and tch does not.
+#[cfg(feature = "learning")]
+const SOURCE: &str = "src/model/torch.cpp";
+
 fn main() {
     // The default corpus is the sources of the dependencies, which differ between platforms.
     if let Some(target) = std::env::var_os("TARGET") {
@@ -25,4 +29,16 @@ fn main() {
         }
         Err(error) => println!("cargo:warning={}: {error}: run scripts/libtorch first", library.display()),
     }
+    #[cfg(feature = "learning")]
+    compile(Path::new(&libtorch));
+}
+
+/// As torch-sys compiles what tch consists of.
+#[cfg(feature = "learning")]
+fn compile(libtorch: &Path) {
+    println!("cargo:rerun-if-changed={SOURCE}");
+    let standard = if cfg!(windows) { "/std:c++17" } else { "-std=c++17" };
+    let mut build = cc::Build::new();
+    build.cpp(true).pic(true).warnings(false).include(libtorch.join("include")).flag(standard).file(SOURCE);
+    build.compile("pathswarm-torch");
 }

@@ -31,7 +31,7 @@ impl Reference {
         if std::env::var_os("PYTHONPATH").is_none() && python == "python3" {
             command.env("PYTHONPATH", format!("{root}/.libtorch/site"));
         }
-        command.arg(format!("{root}/benches/torch_reference.py")).arg("--interactive");
+        command.arg(format!("{root}/src/cli/swarm/doctor/torch_reference.py")).arg("--interactive");
         for (key, value) in [("threads", threads), ("rounds", rounds), ("steps", STEPS)] {
             command.arg(format!("--{key}={value}"));
         }

@@ -51,7 +51,7 @@ pub struct Bench {
 impl Bench {
     /// A bench with initial parameters and a few steps done, so that everything is allocated.
     pub fn new(run: &RunConfig, precision: Precision, threads: usize) -> Self {
-        let machine = MachineConfig { threads, precision, ..MachineConfig::default() };
+        let machine = MachineConfig { threads, precision: precision.into(), ..MachineConfig::default() };
         let device = open_device(machine.device).expect("the CPU is always there");
         let mut trainer = InnerTrainer::new(run, &machine, device).expect("the bench's run is valid");
         let levels = initial_levels(&run.model, &run.levels, Seed::root(1));

@@ -16,13 +16,31 @@ pub enum DeviceChoice {
 }
 
 /// Precision of the inner steps. Parameters stay in f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
     /// 32 bits throughout.
     F32,
     /// Matrix products in bfloat16 (autocast).
     Bf16,
+}
+
+/// The precision of a machine's profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrecisionChoice {
+    /// bfloat16 on a card that is made for it, else f32.
+    Auto,
+    F32,
+    Bf16,
+}
+
+impl From<Precision> for PrecisionChoice {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::Bf16 => Self::Bf16,
+        }
+    }
 }
 
 /// Whose queries about text a machine answers.
@@ -65,7 +83,7 @@ impl From<Share> for f64 {
 #[serde(deny_unknown_fields, default)]
 pub struct MachineConfig {
     pub device: DeviceChoice,
-    pub precision: Precision,
+    pub precision: PrecisionChoice,
     /// Threads that a tensor operation may use; 0 for all cores.
     pub threads: usize,
     /// Sequences computed at once; gradients of a batch are accumulated over several. 0 for the whole batch.
@@ -102,7 +120,7 @@ impl Default for MachineConfig {
     fn default() -> Self {
         Self {
             device: DeviceChoice::Auto,
-            precision: Precision::F32,
+            precision: PrecisionChoice::Auto,
             threads: 0,
             micro_batch_sequences: 0,
             train_tokens_per_s: 0,

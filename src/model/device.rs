@@ -3,19 +3,27 @@
 //! The program does not link CUDA, so that one binary serves machines with and without it. The library is loaded when a
 //! device is opened.
 
+use std::path::Path;
+
 use tch::Device;
 
 use crate::config::DeviceChoice;
 
+/// The version of libtorch that the program is built with (`scripts/libtorch`).
+pub const LIBTORCH: &str = "2.11.0";
+
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     #[error(
-        "device = \"cuda\": cannot load libtorch's CUDA library: {0}; install the full torch 2.11.0 wheel or use device = \"cpu\""
+        "device = \"cuda\": cannot load libtorch's CUDA library: {0}; run scripts/libtorch --cuda, or use device = \"cpu\""
     )]
     Library(String),
     #[error("device = \"cuda\": libtorch finds no CUDA device; check the driver (nvidia-smi) or use device = \"cpu\"")]
     NoDevice,
 }
+
+/// It is there where NVIDIA's driver is.
+const NVIDIA_DRIVER: &str = "/proc/driver/nvidia/version";
 
 /// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else the CPU.
 pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
@@ -24,7 +32,10 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
         DeviceChoice::Cpu => Ok(Device::Cpu),
         DeviceChoice::Cuda => open_cuda(),
         DeviceChoice::Auto => Ok(open_cuda().unwrap_or_else(|reason| {
-            tracing::debug!(%reason, "using the CPU");
+            match Path::new(NVIDIA_DRIVER).exists() {
+                true => tracing::warn!(%reason, "this machine has an NVIDIA card, but the CPU is used"),
+                false => tracing::debug!(%reason, "using the CPU"),
+            }
             Device::Cpu
         })),
     }
@@ -64,6 +75,11 @@ pub fn spin_briefly() {}
 pub fn set_threads(threads: usize) {
     let threads = if threads == 0 { available_threads() } else { threads };
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+}
+
+/// Threads of a tensor operation now.
+pub fn threads() -> usize {
+    usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1)
 }
 
 fn available_threads() -> usize {

@@ -3,16 +3,20 @@
 pub mod device;
 pub mod dna;
 pub mod exchange;
+pub mod fused;
 pub mod hugging_face;
 pub mod initial;
 pub mod layers;
+pub mod precision;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod transformer;
 pub mod weights;
 
 pub use crate::model::layers::kv_cache::Memory;
-pub use device::{device_name, open_device, set_threads, spin_briefly};
+pub use device::{LIBTORCH, device_name, open_device, set_threads, spin_briefly, threads};
 pub use initial::initial_levels;
+pub use precision::{matrix_flops_per_s, precision_on, synchronize};
+pub use tch::Device;
 pub use transformer::{ForwardError, PathModel};
 pub use weights::WeightsError;

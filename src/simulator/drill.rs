@@ -26,8 +26,8 @@ pub struct Summary {
     pub took_ms: u64,
     /// The longest time of one seed.
     pub slowest_ms: u64,
-    /// The loss at the end, summed over the seeds.
-    pub losses: f64,
+    /// The loss at the end, for each seed in their order.
+    pub losses: Vec<f64>,
     /// The time at which the loss reached the given one, for each seed that did.
     pub reached_ms: Vec<u64>,
 }
@@ -40,7 +40,7 @@ impl Summary {
         self.accepted_steps += outcome.accepted_steps;
         self.took_ms += outcome.finished_ms;
         self.slowest_ms = self.slowest_ms.max(outcome.finished_ms);
-        self.losses += outcome.loss;
+        self.losses.push(outcome.loss);
         self.reached_ms.extend(outcome.reached_ms);
         self
     }
@@ -52,7 +52,7 @@ impl Summary {
 
     /// The mean over the seeds.
     pub fn loss(&self) -> f64 {
-        self.losses / self.seeds.max(1) as f64
+        self.losses.iter().sum::<f64>() / self.seeds.max(1) as f64
     }
 }
 

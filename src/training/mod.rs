@@ -3,6 +3,7 @@
 pub mod batches;
 pub mod choose;
 pub mod classes;
+pub mod device;
 pub mod errors;
 pub mod evaluate;
 pub mod generate;

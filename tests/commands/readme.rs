@@ -216,6 +216,10 @@ fn relayed(world: &World, to_type: &mut ToType) {
         let mut relay = Peer::start(&world.path("relay"), &words(&relay));
         let address = relay.wait_for("relay")["address"].as_str().unwrap().to_owned();
         assert!(address.contains("/p2p/"));
+        let devices = to_type.take("doctor --device", &|word| (word == "cuda").then(|| "cpu".to_owned()));
+        for device in devices {
+            assert_eq!(ends_well(&device, &["--sizes", "0"])["wrong"], 0);
+        }
         for doctor in to_type.take("doctor", &|word| (word == "ADDRESS").then(|| address.clone())) {
             let runs = format!("runs={}", world.name("runs"));
             let here = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1", "--set", &runs, "--set", "mdns=false"];

@@ -1,11 +1,8 @@
 //! Drills with Byzantine members: what their false contributions, claims and chains cost the others.
 
-use std::sync::Arc;
-
 use pathswarm::grid::Sharing;
 use pathswarm::simulator::drill::Summary;
 use pathswarm::simulator::scenario::byzantine::Byzantine;
-use pathswarm::simulator::{Scenario, run};
 
 use super::scenarios::{SEEDS, drilled, scenario};
 
@@ -15,26 +12,26 @@ fn honest_peers_continue_among_byzantine_peers() {
     assert_eq!(byzantine.counts.faults["byzantine: wrong hashes"], SEEDS);
 }
 
-/// The loss of honest peers' paths with these Byzantine peers among eight, and how many of them were quarantined.
-fn among(behaviours: &[Byzantine], seeds: u64) -> (f64, u64) {
+/// What honest peers reach with these Byzantine peers among eight.
+fn among(behaviours: &[Byzantine]) -> Summary {
     let mut byzantine = scenario("false-gradients");
     byzantine.byzantine = behaviours.to_vec();
-    let drilled = drilled(byzantine, seeds);
-    (drilled.loss(), drilled.counts.quarantined.values().sum())
+    drilled(byzantine, SEEDS)
 }
 
 #[test]
 fn false_gradients_of_two_of_eight_peers_cost_the_others_little_and_quarantine_their_authors() {
-    let (honest, _) = among(&[], SEEDS);
+    let honest = among(&[]).loss();
     for behaviour in [Byzantine::SignFlipped, Byzantine::NotFinite, Byzantine::Stale, Byzantine::Copied] {
-        let (mut loss, named) = among(&[behaviour, behaviour], SEEDS);
+        let found = among(&[behaviour, behaviour]);
+        let mut loss = found.loss();
         if behaviour == Byzantine::SignFlipped {
             // Where the two move into one module of two paths, nothing there contradicts them: 3 of 1,400 seeds.
-            let flipped = Scenario { byzantine: vec![behaviour, behaviour], ..scenario("false-gradients") };
-            let others = &losses(&flipped, SEEDS)[1..];
+            let others = &from_the_worst(&found)[1..];
             assert!(others[0].0 < 2.0 * honest, "{:?}", &others[..5]);
             loss = others.iter().map(|(loss, _)| loss / others.len() as f64).sum();
         }
+        let named: u64 = found.counts.quarantined.values().sum();
         assert!(loss < 1.03 * honest, "{behaviour:?}: {loss}, not {honest}");
         assert!(named >= 2 * SEEDS * 4 / 5, "{behaviour:?}: {named}");
     }
@@ -89,11 +86,9 @@ fn an_attack_of_one_member_costs_the_others_less_than_a_tenth_and_nothing_of_wha
     }
 }
 
-/// The loss of each seed with these Byzantine peers.
-fn losses(scenario: &Scenario, seeds: u64) -> Vec<(f64, u64)> {
-    let scenario = Arc::new(scenario.clone());
-    let loss = |seed| run(&scenario, seed).unwrap_or_else(|failure| panic!("{failure}")).loss;
-    let mut losses: Vec<(f64, u64)> = (0..seeds).map(|seed| (loss(seed), seed)).collect();
+/// The loss of each seed, the greatest first.
+fn from_the_worst(summary: &Summary) -> Vec<(f64, u64)> {
+    let mut losses: Vec<(f64, u64)> = summary.losses.iter().copied().zip(0..).collect();
     losses.sort_by(|one, other| other.0.total_cmp(&one.0));
     losses
 }
@@ -106,7 +101,7 @@ fn a_chain_that_one_member_makes_up_is_followed_by_its_only_other_member_at_most
     {
         let mut attacks = scenario("attacks");
         attacks.byzantine = vec![attack];
-        let worst = losses(&attacks, SEEDS + SEEDS / 4);
+        let worst = from_the_worst(&drilled(attacks, SEEDS + SEEDS / 4));
         let dearer = worst.iter().filter(|(loss, _)| *loss > 1.2 * honest).count();
         assert!(dearer <= followed, "{attack:?}, {honest} without: {:?}", &worst[..10]);
     }
@@ -118,7 +113,7 @@ fn a_long_phase_is_no_standstill_in_which_one_member_is_followed() {
     (attacks.swarm.phase_ms, attacks.swarm.deadline_ms) = ([280_000, 320_000].into(), 36_000_000);
     for attack in [None, Some(Byzantine::FalseSnapshot), Some(Byzantine::FalseExtension)] {
         attacks.byzantine = attack.into_iter().collect();
-        let worst = losses(&attacks, 8);
+        let worst = from_the_worst(&drilled(attacks.clone(), 8));
         assert!(worst[0].0 < 0.12, "{attack:?}: {worst:?}");
     }
 }

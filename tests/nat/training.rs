@@ -26,6 +26,8 @@ fn until(peer: &mut Peer, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     loop {
         peer.catch_up();
         if let Some(status) = peer.status().filter(&holds) {
+            let (after_s, phases) = (began.elapsed().as_secs(), &status["phases_trained"]);
+            println!("{} {what} after {after_s} s, with {phases} phases trained", peer.folder.display());
             return status;
         }
         assert!(began.elapsed() < TIMEOUT, "{} never {what}", peer.folder.display());

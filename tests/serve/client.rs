@@ -143,6 +143,13 @@ impl Served {
         self.get("/health").ok()["requests"].as_u64().unwrap()
     }
 
+    /// Waits until no request is answered or waits.
+    pub fn wait_until_idle(&self) {
+        while self.requests() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
     /// Ends as with Ctrl-C. Returns the exit status and the last event.
     pub fn stop(mut self) -> (Option<i32>, Value) {
         let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();

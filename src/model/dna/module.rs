@@ -87,7 +87,7 @@ impl Module {
 
     fn fed(&self, stream: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         match &self.feed_forward {
-            Some(feed_forward) => feed_forward.forward(stream, products),
+            Some(feed_forward) => products.widen(feed_forward.forward(stream, products)?),
             None => stream.f_zeros_like(),
         }
     }

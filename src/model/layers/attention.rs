@@ -1,7 +1,7 @@
 //! Self-attention, causal in text and full in images, with learned or rotary positions. Heads of keys and values may be
 //! fewer than those of queries (grouped-query attention), and queries and keys may be normalised.
 
-use tch::{TchError, Tensor};
+use tch::{Kind, TchError, Tensor};
 
 use crate::config::{ModelConfig, QkNorm};
 use crate::model::layers::kv_cache::{Past, mask};
@@ -136,10 +136,10 @@ impl Attention {
         for (part, weight) in parts.iter().zip([&norms.queries, &norms.keys]) {
             let weight = if in_pairs { self.rotary.pairs_together(weight)? } else { weight.shallow_clone() };
             normalized.push(match norms.kind {
-                QkNorm::Head => rms(part, &weight, norms.epsilon)?,
+                QkNorm::Head => rms(&part.f_to_kind(Kind::Float)?, &weight, norms.epsilon)?,
                 QkNorm::Whole => {
                     let (batch, time, heads, width) = part.size4()?;
-                    let whole = part.f_reshape([batch, time, heads * width])?;
+                    let whole = part.f_to_kind(Kind::Float)?.f_reshape([batch, time, heads * width])?;
                     rms(&whole, &weight, norms.epsilon)?.f_view([batch, time, heads, width])?
                 }
             });

@@ -69,9 +69,10 @@ impl Block {
         let input = if after { stream.shallow_clone() } else { self.attention_norm.forward(stream)? };
         let heads = self.attention.heads(&input, products, reading.rotation, past.as_deref_mut())?;
         let heads = watch.heads(self.index, heads)?;
-        let mut mixed = products.widen(self.attention.project(&heads, products)?)?;
+        // The stream is f32, so that adding to it widens what is added.
+        let mut mixed = self.attention.project(&heads, products)?;
         if after {
-            mixed = self.attention_norm.forward(&mixed)?;
+            mixed = self.attention_norm.forward(&products.widen(mixed)?)?;
         }
         watch.added(Writer::Heads(self.index), &mixed)?;
         if let Some(directional) = &self.directional {
@@ -79,7 +80,7 @@ impl Block {
             let routing = watch.routing(self.index, routing)?;
             let taken = products.widen(directional.suppression(&heads, &routing, self.attention.out(), products)?)?;
             watch.added(Writer::Routing(self.index), &taken)?;
-            mixed = mixed.f_add(&taken)?;
+            mixed = products.widen(mixed)?.f_add(&taken)?;
         }
         let attended = stream.f_add(&mixed)?;
         let fed = self.feed_forward.forward(if self.parallel { stream } else { &attended }, products)?;

@@ -35,10 +35,10 @@ impl FeedForward {
         })
     }
 
-    /// Its output for a residual stream `[.., width]`.
+    /// Its output for a residual stream `[.., width]`, to be added to it: bfloat16 where products are, unless normalised.
     pub fn forward(&self, stream: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         if self.placement == NormPlacement::After {
-            return self.norm.forward(&self.fed(stream, products)?);
+            return self.norm.forward(&products.widen(self.fed(stream, products)?)?);
         }
         self.fed(&self.norm.forward(stream)?, products)
     }
@@ -52,7 +52,7 @@ impl FeedForward {
         } else {
             hidden = self.activated(&hidden)?;
         }
-        products.widen(products.linear(&hidden, &self.outer, self.outer_bias.as_ref())?)
+        products.linear(&hidden, &self.outer, self.outer_bias.as_ref())
     }
 
     fn activated(&self, hidden: &Tensor) -> Result<Tensor, TchError> {

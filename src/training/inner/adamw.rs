@@ -1,14 +1,14 @@
 //! AdamW, as in PyTorch with decay for some tensors and without for others.
 //!
 //! On the CPU, one pass over vectorised slices reads each gradient and updates both moments and the parameter, on a few
-//! threads. tch has no fused or foreach optimiser, and PyTorch's own does seven passes per tensor. No operation is
-//! contracted or reordered by the number of threads, so the bits do not depend on it. On CUDA the same rule is a dozen
-//! tensor operations over as much of a level's flat buffer as it acts on.
+//! threads. No operation is contracted or reordered by the number of threads, so the bits do not depend on it. On CUDA the
+//! same rule is libtorch's fused kernel.
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
 use tch::{TchError, Tensor};
 
+use crate::model::fused::{self, FusedAdamW};
 use crate::model::weights::{host_values, host_values_mut};
 
 /// Values in one piece of work. The sum of squares of a piece is a partial sum, so this is part of the arithmetic.
@@ -25,9 +25,17 @@ pub struct AdamW {
 /// The two moments of one level, in the order of its buffer.
 pub type Moments = [Tensor; 2];
 
-/// The constants of one step, in the precision in which they act.
+/// One step of the rule.
 #[derive(Clone, Copy)]
 pub(super) struct AdamWStep {
+    /// For libtorch's kernel, without decay.
+    pub fused: FusedAdamW,
+    constants: Constants,
+}
+
+/// The constants of one step, in the precision in which they act.
+#[derive(Clone, Copy)]
+struct Constants {
     clip: f32,
     first: f32,
     second: [f32; 2],
@@ -39,16 +47,18 @@ pub(super) struct AdamWStep {
 impl AdamW {
     /// The step with this number, which counts from 1. Gradients are multiplied by `clip`.
     pub(super) fn step(&self, number: u64, clip: f64, learning_rate: f64) -> AdamWStep {
-        let number = number as f64;
-        let [beta1, beta2] = self.betas;
-        AdamWStep {
+        let Self { betas, epsilon } = *self;
+        let fused = FusedAdamW { number, clip, learning_rate, betas, weight_decay: 0.0, epsilon };
+        let (number, [beta1, beta2]) = (number as f64, betas);
+        let constants = Constants {
             clip: clip as f32,
             first: (1.0 - beta1) as f32,
             second: [beta2 as f32, (1.0 - beta2) as f32],
             step_size: (learning_rate / (1.0 - beta1.powf(number))) as f32,
             root: (1.0 - beta2.powf(number)).sqrt() as f32,
-            epsilon: self.epsilon as f32,
-        }
+            epsilon: epsilon as f32,
+        };
+        AdamWStep { fused, constants }
     }
 }
 
@@ -72,10 +82,13 @@ impl AdamWStep {
                 pieces.extend(keep.map(|keep| (p, m, v, piece, keep)));
             }
         }
-        pool.install(|| pieces.into_par_iter().for_each(|(p, m, v, g, keep)| self.update_piece([p, m, v], g, keep)));
+        let rule = &self.constants;
+        pool.install(|| pieces.into_par_iter().for_each(|(p, m, v, g, keep)| rule.update_piece([p, m, v], g, keep)));
         Ok(())
     }
+}
 
+impl Constants {
     fn update_piece(&self, [parameters, first, second]: [&mut [f32]; 3], gradient: &[f32], keep: f32) {
         for (((p, m), v), g) in parameters.iter_mut().zip(first).zip(second).zip(gradient) {
             let g = g * self.clip;
@@ -84,33 +97,13 @@ impl AdamWStep {
             *p = *p * keep - self.step_size * (*m / (v.sqrt() / self.root + self.epsilon));
         }
     }
-
-    /// The same rule in tensor operations, after decay, for adjacent tensors of a level.
-    pub(super) fn update_tensors(
-        &self,
-        flat: &mut Tensor,
-        [first, second]: &mut Moments,
-        gradients: &[Tensor],
-    ) -> Result<(), TchError> {
-        let flattened: Vec<Tensor> = gradients.iter().map(|g| g.f_flatten(0, -1)).collect::<Result<_, _>>()?;
-        let gradient = Tensor::f_cat(&flattened, 0)?.f_mul_scalar_(f64::from(self.clip))?;
-        let _ = first.f_lerp_(&gradient, f64::from(self.first))?;
-        let _ = second.f_mul_scalar_(f64::from(self.second[0]))?;
-        let square = gradient.f_square()?.f_mul_scalar_(f64::from(self.second[1]))?;
-        let _ = second.f_add_(&square)?;
-        let mut root = second.f_sqrt()?.f_div_scalar_(f64::from(self.root))?.f_add_scalar_(f64::from(self.epsilon))?;
-        let change = root.f_reciprocal_()?.f_mul_(first)?.f_mul_scalar_(f64::from(self.step_size))?;
-        let _ = flat.f_sub_(&change)?;
-        Ok(())
-    }
 }
 
 /// The norm of all gradients together. It is not finite if one of them is not.
 pub fn norm(pool: &ThreadPool, gradients: &[Vec<Tensor>]) -> Result<f64, TchError> {
     let gradients: Vec<Tensor> = gradients.iter().flatten().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
     if gradients.iter().any(|gradient| gradient.device().is_cuda()) {
-        let norms: Vec<Tensor> = gradients.iter().map(Tensor::f_norm).collect::<Result<_, _>>()?;
-        return Tensor::f_stack(&norms, 0)?.f_norm()?.f_double_value(&[]);
+        return fused::norm(&gradients)?.f_double_value(&[]);
     }
     let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| host_values(gradient).chunks(PIECE)).collect();
     let sums: Vec<f64> = pool.install(|| pieces.into_par_iter().map(sum_of_squares).collect());
@@ -143,7 +136,7 @@ mod tests {
 
     const RULE: AdamW = AdamW { betas: [0.9, 0.95], epsilon: 1e-8 };
 
-    /// Three steps on gradients of two tensors, by slices on so many threads or by tensor operations.
+    /// Three steps on gradients of two tensors, by slices on so many threads or by libtorch's kernel.
     fn after_three(threads: Option<usize>) -> Vec<f32> {
         let (pool, counts) = (pool(threads.unwrap_or(1)), [40_000, 1001]);
         let mut flat = wave(41_001, 0.1);
@@ -157,8 +150,10 @@ mod tests {
                     step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &kept)).unwrap();
                 }
                 None => {
-                    flat *= 0.99;
-                    step.update_tensors(&mut flat, &mut moments, &gradients).unwrap();
+                    let parts = |whole: &Tensor| whole.split_with_sizes(counts, 0);
+                    let [first, second] = moments.each_ref().map(parts);
+                    let rule = FusedAdamW { weight_decay: 1.0, ..step.fused };
+                    rule.update(&parts(&flat), &gradients, [&first, &second]).unwrap();
                 }
             }
         }
@@ -171,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_and_tensor_operations_agree() {
+    fn slices_and_the_fused_kernel_agree() {
         let pairs: Vec<_> = after_three(Some(2)).into_iter().zip(after_three(None)).collect();
         assert!(pairs.iter().all(|(a, b)| (a - b).abs() < 1e-6));
     }

@@ -3,9 +3,13 @@
 //! The head's logits are by far the largest tensor of a small model. Computed at once, the logits, log-probabilities
 //! and gradients each go through memory several times. Here the head's forward and backward are computed for a chunk of
 //! rows that fits the cache. The rest of the network then needs only the gradient of its hidden states.
+//!
+//! In bfloat16 the probabilities become the gradient where they are. Autograd would widen the logits, and keep five more
+//! tensors of their size. On an H100, at 173 million parameters and 16,384 tokens, that was 3 GB of 14.
 
 use tch::{Kind, Reduction, TchError, Tensor};
 
+use crate::config::Precision;
 use crate::model::layers::linear::Products;
 use crate::training::batches::IGNORED;
 
@@ -35,30 +39,76 @@ pub fn cross_entropy(
     let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, hidden.device()))?;
     let mut head_gradient: Option<Tensor> = None;
     let mut hidden_gradients = Vec::new();
+    let is_narrow = products.precision == Precision::Bf16;
+    let narrow_head = if is_narrow { Some(head.f_detach()?.f_to_kind(Kind::BFloat16)?) } else { None };
     for (begin, rows) in chunks(&hidden, head)? {
-        let part = hidden.f_narrow(0, begin, rows)?.f_set_requires_grad(true)?;
-        let logits = products.widen(products.linear(&part, head, None)?)?;
-        let targets = targets.f_narrow(0, begin, rows)?;
-        let loss = match weights {
-            None => logits.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::Sum, IGNORED, 0.0)?,
-            Some(weights) => {
-                let each = logits.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::None, IGNORED, 0.0)?;
-                each.f_mul(&weights.f_narrow(0, begin, rows)?)?.f_sum(None::<Kind>)?
-            }
+        let part = |of: &Tensor| of.f_narrow(0, begin, rows);
+        let (own, targets, weights) = (part(&hidden)?, part(targets)?, weights.map(part).transpose()?);
+        let found = match &narrow_head {
+            None => by_autograd(products, head, &own, (&targets, weights.as_ref()), scale)?,
+            Some(head) => in_place(head, &own, (&targets, weights.as_ref()), scale)?,
         };
-        let scaled = loss.f_mul_scalar(scale)?;
-        let mut gradients = Tensor::f_run_backward(&[scaled], &[&part, head], false, false)?.into_iter();
-        nats = nats.f_add(&loss.f_detach()?)?;
-        hidden_gradients.extend(gradients.next());
-        if let Some(gradient) = gradients.next() {
-            head_gradient = Some(match head_gradient {
-                Some(mut sum) => sum.f_add_(&gradient)?,
-                None => gradient,
-            });
-        }
+        nats = nats.f_add(&found.nats)?;
+        hidden_gradients.push(found.hidden);
+        head_gradient = Some(match head_gradient {
+            Some(mut sum) => sum.f_add_(&found.head)?,
+            None => found.head,
+        });
     }
     let head = head_gradient.ok_or_else(|| TchError::Shape("a loss needs at least one row".to_owned()))?;
     Ok(LossGradient { nats, hidden: Tensor::f_cat(&hidden_gradients, 0)?, head })
+}
+
+/// The loss of a chunk.
+fn by_autograd(
+    products: &Products,
+    head: &Tensor,
+    hidden: &Tensor,
+    (targets, weights): (&Tensor, Option<&Tensor>),
+    scale: f64,
+) -> Result<LossGradient, TchError> {
+    let hidden = hidden.f_detach()?.f_set_requires_grad(true)?;
+    let logits = products.linear(&hidden, head, None)?;
+    let loss = match weights {
+        None => logits.f_cross_entropy_loss(targets, None::<&Tensor>, Reduction::Sum, IGNORED, 0.0)?,
+        Some(weights) => {
+            let each = logits.f_cross_entropy_loss(targets, None::<&Tensor>, Reduction::None, IGNORED, 0.0)?;
+            each.f_mul(weights)?.f_sum(None::<Kind>)?
+        }
+    };
+    let gradients = Tensor::f_run_backward(&[loss.f_mul_scalar(scale)?], &[&hidden, head], false, false)?;
+    let [hidden, head] = gradients.try_into().map_err(|_| TchError::Shape("two gradients of a loss".to_owned()))?;
+    Ok(LossGradient { nats: loss.f_detach()?, hidden, head })
+}
+
+/// The loss of a chunk in bfloat16; `head` is bfloat16. The gradient by the logits is the probabilities less one at the
+/// target, times the row's weight, which acts on the other side of the products.
+fn in_place(
+    head: &Tensor,
+    hidden: &Tensor,
+    (targets, weights): (&Tensor, Option<&Tensor>),
+    scale: f64,
+) -> Result<LossGradient, TchError> {
+    let _no_gradient = tch::no_grad_guard();
+    let narrow = hidden.f_to_kind(Kind::BFloat16)?;
+    let logits = narrow.f_linear(head, None::<&Tensor>)?;
+    let places = targets.f_clamp_min(0)?.f_unsqueeze(1)?;
+    let of =
+        |values: &Tensor, places: &Tensor| values.f_gather(1, places, false)?.f_squeeze_dim(1)?.f_to_kind(Kind::Float);
+    let likeliest = logits.f_argmax(1, true)?;
+    let ahead = of(&logits, &likeliest)?.f_sub(&of(&logits, &places)?)?;
+    let mut gradient = logits.f_softmax(-1, None::<Kind>)?;
+    drop(logits);
+    // The greatest probability is at least one part in the vocabulary, so its logarithm is finite.
+    let losses = ahead.f_sub(&of(&gradient, &likeliest)?.f_log()?)?;
+    let counted = targets.f_ne(IGNORED)?.f_to_kind(Kind::Float)?;
+    let factors = weights.map_or_else(|| Ok(counted.shallow_clone()), |weights| counted.f_mul(weights))?;
+    let _ = gradient.f_scatter_add_(1, &places, &places.f_full_like(-1.0)?.f_to_kind(Kind::BFloat16)?)?;
+    let factors_of_rows = factors.f_mul_scalar(scale)?.f_unsqueeze(1)?;
+    let by_hidden = gradient.f_matmul(head)?.f_to_kind(Kind::Float)?.f_mul_(&factors_of_rows)?;
+    let weighted = narrow.f_mul(&factors.f_to_kind(Kind::BFloat16)?.f_unsqueeze(1)?)?;
+    let by_head = gradient.f_transpose(0, 1)?.f_matmul(&weighted)?.f_to_kind(Kind::Float)?.f_mul_scalar_(scale)?;
+    Ok(LossGradient { nats: losses.f_mul(&factors)?.f_sum(None::<Kind>)?, hidden: by_hidden, head: by_head })
 }
 
 /// The loss of each row, `[rows]`, without gradient.
@@ -84,7 +134,6 @@ fn chunks(hidden: &Tensor, head: &Tensor) -> Result<Vec<(i64, i64)>, TchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Precision;
     use crate::model::layers::linear::Kernel;
     use tch::Device;
 
@@ -129,5 +178,33 @@ mod tests {
         let each = row_losses(&products, &head, &hidden, &targets).unwrap();
         assert!((each.sum(Kind::Double).double_value(&[]) / whole.double_value(&[]) - 1.0).abs() < 1e-6);
         assert_eq!(each.double_value(&[5]), 0.0);
+    }
+
+    #[test]
+    fn in_bfloat16_it_is_the_same_within_its_precision_and_finite_where_probabilities_vanish() {
+        let (rows, width, vocabulary) = (64, 16, 200);
+        let wave = |shape: [i64; 2], pace: f64| {
+            (Tensor::arange(shape[0] * shape[1], (Kind::Float, Device::Cpu)).square() * pace).sin().view(shape)
+        };
+        let mut targets: Vec<i64> = (0..rows).map(|row| row * 37 % vocabulary).collect();
+        (targets[5], targets[20]) = (IGNORED, IGNORED);
+        let targets = Tensor::from_slice(&targets);
+        let weights = Tensor::arange(rows, (Kind::Float, Device::Cpu)) / 32;
+        let norm = |x: &Tensor| x.square().sum(Kind::Double).sqrt().double_value(&[]);
+        let [narrow, exact] =
+            [Precision::Bf16, Precision::F32].map(|precision| Products { kernel: Kernel::Default, precision });
+        for (spread, weights) in [(1.0, None), (1.0, Some(&weights)), (60.0, None)] {
+            let (hidden, head) =
+                (wave([rows, width], 0.7) * spread, wave([vocabulary, width], 0.3).set_requires_grad(true));
+            let of = |products| cross_entropy(&products, &head, &hidden, (&targets, weights), 0.01).unwrap();
+            let (found, expected) = (of(narrow), of(exact));
+            for (found, expected) in
+                [(&found.nats, &expected.nats), (&found.hidden, &expected.hidden), (&found.head, &expected.head)]
+            {
+                let apart = norm(&(found - expected)) / norm(expected);
+                assert!(apart < if spread > 1.0 { 0.2 } else { 0.02 }, "{spread}: {apart}");
+            }
+            assert_eq!(norm(&found.hidden.get(5)), 0.0, "no target, no gradient");
+        }
     }
 }

@@ -17,7 +17,7 @@ use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Se
 use super::errors::{StepError, TrainerError};
 use crate::config::{MachineConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
-use crate::model::{PathModel, WeightsError, set_threads};
+use crate::model::{PathModel, WeightsError, precision_on, set_threads};
 use crate::training::batches::augmented::AugmentedImages;
 use crate::training::inner::adamw::{Moments, norm};
 use crate::training::inner::balance::Tally;
@@ -57,7 +57,8 @@ impl InnerTrainer {
     /// A trainer with all parameters zero until they are loaded. Sets the thread count of the process.
     pub fn new(run: &RunConfig, machine: &MachineConfig, device: Device) -> Result<Self, TrainerError> {
         set_threads(machine.threads);
-        let model = PathModel::new(&run.model, &run.levels, device, machine.precision)?;
+        let precision = precision_on(device, machine.precision)?;
+        let model = PathModel::new(&run.model, &run.levels, device, precision)?;
         let training = run.training.clone();
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
         let mut trainer = Self {
@@ -411,7 +412,7 @@ mod tests {
     #[test]
     fn bfloat16_trains_nearly_as_well_and_leaves_parameters_in_f32() {
         let (run, set) = (small_run(), small_set(12));
-        let narrow = MachineConfig { precision: Precision::Bf16, ..machine(0) };
+        let narrow = MachineConfig { precision: Precision::Bf16.into(), ..machine(0) };
         let wide = train(&mut trainer(&run, &machine(0)), &set, 0..30);
         let narrow = train(&mut trainer(&run, &narrow), &set, 0..30);
         assert!((wide[29].loss - narrow[29].loss).abs() < 0.1, "{} {}", wide[29].loss, narrow[29].loss);

@@ -4,14 +4,13 @@
 //! decay. Muon keeps a matrix's momentum where AdamW keeps its first moment, and leaves the second at zero, so the state
 //! of a trainer has one layout for both.
 
-use std::ops::Range;
-
 use rayon::ThreadPool;
 use tch::{TchError, Tensor};
 
 use crate::config::{Optimizer, TrainingConfig};
+use crate::model::fused::FusedAdamW;
 use crate::model::weights::{Leaf, Weights};
-use crate::training::inner::adamw::{AdamW, AdamWStep, Moments};
+use crate::training::inner::adamw::{AdamW, Moments};
 use crate::training::inner::muon::MuonStep;
 
 /// The values that change from step to step.
@@ -98,7 +97,7 @@ impl InnerOptimizer {
             let fixed = weights.fixed(level)?;
             let (treatments, flat) = (&self.levels[level], weights.flat_mut(level));
             if flat.device().is_cuda() {
-                by_tensors(&adamw, treatments, (flat, moments, gradients), keep)?;
+                fused(&adamw.fused, self.weight_decay, treatments, (flat, moments, gradients))?;
             } else {
                 let kept: Vec<Option<f32>> = treatments.iter().map(|treatment| treatment.kept(keep)).collect();
                 adamw.update_slices(pool, flat, moments, (gradients, &kept))?;
@@ -128,40 +127,33 @@ fn by_matrices(
     Ok(())
 }
 
-/// AdamW in tensor operations, where it acts in a level.
-fn by_tensors(
-    adamw: &AdamWStep,
+/// AdamW in few kernels, where it acts in a level.
+fn fused(
+    adamw: &FusedAdamW,
+    weight_decay: f64,
     treatments: &[Treatment],
     (flat, [first, second], gradients): (&Tensor, &Moments, &[Tensor]),
-    keep: f64,
 ) -> Result<(), TchError> {
-    for (from, tensors) in runs(treatments) {
-        let mut until = from;
-        for treatment in &treatments[tensors.clone()] {
-            if treatment.decays {
-                let _ = flat.f_narrow(0, until, treatment.count())?.f_mul_scalar_(keep)?;
+    for decays in [true, false] {
+        let mut lists: [Vec<Tensor>; 4] = Default::default();
+        let mut from = 0;
+        for (treatment, gradient) in treatments.iter().zip(gradients) {
+            let count = treatment.count();
+            if treatment.matrices.is_empty() && treatment.decays == decays {
+                let part = |tensor: &Tensor| tensor.f_narrow(0, from, count);
+                let [parameters, gradients, firsts, seconds] = &mut lists;
+                parameters.push(part(flat)?);
+                gradients.push(gradient.f_flatten(0, -1)?);
+                firsts.push(part(first)?);
+                seconds.push(part(second)?);
             }
-            until += treatment.count();
+            from += count;
         }
-        let part = |tensor: &Tensor| tensor.f_narrow(0, from, until - from);
-        adamw.update_tensors(&mut part(flat)?, &mut [part(first)?, part(second)?], &gradients[tensors])?;
+        let [parameters, gradients, firsts, seconds] = &lists;
+        let rule = FusedAdamW { weight_decay: if decays { weight_decay } else { 0.0 }, ..*adamw };
+        rule.update(parameters, gradients, [firsts, seconds])?;
     }
     Ok(())
-}
-
-/// Adjacent tensors on which AdamW acts: the first value, and which tensors.
-fn runs(treatments: &[Treatment]) -> Vec<(i64, Range<usize>)> {
-    let (mut found, mut from): (Vec<(i64, Range<usize>)>, i64) = (Vec::new(), 0);
-    for (index, treatment) in treatments.iter().enumerate() {
-        if treatment.matrices.is_empty() {
-            match found.last_mut() {
-                Some((_, run)) if run.end == index => run.end += 1,
-                _ => found.push((from, index..index + 1)),
-            }
-        }
-        from += treatment.count();
-    }
-    found
 }
 
 #[cfg(test)]
@@ -216,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn tensor_operations_do_to_every_tensor_what_slices_do() {
+    fn the_fused_kernel_does_to_every_tensor_what_slices_do() {
         let mut run = small_run();
         (run.training.optimizer, run.training.decay_embeddings) = (Optimizer::Muon, false);
         let weights = Weights::new(&run.model, &run.levels, Device::Cpu).unwrap();
@@ -225,12 +217,13 @@ mod tests {
         let wave = |count: i64, pace: f64| (Tensor::arange(count, (tch::Kind::Float, Device::Cpu)) * pace).sin();
         for (level, treatments) in optimizer.levels.iter().enumerate() {
             let count = weights.sizes()[level] as i64;
-            let gradients = optimizer.by_tensor(level, &wave(count, 0.7)).unwrap();
-            let [found, expected] = [true, false].map(|in_tensors| {
+            let [found, expected] = [true, false].map(|is_fused| {
+                // The fused kernel clips them in place.
+                let gradients = optimizer.by_tensor(level, &wave(count, 0.7)).unwrap();
                 let (mut flat, mut moments) = (wave(count, 0.3), [wave(count, 0.1), wave(count, 0.2).square()]);
                 let step = optimizer.adamw.step(3, 0.5, 0.1);
-                if in_tensors {
-                    by_tensors(&step, treatments, (&flat, &moments, &gradients), 0.9).unwrap();
+                if is_fused {
+                    fused(&step.fused, 1.0, treatments, (&flat, &moments, &gradients)).unwrap();
                 } else {
                     let kept: Vec<Option<f32>> = treatments.iter().map(|treatment| treatment.kept(0.9)).collect();
                     step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &kept)).unwrap();
@@ -243,17 +236,5 @@ mod tests {
                 assert!((found - expected).abs().max().double_value(&[]) < 1e-5, "level {level}");
             }
         }
-    }
-
-    #[test]
-    fn runs_of_adamw_lie_between_the_matrices_of_muon() {
-        let of = |size: i64, matrices: &[usize]| Treatment {
-            shape: vec![size, 2],
-            decays: true,
-            matrices: matrices.to_vec(),
-        };
-        let treatments = [of(3, &[]), of(1, &[]), of(5, &[5]), of(2, &[]), of(4, &[2, 2])];
-        assert_eq!(runs(&treatments), [(0, 0..2), (18, 3..4)]);
-        assert_eq!(runs(&[]), []);
     }
 }

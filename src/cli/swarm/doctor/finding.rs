@@ -55,6 +55,11 @@ impl Finding {
         Self { remedy: Some(remedy.into()), ..self }
     }
 
+    /// Says it in other words.
+    pub fn said(self, found: String) -> Self {
+        Self { found, ..self }
+    }
+
     /// Adds a value.
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.values.insert(key.to_owned(), value.into());

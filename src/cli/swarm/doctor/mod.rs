@@ -1,8 +1,10 @@
 //! `pathswarm doctor`: checks this machine and its reachability, with advice on problems.
 
+mod device;
 mod finding;
 mod outside;
 mod resources;
+mod torch;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,11 +17,13 @@ use super::listen::{self, parse};
 use super::mistake::Mistake;
 use super::output::Output;
 use crate::cli::swarm::{Globals, access};
+use crate::config::Setting;
 use crate::network::{
     Bandwidth, Identity, NetworkConfig, NetworkEvents, NetworkHandle, StartError, is_loopback_address, start,
 };
 use crate::peer::StoredBlobs;
 use crate::store::BlobStore;
+use crate::training::device::SIZES;
 
 /// Check this machine for a peer: ports, disk, clock, device and speed; with an address also its reachability.
 #[derive(Args)]
@@ -36,6 +40,16 @@ pub struct Doctor {
     /// Listening addresses; by default those of the machine's profile.
     #[arg(long, value_name = "ADDRESS")]
     listen: Vec<String>,
+    /// Check and measure only this device, `cpu`, `cuda` or `auto`: whether it computes what the CPU computes, and how fast
+    /// it trains networks of four sizes.
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["address", "run", "listen"])]
+    device: Option<String>,
+    /// How many of the sizes are measured, from the smallest; 0 only checks.
+    #[arg(long, requires = "device", default_value_t = SIZES.len())]
+    sizes: usize,
+    /// A Python that can import torch, to measure eager and compiled PyTorch at the same sizes.
+    #[arg(long, value_name = "PYTHON", requires = "device")]
+    torch: Option<String>,
 }
 
 /// Time for the tests of relays and routers.
@@ -47,6 +61,14 @@ impl Doctor {
     /// # Errors
     /// If a check has failed.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
+        if let Some(device) = &self.device {
+            let choice = Setting::parse("--device", &format!("device={device}"))?;
+            let machine = globals.settings(vec![choice])?.machine(globals.machine.as_deref())?.value;
+            let mut report = Report { output: globals.output(), found: Vec::new() };
+            let page = device::Page { machine: &machine, sizes: self.sizes, torch: self.torch.as_deref() };
+            page.each(&mut |findings| report.add(findings))?;
+            return report.end();
+        }
         let machine = globals.machine()?.value;
         let run = self.run.as_deref().map(|file| globals.run(file)).transpose()?.map(|run| run.value);
         let address = self.address.as_deref().map(parse).transpose()?;
@@ -125,7 +147,7 @@ impl Report {
         let wrong: Vec<&Finding> = self.found.iter().filter(|finding| finding.verdict == Verdict::Wrong).collect();
         self.output.json(&json!({ "event": "result", "findings": self.found.len(), "wrong": wrong.len() }))?;
         match wrong.first() {
-            None => Ok(self.output.text("this machine can run a peer; no problem found")?),
+            None => Ok(self.output.text("no problem found")?),
             Some(first) => {
                 let mistake = Mistake::new(format!("{}: {}", first.about, first.found));
                 Err(mistake.hint(first.remedy.clone().unwrap_or_default()).into())

@@ -10,6 +10,7 @@ use crate::cli::swarm::create::progress;
 use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::mistake::Mistake;
+use crate::config::PrecisionChoice;
 use crate::experiment::context::{ExperimentContext, ExperimentEvent};
 use crate::experiment::files::{FileError, read};
 use crate::experiment::plan::Experiment as Plan;
@@ -47,7 +48,11 @@ impl Experiment {
             };
             Mistake::new(error).hint(hint)
         })?;
-        let machine = globals.machine()?.value;
+        let mut machine = globals.machine()?.value;
+        if machine.precision == PrecisionChoice::Auto {
+            // What an experiment finds must not depend on the machine at hand.
+            machine.precision = PrecisionChoice::F32;
+        }
         let source = Source {
             corpus: self.corpus.text.source()?,
             test_corpus: self.corpus.text.test_source(),

@@ -8,7 +8,7 @@ use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::kad::{self, GetProvidersOk, InboundRequest, QueryResult};
 use libp2p::multiaddr::Protocol;
 use libp2p::request_response::{self, Message};
-use libp2p::swarm::SwarmEvent;
+use libp2p::swarm::{StreamUpgradeError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use crate::names::{ModuleId, PeerKey};
@@ -321,9 +321,12 @@ impl Actor {
                 }
                 self.on_identified(peer_id, relay);
             }
-            identify::Event::Error { peer_id, error, .. } => {
+            identify::Event::Error { peer_id, connection_id, error } if !self.identified.contains(&peer_id) => {
                 tracing::debug!(peer = %peer_id, %error, "a peer did not identify itself");
-                if !self.identified.contains(&peer_id) {
+                if is_broken(&error) {
+                    // It says nothing of the peer, which may have another connection: that of a punched hole, say.
+                    self.swarm.close_connection(connection_id);
+                } else {
                     self.on_stranger(peer_id, "unknown: it does not identify itself");
                 }
             }
@@ -406,4 +409,13 @@ impl Actor {
         self.joining = stay;
         left
     }
+}
+
+/// Whether identification failed with the connection or its stream, and not by what the peer speaks.
+fn is_broken(error: &StreamUpgradeError<identify::UpgradeError>) -> bool {
+    use identify::UpgradeError::{Io, StreamClosed};
+    matches!(
+        error,
+        StreamUpgradeError::Io(_) | StreamUpgradeError::Timeout | StreamUpgradeError::Apply(Io(_) | StreamClosed)
+    )
 }

@@ -1,4 +1,4 @@
-"""Plain PyTorch at the shape of benches/shape.rs: nn.Module, torch.optim.AdamW, clip_grad_norm_.
+"""Plain PyTorch at the shapes that the program is measured at: nn.Module, torch.optim.AdamW, clip_grad_norm_.
 
 Prints one JSON line for each round {"tokens_per_second": ..} and at the end their median. With --interactive it waits
 for a line on standard input before each round, so that another program can alternate with it.
@@ -90,6 +90,7 @@ def main():
     parser.add_argument("--positions", choices=["rotary", "learned"], default="rotary")
     parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--compile", action="store_true", help="torch.compile, and a fused AdamW")
     parser.add_argument("--interactive", action="store_true")
     arguments = parser.parse_args()
 
@@ -97,15 +98,21 @@ def main():
     torch.manual_seed(1)
     device = torch.device(arguments.device)
     model = Transformer(arguments).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=arguments.compile)
     shape = (arguments.batch, arguments.context + 1)
     batches = [torch.randint(0, arguments.vocabulary, shape, device=device) for _ in range(8)]
 
-    def step(number):
-        tokens = batches[number % len(batches)]
+    def loss_of(tokens):
         with torch.autocast(device.type, torch.bfloat16, enabled=arguments.precision == "bf16"):
             logits = model(tokens[:, :-1])
-        loss = F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+        return F.cross_entropy(logits.float().flatten(0, 1), tokens[:, 1:].flatten())
+
+    if arguments.compile:
+        loss_of = torch.compile(loss_of)
+
+    def step(number):
+        tokens = batches[number % len(batches)]
+        loss = loss_of(tokens)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

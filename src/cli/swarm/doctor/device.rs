@@ -1,0 +1,180 @@
+//! The page about a device: whether it computes what the CPU computes, and how fast it trains, if wished beside PyTorch.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::finding::Finding;
+use super::torch::Reference;
+use crate::config::{MachineConfig, Precision};
+use crate::model::{Device, LIBTORCH, device_name, matrix_flops_per_s, open_device, set_threads, threads};
+use crate::training::device::{Agreement, DeviceCheckError, Rate, SIZES, Size, agreement, networks, rate};
+
+/// The longest step that is measured, as estimated from the size before: with more, fewer sequences are taken.
+const LONGEST_STEP_S: f64 = 3.0;
+
+/// The share of the rate of matrix products that the smallest size is assumed to reach.
+const ASSUMED_SHARE: f64 = 0.3;
+
+/// Duration of a timed round.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// The machine's device, and how it is measured.
+pub struct Page<'a> {
+    pub machine: &'a MachineConfig,
+    /// How many sizes are measured.
+    pub sizes: usize,
+    /// A Python that can import torch.
+    pub torch: Option<&'a str>,
+}
+
+impl Page<'_> {
+    /// All findings, each given to `add` as soon as it is there.
+    pub fn each(&self, add: &mut dyn FnMut(Vec<Finding>) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        set_threads(self.machine.threads);
+        let device = match open_device(self.machine.device) {
+            Ok(device) => device,
+            Err(error) => {
+                let remedy = "see docs/guide/gpu.md for what a card needs, or take device = \"cpu\"";
+                return add(vec![Finding::wrong("device", error.to_string(), remedy)]);
+            }
+        };
+        add(vec![name(device)])?;
+        for network in networks() {
+            for precision in [Precision::F32, Precision::Bf16] {
+                add(vec![agrees(network.name, precision, agreement(&network, precision, device))])?;
+            }
+        }
+        let measured = if self.sizes == 0 { &[][..] } else { &[Precision::F32, Precision::Bf16] };
+        for precision in measured.iter().copied() {
+            let peak = matrix_flops_per_s(precision, device).context("products of matrices")?;
+            let (found, word) = (format!("{:.1} TFLOP/s in {}", peak / 1e12, word(precision)), word(precision));
+            add(vec![Finding::good("matrix products", found).with("flops_per_s", peak).with("precision", word)])?;
+            self.sizes(precision, device, peak, add)?;
+        }
+        Ok(())
+    }
+
+    /// The rates of all sizes that are not too slow here.
+    fn sizes(
+        &self,
+        precision: Precision,
+        device: Device,
+        peak: f64,
+        add: &mut dyn FnMut(Vec<Finding>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut flops_per_s = peak * ASSUMED_SHARE;
+        for size in SIZES.into_iter().take(self.sizes) {
+            let about = format!("{} in {}", size.name, word(precision));
+            let sequence_s = size.flops_per_token() * size.context as f64 / flops_per_s;
+            let sequences = ((LONGEST_STEP_S / sequence_s) as usize).min(size.sequences);
+            if sequences == 0 {
+                let found = format!("{about}: a step of one sequence takes about {sequence_s:.0} s");
+                return add(vec![Finding::poor("rate", found, "larger networks are not measured here")]);
+            }
+            let machine = MachineConfig { precision: precision.into(), ..self.machine.clone() };
+            match rate(&size, sequences, (&machine, device), ROUND) {
+                Ok(measured) => {
+                    flops_per_s = measured.tokens_per_s * size.flops_per_token();
+                    add(vec![self.measured(&size, &measured, (precision, device), (flops_per_s, peak))])?;
+                }
+                Err(error) => {
+                    let remedy = "if memory ran out, set a smaller micro_batch_sequences in the machine's profile";
+                    add(vec![Finding::wrong("rate", format!("{about}: {error}"), remedy)])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was measured at one size, beside PyTorch if there is one.
+    fn measured(
+        &self,
+        size: &Size,
+        Rate { parameters, sequences, tokens_per_s, spread: [least, most], peak_bytes }: &Rate,
+        (precision, device): (Precision, Device),
+        (flops_per_s, peak): (f64, f64),
+    ) -> Finding {
+        let (name, precision, context, share) = (size.name, word(precision), size.context, flops_per_s / peak);
+        let mut found = format!(
+            "{name} in {precision}: {tokens_per_s:.0} tokens/s ({least:.0}-{most:.0}) with {sequences} x {context} tokens a \
+             step, {:.2} TFLOP/s, {:.0}% of matrix products",
+            flops_per_s / 1e12,
+            share * 100.0
+        );
+        let mut values = Finding::good("rate", "")
+            .with("size", name)
+            .with("precision", precision)
+            .with("parameters", *parameters)
+            .with("sequences", *sequences)
+            .with("tokens_per_s", *tokens_per_s)
+            .with("spread", vec![*least, *most])
+            .with("share_of_products", share);
+        if let Some(bytes) = peak_bytes {
+            found = format!("{found}, {:.2} GB of memory", bytes.allocated as f64 / 1e9);
+            values = values.with("allocated_bytes", bytes.allocated).with("reserved_bytes", bytes.reserved);
+        }
+        let references = [("torch_eager", "eager PyTorch", false), ("torch_compiled", "compiled PyTorch", true)];
+        for (key, what, compiled) in self.torch.iter().flat_map(|_| references) {
+            let python = self.torch.unwrap_or_default();
+            let reference = Reference { python, device: device_name(device), precision, threads: threads() };
+            match reference.tokens_per_s(size, *sequences, compiled) {
+                Ok(theirs) => {
+                    found = format!("{found}; {what} {theirs:.0}, ratio {:.2}", tokens_per_s / theirs);
+                    values = values.with(&format!("{key}_tokens_per_s"), theirs);
+                }
+                Err(error) => found = format!("{found}; {what}: {error:#}"),
+            }
+        }
+        values.said(found)
+    }
+}
+
+fn word(precision: Precision) -> &'static str {
+    match precision {
+        Precision::F32 => "f32",
+        Precision::Bf16 => "bf16",
+    }
+}
+
+/// What the device is called, with its driver.
+fn name(device: Device) -> Finding {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let card = device.is_cuda().then(|| card("name,driver_version,memory.total")).flatten();
+    let card = card.map_or_else(String::new, |card| format!(" ({card})"));
+    let found = format!("{}{card}, and {cores} cores; libtorch {}", device_name(device), LIBTORCH);
+    Finding::good("device", found).with("device", device_name(device)).with("cores", cores)
+}
+
+/// What NVIDIA's tool says of the first card; none where there is no such tool.
+fn card(fields: &str) -> Option<String> {
+    let query = [&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "--id=0"];
+    let output = Command::new("nvidia-smi").args(query).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Whether the device computes what the CPU computes.
+fn agrees(network: &str, precision: Precision, found: Result<Vec<Agreement>, DeviceCheckError>) -> Finding {
+    let about = format!("{network} in {}", word(precision));
+    let remedy = "results of this device cannot be trusted: report this page, and take device = \"cpu\" until then";
+    let all = match found {
+        Ok(all) => all,
+        Err(error) => return Finding::wrong("agreement", format!("{about}: {error}"), remedy),
+    };
+    let each: Vec<String> = all.iter().map(|one| format!("{} {:.1e}", one.what, one.difference)).collect();
+    let mut finding = Finding::good("agreement", format!("{about}: {} from the CPU's", each.join(", ")));
+    if let Some(wrong) = all.iter().find(|one| !one.holds()) {
+        let found = format!(
+            "{about}: the {} is {:.1e} from the CPU's, more than {:.0e}; all: {}",
+            wrong.what,
+            wrong.difference,
+            wrong.limit,
+            each.join(", ")
+        );
+        finding = Finding::wrong("agreement", found, remedy);
+    }
+    let values =
+        all.iter().fold(finding.with("network", network), |finding, one| finding.with(one.what, one.difference));
+    values.with("precision", word(precision))
+}

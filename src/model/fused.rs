@@ -1,0 +1,156 @@
+//! What libtorch does to many tensors in few kernels, and what its CUDA allocator counts: tch offers neither (torch.cpp).
+
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::null;
+
+use tch::{TchError, Tensor};
+
+type RawTensor = *const c_void;
+
+unsafe extern "C" {
+    fn pathswarm_fused_adamw(
+        tensors: *const RawTensor,
+        count: usize,
+        step: RawTensor,
+        scale: RawTensor,
+        learning_rate: f64,
+        betas: *const f64,
+        weight_decay: f64,
+        epsilon: f64,
+    ) -> *mut c_char;
+    fn pathswarm_norm(tensors: *const RawTensor, count: usize, norm: *mut *mut c_void) -> *mut c_char;
+    fn pathswarm_cuda_peak_bytes(device: i32, reset: bool, allocated: *mut i64, reserved: *mut i64) -> *mut c_char;
+}
+
+/// The values of a step of AdamW that are the same for all of its tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FusedAdamW {
+    /// Counts from 1.
+    pub number: u64,
+    /// Gradients are multiplied by this.
+    pub clip: f64,
+    pub learning_rate: f64,
+    pub betas: [f64; 2],
+    pub weight_decay: f64,
+    pub epsilon: f64,
+}
+
+/// Bytes of a CUDA device at most, since they were counted anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeakBytes {
+    /// In tensors.
+    pub allocated: u64,
+    /// Taken from the device, with what is kept for later tensors.
+    pub reserved: u64,
+}
+
+fn raw(tensor: &Tensor) -> RawTensor {
+    tensor.as_ptr().cast()
+}
+
+impl FusedAdamW {
+    /// Updates parameters and both moments, lists of as many tensors of the same shapes and one device. Gradients are
+    /// clipped in place.
+    ///
+    /// # Errors
+    /// If libtorch refuses the tensors.
+    pub fn update(&self, parameters: &[Tensor], gradients: &[Tensor], moments: [&[Tensor]; 2]) -> Result<(), TchError> {
+        let [first, second] = moments;
+        let lists = [parameters, gradients, first, second];
+        // libtorch's kernels rely on it.
+        let sizes = lists.map(|list| list.iter().map(Tensor::numel).collect::<Vec<_>>());
+        if sizes.iter().any(|list| *list != sizes[0]) {
+            return Err(TchError::Shape(format!(
+                "AdamW of lists of {:?} tensors of different sizes",
+                lists.map(<[Tensor]>::len)
+            )));
+        }
+        let Some(some) = parameters.first() else { return Ok(()) };
+        let scalar = |value: f64| Tensor::f_full([0i64; 0].as_slice(), value, (tch::Kind::Float, some.device()));
+        let step = scalar(self.number as f64)?;
+        let scale = if self.clip < 1.0 { Some(scalar(1.0 / self.clip)?) } else { None };
+        let tensors: Vec<RawTensor> = lists.into_iter().flatten().map(raw).collect();
+        // SAFETY: all pointers are to tensors that live until the call returns; there are four lists of `count`.
+        said(unsafe {
+            pathswarm_fused_adamw(
+                tensors.as_ptr(),
+                parameters.len(),
+                raw(&step),
+                scale.as_ref().map_or(null(), raw),
+                self.learning_rate,
+                self.betas.as_ptr(),
+                self.weight_decay,
+                self.epsilon,
+            )
+        })
+    }
+}
+
+/// The norm of all tensors together, at least one, a scalar on their device.
+pub fn norm(tensors: &[Tensor]) -> Result<Tensor, TchError> {
+    let raw: Vec<RawTensor> = tensors.iter().map(raw).collect();
+    let mut found = std::ptr::null_mut();
+    // SAFETY: the pointers are to tensors that live until the call returns. After success `found` is a new tensor, which
+    // is owned here.
+    unsafe {
+        said(pathswarm_norm(raw.as_ptr(), raw.len(), &raw mut found))?;
+        Ok(Tensor::from_ptr(found.cast()))
+    }
+}
+
+/// The peak of a CUDA device's memory since it was last counted anew; with `reset`, counting begins anew.
+pub fn cuda_peak_bytes(device: usize, reset: bool) -> Result<PeakBytes, TchError> {
+    let (mut allocated, mut reserved) = (0, 0);
+    let device = i32::try_from(device).unwrap_or(i32::MAX);
+    // SAFETY: both numbers live until the call returns.
+    said(unsafe { pathswarm_cuda_peak_bytes(device, reset, &raw mut allocated, &raw mut reserved) })?;
+    let bytes = |count: i64| u64::try_from(count).unwrap_or(0);
+    Ok(PeakBytes { allocated: bytes(allocated), reserved: bytes(reserved) })
+}
+
+/// An error from its message, which is freed.
+fn said(message: *mut c_char) -> Result<(), TchError> {
+    if message.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the message is a C string from malloc, and nobody else has it.
+    unsafe {
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        libc::free(message.cast());
+        Err(TchError::Torch(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::{Device, Kind};
+
+    #[test]
+    fn the_norm_is_that_of_all_tensors_together() {
+        let tensors = [Tensor::from_slice(&[3f32; 16]), Tensor::from_slice(&[4f32; 16]).view([4, 4])];
+        assert!((norm(&tensors).unwrap().double_value(&[]) - 20.0).abs() < 1e-5);
+        let broken = [Tensor::from_slice(&[1.0, f32::NAN])];
+        assert!(norm(&broken).unwrap().double_value(&[]).is_nan());
+    }
+
+    #[test]
+    fn what_libtorch_refuses_is_an_error_in_its_words() {
+        assert!(norm(&[]).is_err());
+        let rule = FusedAdamW {
+            number: 1,
+            clip: 1.0,
+            learning_rate: 0.1,
+            betas: [0.9, 0.95],
+            weight_decay: 0.0,
+            epsilon: 1e-8,
+        };
+        let list = |count: i64| [Tensor::ones([count], (Kind::Float, Device::Cpu))];
+        assert!(rule.update(&list(2), &list(3), [&list(2), &list(2)]).is_err());
+        assert!(rule.update(&list(2), &list(2), [&list(2), &[]]).is_err());
+        assert!(rule.update(&[], &[], [&[], &[]]).is_ok());
+        if !tch::Cuda::is_available() {
+            assert!(cuda_peak_bytes(0, false).is_err());
+        }
+    }
+}
