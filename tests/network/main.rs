@@ -4,10 +4,10 @@
 mod admission;
 mod blobs;
 mod control;
-mod copies;
 mod dialling;
 mod gossip;
 mod hostile;
+mod identification;
 mod peers;
 mod places;
 mod providers;

@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_measured_and_is_below_that_of_matrix_products() {
-        let size = Size { name: "", blocks: 1, width: 32, heads: 2, vocabulary: 300, context: 32, sequences: 2 };
+        let size = Size { name: "", blocks: 1, width: 32, heads: 2, vocabulary: 300, context: 64, sequences: 2 };
         let machine = MachineConfig { threads: 1, ..MachineConfig::default() };
         let found = rate(&size, 2, (&machine, Device::Cpu), Duration::from_millis(1)).unwrap();
         assert_eq!(found.peak_bytes, None);

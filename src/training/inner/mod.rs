@@ -57,8 +57,7 @@ impl InnerTrainer {
     /// A trainer with all parameters zero until they are loaded. Sets the thread count of the process.
     pub fn new(run: &RunConfig, machine: &MachineConfig, device: Device) -> Result<Self, TrainerError> {
         set_threads(machine.threads);
-        let precision = precision_on(device, machine.precision)?;
-        let model = PathModel::new(&run.model, &run.levels, device, precision)?;
+        let model = PathModel::new(&run.model, &run.levels, device, precision_on(device, machine.precision)?)?;
         let training = run.training.clone();
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
         let mut trainer = Self {
