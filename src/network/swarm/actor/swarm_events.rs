@@ -321,7 +321,7 @@ impl Actor {
                 }
                 self.on_identified(peer_id, relay);
             }
-            identify::Event::Error { peer_id, connection_id, error } if !self.identified.contains(&peer_id) => {
+            identify::Event::Error { peer_id, connection_id, error } if !self.is_identified(&peer_id) => {
                 tracing::debug!(peer = %peer_id, %error, "a peer did not identify itself");
                 if is_broken(&error) {
                     // It says nothing of the peer, which may have another connection: that of a punched hole, say.
@@ -332,6 +332,10 @@ impl Actor {
             }
             _ => {}
         }
+    }
+
+    fn is_identified(&self, peer: &PeerId) -> bool {
+        self.identified.contains(peer) || self.connected_relays.contains(peer)
     }
 
     /// A relay is a node for Kademlia, but not a peer of the run.
