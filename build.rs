@@ -33,7 +33,7 @@ fn main() {
     compile(Path::new(&libtorch));
 }
 
-/// As torch-sys compiles what tch consists of.
+/// With the headers of the libtorch that torch-sys takes, and its flags.
 #[cfg(feature = "learning")]
 fn compile(libtorch: &Path) {
     println!("cargo:rerun-if-changed={SOURCE}");

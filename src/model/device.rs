@@ -4,6 +4,7 @@
 //! device is opened.
 
 use std::path::Path;
+use std::sync::Once;
 
 use tch::Device;
 
@@ -32,10 +33,11 @@ pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
         DeviceChoice::Cpu => Ok(Device::Cpu),
         DeviceChoice::Cuda => open_cuda(),
         DeviceChoice::Auto => Ok(open_cuda().unwrap_or_else(|reason| {
-            match Path::new(NVIDIA_DRIVER).exists() {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| match Path::new(NVIDIA_DRIVER).exists() {
                 true => tracing::warn!(%reason, "this machine has an NVIDIA card, but the CPU is used"),
                 false => tracing::debug!(%reason, "using the CPU"),
-            }
+            });
             Device::Cpu
         })),
     }

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null;
 
-use tch::{TchError, Tensor};
+use tch::{Device, Kind, TchError, Tensor};
 
 type RawTensor = *const c_void;
 
@@ -19,6 +19,7 @@ unsafe extern "C" {
         epsilon: f64,
     ) -> *mut c_char;
     fn pathswarm_norm(tensors: *const RawTensor, count: usize, norm: *mut *mut c_void) -> *mut c_char;
+    fn pathswarm_cuda_empty_cache() -> *mut c_char;
     fn pathswarm_cuda_peak_bytes(device: i32, reset: bool, allocated: *mut i64, reserved: *mut i64) -> *mut c_char;
 }
 
@@ -57,7 +58,7 @@ impl FusedAdamW {
     pub fn update(&self, parameters: &[Tensor], gradients: &[Tensor], moments: [&[Tensor]; 2]) -> Result<(), TchError> {
         let [first, second] = moments;
         let lists = [parameters, gradients, first, second];
-        // libtorch's kernels rely on it.
+        // libtorch's kernels rely on it: they read and write where the first value of each tensor is.
         let sizes = lists.map(|list| list.iter().map(Tensor::numel).collect::<Vec<_>>());
         if sizes.iter().any(|list| *list != sizes[0]) {
             return Err(TchError::Shape(format!(
@@ -65,8 +66,12 @@ impl FusedAdamW {
                 lists.map(<[Tensor]>::len)
             )));
         }
+        let fits = |tensor: &Tensor| tensor.is_contiguous() && tensor.kind() == Kind::Float;
+        if !lists.iter().all(|list| list.iter().all(fits)) {
+            return Err(TchError::Shape("AdamW of tensors that are not contiguous, or not f32".to_owned()));
+        }
         let Some(some) = parameters.first() else { return Ok(()) };
-        let scalar = |value: f64| Tensor::f_full([0i64; 0].as_slice(), value, (tch::Kind::Float, some.device()));
+        let scalar = |value: f64| Tensor::f_full([0i64; 0].as_slice(), value, (Kind::Float, some.device()));
         let step = scalar(self.number as f64)?;
         let scale = if self.clip < 1.0 { Some(scalar(1.0 / self.clip)?) } else { None };
         let tensors: Vec<RawTensor> = lists.into_iter().flatten().map(raw).collect();
@@ -108,6 +113,15 @@ pub fn cuda_peak_bytes(device: usize, reset: bool) -> Result<PeakBytes, TchError
     Ok(PeakBytes { allocated: bytes(allocated), reserved: bytes(reserved) })
 }
 
+/// Gives back to a CUDA device what libtorch keeps for later tensors.
+pub fn empty_cache(device: Device) -> Result<(), TchError> {
+    if !device.is_cuda() {
+        return Ok(());
+    }
+    // SAFETY: it takes nothing.
+    said(unsafe { pathswarm_cuda_empty_cache() })
+}
+
 /// An error from its message, which is freed.
 fn said(message: *mut c_char) -> Result<(), TchError> {
     if message.is_null() {
@@ -124,7 +138,6 @@ fn said(message: *mut c_char) -> Result<(), TchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tch::{Device, Kind};
 
     #[test]
     fn the_norm_is_that_of_all_tensors_together() {
@@ -148,7 +161,10 @@ mod tests {
         let list = |count: i64| [Tensor::ones([count], (Kind::Float, Device::Cpu))];
         assert!(rule.update(&list(2), &list(3), [&list(2), &list(2)]).is_err());
         assert!(rule.update(&list(2), &list(2), [&list(2), &[]]).is_err());
+        let spread = [Tensor::ones([1], (Kind::Float, Device::Cpu)).expand([2], false)];
+        assert!(rule.update(&spread, &list(2), [&list(2), &list(2)]).is_err());
         assert!(rule.update(&[], &[], [&[], &[]]).is_ok());
+        assert!(empty_cache(Device::Cpu).is_ok());
         if !tch::Cuda::is_available() {
             assert!(cuda_peak_bytes(0, false).is_err());
         }

@@ -15,6 +15,12 @@
 
 namespace {
 
+char *copied(const char *text) {
+    char *copy = strdup(text);
+    if (copy == nullptr) std::terminate();
+    return copy;
+}
+
 template <typename Work>
 char *guarded(Work work) {
     try {
@@ -22,7 +28,9 @@ char *guarded(Work work) {
         work();
         return nullptr;
     } catch (const std::exception &error) {
-        return strdup(error.what());
+        return copied(error.what());
+    } catch (...) {
+        return copied("an unknown error");
     }
 }
 
@@ -69,6 +77,11 @@ char *pathswarm_cuda_peak_bytes(int device, bool reset, int64_t *allocated, int6
         *allocated = stats.allocated_bytes[aggregate].peak;
         *reserved = stats.reserved_bytes[aggregate].peak;
     });
+}
+
+// Gives back to the device what libtorch keeps for later tensors.
+char *pathswarm_cuda_empty_cache() {
+    return guarded([&] { at::getDeviceAllocator(at::kCUDA)->emptyCache(); });
 }
 
 } // extern "C"

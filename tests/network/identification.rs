@@ -105,6 +105,9 @@ async fn a_connection_that_breaks_before_it_is_identified_ends_no_other_to_the_s
         }
     }
     let mut second = streams.pop().unwrap();
+    // It breaks in the midst of a message.
+    streams[0].write_all(&identification(&key.public())[..20]).await.unwrap();
+    streams[0].flush().await.unwrap();
     drop(streams);
     while !matches!(twice.select_next_some().await, SwarmEvent::ConnectionClosed { .. }) {}
     let running = tokio::spawn(async move { while twice.next().await.is_some() {} });

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -144,8 +145,11 @@ impl Served {
     }
 
     /// Waits until no request is answered or waits.
+    #[expect(clippy::disallowed_methods, reason = "patience has an end")]
     pub fn wait_until_idle(&self) {
+        let began = Instant::now();
         while self.requests() > 0 {
+            assert!(began.elapsed() < TIMEOUT, "{} requests are never done", self.requests());
             std::thread::yield_now();
         }
     }

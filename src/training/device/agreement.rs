@@ -50,7 +50,7 @@ struct Limits {
 /// Steps of the optimiser that are compared.
 const DESCENTS: u64 = 3;
 
-/// Compares a device with the CPU on one network: losses and gradients in a precision, the rest, which is always f32,
+/// Compares a device with the CPU on one network at its initial parameters, where a network is well conditioned: losses and gradients in a precision, the rest, which is always f32,
 /// with [`Precision::F32`].
 pub fn agreement(network: &Network, precision: Precision, device: Device) -> Result<Vec<Agreement>, DeviceCheckError> {
     let run = &network.run;

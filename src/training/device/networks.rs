@@ -5,7 +5,7 @@ use rand::RngExt;
 use crate::config::RunConfig;
 use crate::seed::Seed;
 
-/// A small network of each kind, so that every operation of the program is used.
+/// A small network of one kind.
 #[derive(Clone, Debug)]
 pub struct Network {
     pub name: &'static str,

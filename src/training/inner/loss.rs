@@ -81,8 +81,9 @@ fn by_autograd(
     Ok(LossGradient { nats: loss.f_detach()?, hidden, head })
 }
 
-/// The loss of a chunk in bfloat16; `head` is bfloat16. The gradient by the logits is the probabilities less one at the
-/// target, times the row's weight, which acts on the other side of the products.
+/// The loss of a chunk in bfloat16; `head` is bfloat16. The gradient by the logits is the probabilities, and at the target
+/// less the sum of the others: one less the target's own probability would be lost to rounding where that is near one. The
+/// row's weight acts on the other side of the products.
 fn in_place(
     head: &Tensor,
     hidden: &Tensor,
@@ -100,10 +101,15 @@ fn in_place(
     let mut gradient = logits.f_softmax(-1, None::<Kind>)?;
     drop(logits);
     // The greatest probability is at least one part in the vocabulary, so its logarithm is finite.
-    let losses = ahead.f_sub(&of(&gradient, &likeliest)?.f_log()?)?;
+    let greatest = of(&gradient, &likeliest)?;
+    let _ = gradient.f_scatter_value_(1, &places, 0.0)?;
+    let others = gradient.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Float)?;
+    let is_sure = likeliest.f_eq_tensor(&places)?.f_squeeze_dim(1)?.f_logical_and(&greatest.f_gt(0.5)?)?;
+    let sure = others.f_squeeze_dim(1)?.f_neg()?.f_log1p()?.f_neg()?;
+    let losses = sure.f_where_self(&is_sure, &ahead.f_sub(&greatest.f_log()?)?)?;
     let counted = targets.f_ne(IGNORED)?.f_to_kind(Kind::Float)?;
     let factors = weights.map_or_else(|| Ok(counted.shallow_clone()), |weights| counted.f_mul(weights))?;
-    let _ = gradient.f_scatter_add_(1, &places, &places.f_full_like(-1.0)?.f_to_kind(Kind::BFloat16)?)?;
+    let _ = gradient.f_scatter_(1, &places, &others.f_neg()?.f_to_kind(Kind::BFloat16)?)?;
     let factors_of_rows = factors.f_mul_scalar(scale)?.f_unsqueeze(1)?;
     let by_hidden = gradient.f_matmul(head)?.f_to_kind(Kind::Float)?.f_mul_(&factors_of_rows)?;
     let weighted = narrow.f_mul(&factors.f_to_kind(Kind::BFloat16)?.f_unsqueeze(1)?)?;
@@ -205,6 +211,24 @@ mod tests {
                 assert!(apart < if spread > 1.0 { 0.2 } else { 0.02 }, "{spread}: {apart}");
             }
             assert_eq!(norm(&found.hidden.get(5)), 0.0, "no target, no gradient");
+        }
+    }
+
+    #[test]
+    fn in_bfloat16_what_is_nearly_certain_is_still_learnt() {
+        // Of two tokens the first is ahead by this in every row.
+        for ahead in [4.0f64, 6.0, 8.0] {
+            let (hidden, head) =
+                (Tensor::ones([16, 1], (Kind::Float, Device::Cpu)), Tensor::from_slice(&[ahead as f32, 0.0]));
+            let (head, targets) = (head.view([2, 1]), Tensor::zeros([16], (Kind::Int64, Device::Cpu)));
+            let products = Products { kernel: Kernel::Default, precision: Precision::Bf16 };
+            let found = cross_entropy(&products, &head, &hidden, (&targets, None), 1.0).unwrap();
+            let other = 1.0 / (1.0 + ahead.exp());
+            let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.02;
+            let loss = found.nats.double_value(&[]) / 16.0;
+            assert!(near(loss, -(1.0 - other).ln()), "{ahead}: {loss}, not {}", -(1.0 - other).ln());
+            let gradient = found.head.double_value(&[0, 0]) / 16.0;
+            assert!(near(gradient, -other), "{ahead}: {gradient}, not {}", -other);
         }
     }
 }

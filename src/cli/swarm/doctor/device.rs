@@ -8,7 +8,7 @@ use anyhow::Context;
 use super::finding::Finding;
 use super::torch::Reference;
 use crate::config::{MachineConfig, Precision};
-use crate::model::{Device, LIBTORCH, device_name, matrix_flops_per_s, open_device, set_threads, threads};
+use crate::model::{Device, LIBTORCH, device_name, fused, matrix_flops_per_s, open_device, set_threads, threads};
 use crate::training::device::{Agreement, DeviceCheckError, Rate, SIZES, Size, agreement, networks, rate};
 
 /// The longest step that is measured, as estimated from the size before: with more, fewer sequences are taken.
@@ -48,6 +48,8 @@ impl Page<'_> {
         }
         let measured = if self.sizes == 0 { &[][..] } else { &[Precision::F32, Precision::Bf16] };
         for precision in measured.iter().copied() {
+            // The trainers of the comparison took all cores.
+            set_threads(self.machine.threads);
             let peak = matrix_flops_per_s(precision, device).context("products of matrices")?;
             let (found, word) = (format!("{:.1} TFLOP/s in {}", peak / 1e12, word(precision)), word(precision));
             add(vec![Finding::good("matrix products", found).with("flops_per_s", peak).with("precision", word)])?;
@@ -80,8 +82,8 @@ impl Page<'_> {
                     add(vec![self.measured(&size, &measured, (precision, device), (flops_per_s, peak))])?;
                 }
                 Err(error) => {
-                    let remedy = "if memory ran out, set a smaller micro_batch_sequences in the machine's profile";
-                    add(vec![Finding::wrong("rate", format!("{about}: {error}"), remedy)])?;
+                    let remedy = "if memory ran out, this network is too large here; larger ones are not measured";
+                    return add(vec![Finding::poor("rate", format!("{about}: {error}"), remedy)]);
                 }
             }
         }
@@ -118,6 +120,8 @@ impl Page<'_> {
         let references = [("torch_eager", "eager PyTorch", false), ("torch_compiled", "compiled PyTorch", true)];
         for (key, what, compiled) in self.torch.iter().flat_map(|_| references) {
             let python = self.torch.unwrap_or_default();
+            // What this process keeps would be missing there. Where it cannot be given back, PyTorch says so.
+            let _ = fused::empty_cache(device);
             let reference = Reference { python, device: device_name(device), precision, threads: threads() };
             match reference.tokens_per_s(size, *sequences, compiled) {
                 Ok(theirs) => {

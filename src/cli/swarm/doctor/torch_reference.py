@@ -98,7 +98,7 @@ def main():
     torch.manual_seed(1)
     device = torch.device(arguments.device)
     model = Transformer(arguments).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=arguments.compile)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=arguments.compile or None)
     shape = (arguments.batch, arguments.context + 1)
     batches = [torch.randint(0, arguments.vocabulary, shape, device=device) for _ in range(8)]
 

@@ -1,5 +1,7 @@
 //! Handles libp2p's events. The other half of the actor.
 
+use std::error::Error as _;
+use std::io;
 use std::time::Instant;
 
 use futures::StreamExt;
@@ -417,9 +419,15 @@ impl Actor {
 
 /// Whether identification failed with the connection or its stream, and not by what the peer speaks.
 fn is_broken(error: &StreamUpgradeError<identify::UpgradeError>) -> bool {
-    use identify::UpgradeError::{Io, StreamClosed};
-    matches!(
-        error,
-        StreamUpgradeError::Io(_) | StreamUpgradeError::Timeout | StreamUpgradeError::Apply(Io(_) | StreamClosed)
-    )
+    use identify::UpgradeError::{Codec, Io, StreamClosed};
+    match error {
+        StreamUpgradeError::Io(_) | StreamUpgradeError::Timeout => true,
+        StreamUpgradeError::Apply(Io(_) | StreamClosed) => true,
+        // The codec also says what befell its stream, and what cannot be decoded is invalid data.
+        StreamUpgradeError::Apply(Codec(error)) => {
+            let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+            cause.is_some_and(|cause| cause.kind() != io::ErrorKind::InvalidData)
+        }
+        StreamUpgradeError::Apply(_) | StreamUpgradeError::NegotiationFailed => false,
+    }
 }
