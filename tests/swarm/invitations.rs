@@ -57,11 +57,10 @@ fn only_who_is_invited_takes_part_and_the_creator_is_not_needed_for_it() {
     let listens = |peer: &Peer| Some(peer.status()?["addresses"][0].as_str()?.to_owned());
     let at_b = std::iter::from_fn(|| Some((listens(&b), b.event()))).find_map(|(at, _)| at).unwrap();
 
-    // The creator goes for good, once the other has all that it takes; that one invites a third, by a word.
+    // The creator goes for good, once the other has all four modules; that one invites a third, by a word.
     let has_all = |peer: &Peer| {
         let status = peer.status()?;
         let modules = status["modules"].as_array()?;
-        // Of the two by two, also those that it only replicates: nobody else would have them.
         (modules.len() == 4 && modules.iter().all(|module| module["version"].is_u64())).then_some(())
     };
     std::iter::from_fn(|| Some((has_all(&b), b.event()))).find_map(|(has, _)| has).unwrap();
