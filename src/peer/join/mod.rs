@@ -93,7 +93,16 @@ pub(crate) async fn ask(
 ) -> Result<(PeerKey, Vec<u8>), JoinError> {
     let mut attempts = if is_relayed(address) { RELAYED_ATTEMPTS } else { 1 };
     loop {
-        let peer = network.dial(address.clone()).await?;
+        let peer = match network.dial(address.clone()).await {
+            Ok(peer) => peer,
+            Err(DialError::Failed { reason, .. }) if attempts > 1 => {
+                tracing::info!(reason, "the connection broke before the peer was identified: trying again");
+                attempts -= 1;
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         network.request(0, peer, vec![address.clone()], bytes.clone()).map_err(|error| no_answer(address, error))?;
         attempts -= 1;
         match answer_to(events).await {
@@ -105,7 +114,8 @@ pub(crate) async fn ask(
     }
 }
 
-/// Attempts of a request through a relay: after hole punching, the relayed connection is closed, even during a request.
+/// Attempts of a request through a relay: after hole punching, the relayed connection is closed, even during a request, and
+/// while it is punched, connections break.
 /// Requests of newcomers may be repeated.
 const RELAYED_ATTEMPTS: u32 = 5;
 
