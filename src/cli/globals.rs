@@ -60,7 +60,12 @@ impl Globals {
 
     /// This machine's profile.
     pub fn machine(&self) -> Result<Resolved<MachineConfig>, Mistake> {
-        Ok(self.settings(Vec::new())?.machine(self.machine.as_deref())?)
+        self.machine_with(Vec::new())
+    }
+
+    /// The same with a command's own flags, which override `--set`.
+    pub fn machine_with(&self, more: Vec<Setting>) -> Result<Resolved<MachineConfig>, Mistake> {
+        Ok(self.settings(more)?.machine(self.machine.as_deref())?)
     }
 
     /// The same for a command on an existing run, whose configuration is fixed.

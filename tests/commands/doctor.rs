@@ -1,7 +1,7 @@
 //! `pathswarm doctor` looks at a machine, says what is wrong and what to do, and exits with 2 if something has to be mended.
 #![cfg(all(feature = "learning", feature = "network"))]
 
-use crate::run::{Peer, pathswarm};
+use crate::run::{Peer, mistake, pathswarm};
 use serde_json::Value;
 
 /// What it found, by what it is about; its exit status, and what it said to people.
@@ -47,6 +47,16 @@ fn what_is_wrong_comes_with_its_remedy_and_exit_status_2() {
     let nobody = format!("{QUIC}/p2p/12D3KooWDpJ7As7BWAwRMfu1VU2WCqNjvq387JEYKDBj4kx6nXTN").replace("udp/0", "udp/9");
     let (lines, status, said) = doctor(home.path(), &["--listen", QUIC, &nobody]);
     assert_eq!((status, &about(&lines, "peer")["verdict"]), (Some(2), &Value::from("wrong")), "{said}");
+}
+
+#[test]
+fn a_device_is_compared_with_the_cpu_and_one_that_does_not_exist_is_the_users_mistake() {
+    let compared = pathswarm(&["doctor", "--device", "cpu", "--sizes", "0", "--format", "json"]);
+    assert!(compared.status.success());
+    let lines = String::from_utf8(compared.stdout).unwrap();
+    assert_eq!(lines.lines().filter(|line| line.contains(r#""about":"agreement""#)).count(), 10, "{lines}");
+    let said = mistake(&["doctor", "--device", "tpu"]);
+    assert!(said.contains("tpu") && said.contains("`cuda`"), "{said}");
 }
 
 #[test]

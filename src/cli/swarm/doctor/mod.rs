@@ -62,8 +62,8 @@ impl Doctor {
     /// If a check has failed.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         if let Some(device) = &self.device {
-            let choice = Setting::parse("--device", &format!("device={device}"))?;
-            let machine = globals.settings(vec![choice])?.machine(globals.machine.as_deref())?.value;
+            let choice = Setting::parse("--device", &format!("device={device}")).map_err(Mistake::new)?;
+            let machine = globals.machine_with(vec![choice])?.value;
             let mut report = Report { output: globals.output(), found: Vec::new() };
             let page = device::Page { machine: &machine, sizes: self.sizes, torch: self.torch.as_deref() };
             page.each(&mut |findings| report.add(findings))?;
