@@ -39,8 +39,10 @@ pub fn cross_entropy(
     let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, hidden.device()))?;
     let mut head_gradient: Option<Tensor> = None;
     let mut hidden_gradients = Vec::new();
-    let is_narrow = products.precision == Precision::Bf16;
-    let narrow_head = if is_narrow { Some(head.f_detach()?.f_to_kind(Kind::BFloat16)?) } else { None };
+    let narrow_head = match products.precision {
+        Precision::F32 => None,
+        Precision::Bf16 => Some(head.f_detach()?.f_to_kind(Kind::BFloat16)?),
+    };
     for (begin, rows) in chunks(&hidden, head)? {
         let part = |of: &Tensor| of.f_narrow(0, begin, rows);
         let (own, targets, weights) = (part(&hidden)?, part(targets)?, weights.map(part).transpose()?);

@@ -1,14 +1,14 @@
 //! The page about a device: whether it computes what the CPU computes, and how fast it trains, if wished beside PyTorch.
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
 
 use super::finding::Finding;
+use super::resources;
 use super::torch::Reference;
 use crate::config::{MachineConfig, Precision};
-use crate::model::{Device, LIBTORCH, device_name, fused, matrix_flops_per_s, open_device, set_threads, threads};
+use crate::model::{Device, device_name, fused, matrix_flops_per_s, open_device, set_threads, threads};
 use crate::training::device::{Agreement, DeviceCheckError, Rate, SIZES, Size, agreement, networks, rate};
 
 /// The longest step that is measured, as estimated from the size before: with more, fewer sequences are taken.
@@ -33,14 +33,8 @@ impl Page<'_> {
     /// All findings, each given to `add` as soon as it is there.
     pub fn each(&self, add: &mut dyn FnMut(Vec<Finding>) -> anyhow::Result<()>) -> anyhow::Result<()> {
         set_threads(self.machine.threads);
-        let device = match open_device(self.machine.device) {
-            Ok(device) => device,
-            Err(error) => {
-                let remedy = "see docs/guide/gpu.md for what a card needs, or take device = \"cpu\"";
-                return add(vec![Finding::wrong("device", error.to_string(), remedy)]);
-            }
-        };
-        add(vec![name(device)])?;
+        add(resources::device(self.machine))?;
+        let Ok(device) = open_device(self.machine.device) else { return Ok(()) };
         for network in networks() {
             for precision in [Precision::F32, Precision::Bf16] {
                 add(vec![agrees(network.name, precision, agreement(&network, precision, device))])?;
@@ -140,22 +134,6 @@ fn word(precision: Precision) -> &'static str {
         Precision::F32 => "f32",
         Precision::Bf16 => "bf16",
     }
-}
-
-/// What the device is called, with its driver.
-fn name(device: Device) -> Finding {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let card = device.is_cuda().then(|| card("name,driver_version,memory.total")).flatten();
-    let card = card.map_or_else(String::new, |card| format!(" ({card})"));
-    let found = format!("{}{card}, and {cores} cores; libtorch {}", device_name(device), LIBTORCH);
-    Finding::good("device", found).with("device", device_name(device)).with("cores", cores)
-}
-
-/// What NVIDIA's tool says of the first card; none where there is no such tool.
-fn card(fields: &str) -> Option<String> {
-    let query = [&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits", "--id=0"];
-    let output = Command::new("nvidia-smi").args(query).stderr(Stdio::null()).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Whether the device computes what the CPU computes.

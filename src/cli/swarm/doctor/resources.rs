@@ -4,14 +4,16 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use rand::RngExt;
 
 use super::finding::Finding;
 use crate::config::{MachineConfig, RunConfig};
-use crate::model::{device_name, initial_levels, open_device};
+use crate::model::{LIBTORCH, device_name, initial_levels, open_device};
 use crate::seed::Seed;
+use crate::training::device::SIZES;
 use crate::training::{BatchOrder, InnerTrainer};
 
 /// Bytes written to measure the disk.
@@ -154,11 +156,20 @@ pub fn device(machine: &MachineConfig) -> Vec<Finding> {
             }
             Ok(device) => {
                 let name = device_name(device);
-                Finding::good("device", format!("{name}, and {cores} cores")).with("device", name)
+                let card = device.is_cuda().then(card).flatten().map_or_else(String::new, |card| format!(" ({card})"));
+                let found = format!("{name}{card}, and {cores} cores; libtorch {LIBTORCH}");
+                Finding::good("device", found).with("device", name)
             }
         }
         .with("cores", cores),
     ]
+}
+
+/// Name, driver and MiB of the first card, as NVIDIA's tool tells; none where there is no such tool.
+fn card() -> Option<String> {
+    let query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits", "--id=0"];
+    let output = Command::new("nvidia-smi").args(query).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Training speed of one path alone.
@@ -179,7 +190,7 @@ pub fn speed(machine: &MachineConfig, run: Option<RunConfig>) -> Vec<Finding> {
 
 #[expect(clippy::disallowed_methods, reason = "an edge: how long steps take")]
 fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Result<(f64, usize)> {
-    let run = run.map_or_else(|| RunConfig::from_toml(DEFAULT_RUN), Ok)?;
+    let run = run.unwrap_or_else(|| SIZES[0].run(SIZES[0].sequences));
     let mut trainer = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
     let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
     trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
@@ -200,26 +211,6 @@ fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Resu
     }
     Ok((tokens as f64 / began.elapsed().as_secs_f64(), parameters))
 }
-
-/// The default run of the measurement: four blocks of width 192.
-const DEFAULT_RUN: &str = r#"
-name = "doctor"
-[model]
-blocks = 4
-width = 192
-heads = 6
-vocabulary = 4096
-context = 256
-[[levels]]
-parts = ["embedding", "blocks.0-3", "final-norm", "head"]
-sharing = "shared"
-[training]
-batch_sequences = 8
-inner_steps = 100
-phases = 100
-ancestor_steps = 0
-learning_rate = 1e-3
-"#;
 
 #[cfg(test)]
 mod tests {
