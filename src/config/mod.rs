@@ -18,10 +18,11 @@ mod trainers;
 pub mod training;
 
 pub use crate::config::checking::MOST_IN_A_ROUND;
+pub use crate::config::model::adapter::AdapterConfig;
 pub use crate::config::model::directional::{DirectionalConfig, Pooling, RouterReads};
 pub use crate::config::model::dna::{DnaConfig, ModuleKind, Pool};
 pub use crate::config::model::images::{ImagesConfig, Reads};
-pub use crate::config::model::levels::{LevelConfig, level_parameters, level_tensors};
+pub use crate::config::model::levels::{LevelConfig, frozen_parts, level_parameters, level_tensors};
 pub use crate::config::model::parts::{Part, TensorSpec};
 pub use crate::config::source::resolve::{Entry, ResolveError, Resolved};
 pub use crate::config::source::settings::{Origin, Setting, Settings};

@@ -10,7 +10,7 @@ use super::routing::{RoutingConfig, Starts};
 use super::sample::SampleConfig;
 use super::training::TrainingConfig;
 use crate::config::model::images::Reads;
-use crate::config::model::levels::{LevelConfig, LevelError};
+use crate::config::model::levels::{LevelConfig, LevelError, frozen_parts};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::names::ModuleId;
 use crate::sampling::{SampleError, WorkerSlots};
@@ -126,9 +126,15 @@ impl RunConfig {
         Grid::with_paths(levels, self.paths.unwrap_or(1))
     }
 
-    /// The same run with all parameters in one level, in the order of the model's parts.
+    /// The parts that no level lists, in a model with adapters. They are the ancestor's for ever.
+    pub fn frozen(&self) -> Option<LevelConfig> {
+        frozen_parts(&self.model, &self.levels)
+    }
+
+    /// The same run with all parameters that are trained in one level, in the order of the model's parts.
     pub fn undivided(&self) -> Self {
-        let parts = self.model.parts().iter().map(ToString::to_string).collect();
+        let frozen = self.frozen().map(|frozen| frozen.parts).unwrap_or_default();
+        let parts = self.model.parts().iter().map(ToString::to_string).filter(|part| !frozen.contains(part)).collect();
         let levels = vec![LevelConfig { parts, sharing: Sharing::Shared }];
         Self {
             levels,

@@ -225,6 +225,12 @@ impl Arm {
         if self.run.sample.is_some() {
             return Err(wrong(of("run.sample"), "an experiment trains all paths of its grids; use a smaller grid"));
         }
+        if self.run.model.adapter.is_some() {
+            return Err(wrong(
+                of("run.model.adapter"),
+                "an experiment trains its own ancestor, and adapters need a pretrained one; use simulate --ancestor",
+            ));
+        }
         if self.run.training.early_stopping {
             return Err(wrong(
                 of("run.training.early_stopping"),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, TensorView, serialize};
 
-use crate::config::{LevelConfig, ModelConfig, TensorSpec, level_tensors};
+use crate::config::{LevelConfig, ModelConfig, TensorSpec, frozen_parts, level_tensors};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
@@ -15,6 +15,8 @@ pub enum ExchangeError {
     Tensor { name: String, found: String, expected: Vec<usize> },
     #[error("tensor {0} has values that are not finite")]
     NotFinite(String),
+    #[error("it has adapters (tensor {0}), and this run has none, so that what they have learnt would be lost")]
+    Adapter(String),
 }
 
 /// A file of some levels' flat buffers, with metadata.
@@ -63,6 +65,23 @@ pub fn decode_level_from(files: &[&[u8]], model: &ModelConfig, level: &LevelConf
         }
     }
     Ok(values)
+}
+
+/// The name of an adapter's tensor in one of these files, if there is any.
+pub fn adapter_in(files: &[&[u8]]) -> Result<Option<String>, ExchangeError> {
+    for bytes in files {
+        let file = SafeTensors::deserialize(bytes)?;
+        let adapters = file.names().into_iter().filter(|name| name.starts_with("adapter."));
+        if let Some(first) = adapters.min() {
+            return Ok(Some(first.to_owned()));
+        }
+    }
+    Ok(None)
+}
+
+/// What no level of a model with adapters lists; empty without adapters.
+pub fn decode_frozen(bytes: &[u8], model: &ModelConfig, levels: &[LevelConfig]) -> Result<Vec<f32>, ExchangeError> {
+    frozen_parts(model, levels).map_or_else(|| Ok(Vec::new()), |frozen| decode_level(bytes, model, &frozen))
 }
 
 /// The metadata of a file, from its header: 8 bytes of length, followed by so many bytes.

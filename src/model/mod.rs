@@ -7,6 +7,7 @@ pub mod fused;
 pub mod hugging_face;
 pub mod initial;
 pub mod layers;
+pub mod merged;
 pub mod precision;
 #[cfg(test)]
 pub(crate) mod samples;

@@ -30,6 +30,8 @@ pub enum ForwardError {
     NoImages,
     #[error("sequence {0} is empty")]
     Empty(usize),
+    #[error("the frozen parts of this network, on which its adapters were trained, are missing")]
+    NotComplete,
     #[error("the network: {0}")]
     Tensor(#[from] TchError),
 }
@@ -95,6 +97,16 @@ impl PathModel {
     /// A level's values.
     pub fn level(&self, level: usize) -> Result<Vec<f32>, WeightsError> {
         self.weights.get(level)
+    }
+
+    /// Whether the parts that no level lists have been set, if there are any.
+    pub fn is_complete(&self) -> bool {
+        self.weights.is_complete()
+    }
+
+    /// Copies the values of the parts that no level lists.
+    pub fn set_frozen(&mut self, values: &[f32]) -> Result<(), WeightsError> {
+        self.weights.set_frozen(values)
     }
 
     /// Logits of the next token at each position: `[batch, time]` to `[batch, time, vocabulary]`, f32, without
@@ -229,6 +241,9 @@ impl PathModel {
     fn check(&self, tokens: &Tensor) -> Result<(), ForwardError> {
         let shape = tokens.size();
         let kind = tokens.f_kind()?;
+        if !self.weights.is_complete() {
+            return Err(ForwardError::NotComplete);
+        }
         if shape.len() != 2 || kind != Kind::Int64 || shape.contains(&0) {
             return Err(ForwardError::Shape { kind, shape });
         }

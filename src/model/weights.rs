@@ -2,12 +2,14 @@
 //!
 //! Outer gradients, hashes, checkpoints and updates are then one pass over a level, without gathering. Every tensor is
 //! a detached view and its own leaf in autograd. On the CPU this is faster than one flat leaf that is split in the
-//! graph, and gradients arrive without a copy.
+//! graph, and gradients arrive without a copy. Frozen parts have a buffer besides, of which no gradient is computed.
+
+use std::fmt;
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::model::levels::check_levels;
-use crate::config::{LevelConfig, ModelConfig, level_tensors};
+use crate::config::{LevelConfig, ModelConfig, TensorSpec, frozen_parts, level_tensors};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
@@ -15,12 +17,28 @@ pub enum WeightsError {
     Config(String),
     #[error("level {level} does not exist; this model has {levels}")]
     NoLevel { level: usize, levels: usize },
-    #[error("level {level} has {expected} parameters, found {found}")]
-    Count { level: usize, expected: usize, found: usize },
-    #[error("level {level}: parameter {index} is {value}; parameters must be finite")]
-    NotFinite { level: usize, index: usize, value: f32 },
+    #[error("{place} has {expected} parameters, found {found}")]
+    Count { place: Place, expected: usize, found: usize },
+    #[error("{place}: parameter {index} is {value}; parameters must be finite")]
+    NotFinite { place: Place, index: usize, value: f32 },
     #[error("parameters: {0}")]
     Tensor(#[from] TchError),
+}
+
+/// A buffer of parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Level(usize),
+    Frozen,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Level(level) => write!(f, "level {level}"),
+            Self::Frozen => f.write_str("what is frozen"),
+        }
+    }
 }
 
 /// One tensor of a level.
@@ -44,6 +62,10 @@ struct Level {
 /// The parameters of one path.
 pub struct Weights {
     levels: Vec<Level>,
+    /// The parts that no level lists.
+    frozen: Option<Level>,
+    /// Whether the frozen parts have been set. Without them, the network would compute something else in silence.
+    is_complete: bool,
     device: Device,
 }
 
@@ -52,8 +74,10 @@ impl Weights {
     pub fn new(model: &ModelConfig, levels: &[LevelConfig], device: Device) -> Result<Self, WeightsError> {
         model.check().map_err(|error| WeightsError::Config(error.to_string()))?;
         check_levels(model, levels).map_err(|error| WeightsError::Config(error.to_string()))?;
-        let levels = levels.iter().map(|level| Level::new(model, level, device)).collect::<Result<_, _>>()?;
-        Ok(Self { levels, device })
+        let new = |level: &LevelConfig, trained| Level::new(level_tensors(model, level), trained, device);
+        let frozen = frozen_parts(model, levels).map(|level| new(&level, false)).transpose()?;
+        let levels = levels.iter().map(|level| new(level, true)).collect::<Result<_, _>>()?;
+        Ok(Self { levels, is_complete: frozen.is_none(), frozen, device })
     }
 
     pub fn device(&self) -> Device {
@@ -65,18 +89,36 @@ impl Weights {
         self.levels.iter().map(|level| level.count).collect()
     }
 
-    /// The tensors of each level, in the order of its buffer.
+    /// Number of frozen values.
+    pub fn frozen_count(&self) -> usize {
+        self.frozen.as_ref().map_or(0, |frozen| frozen.count)
+    }
+
+    /// Whether nothing is missing: the frozen parts have been set.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    /// The tensors of each level, in the order of its buffer, without the frozen ones.
     pub fn leaves(&self) -> impl Iterator<Item = &[Leaf]> {
         self.levels.iter().map(|level| level.leaves.as_slice())
     }
 
     /// The tensor with this name; it shares the buffer.
     pub fn tensor(&self, name: &str) -> Result<Tensor, WeightsError> {
-        self.leaves()
-            .flatten()
-            .find(|leaf| leaf.name == name)
+        self.leaf(name)
             .map(|leaf| leaf.tensor.shallow_clone())
             .ok_or_else(|| WeightsError::Config(format!("the model has no tensor {name:?}")))
+    }
+
+    /// The rows of each matrix that is stacked in a tensor.
+    pub(crate) fn matrices(&self, name: &str) -> &[usize] {
+        self.leaf(name).map_or(&[], |leaf| &leaf.matrices)
+    }
+
+    fn leaf(&self, name: &str) -> Option<&Leaf> {
+        let frozen = self.frozen.iter().flat_map(|frozen| &frozen.leaves);
+        self.leaves().flatten().chain(frozen).find(|leaf| leaf.name == name)
     }
 
     /// As [`Weights::tensor`], for one that a model may lack.
@@ -87,14 +129,18 @@ impl Weights {
     /// Copies values into a level's buffer.
     pub fn set(&mut self, level: usize, values: &[f32]) -> Result<(), WeightsError> {
         let levels = self.levels.len();
-        let place = self.levels.get_mut(level).ok_or(WeightsError::NoLevel { level, levels })?;
-        if values.len() != place.count {
-            return Err(WeightsError::Count { level, expected: place.count, found: values.len() });
+        let buffer = self.levels.get_mut(level).ok_or(WeightsError::NoLevel { level, levels })?;
+        buffer.set(Place::Level(level), values)
+    }
+
+    /// Copies the values of the frozen parts.
+    pub fn set_frozen(&mut self, values: &[f32]) -> Result<(), WeightsError> {
+        match &mut self.frozen {
+            Some(frozen) => frozen.set(Place::Frozen, values)?,
+            None if values.is_empty() => {}
+            None => return Err(WeightsError::Count { place: Place::Frozen, expected: 0, found: values.len() }),
         }
-        if let Some((index, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-            return Err(WeightsError::NotFinite { level, index, value: *value });
-        }
-        place.flat.f_copy_(&Tensor::f_from_slice(values)?)?;
+        self.is_complete = true;
         Ok(())
     }
 
@@ -130,8 +176,8 @@ impl Weights {
 }
 
 impl Level {
-    fn new(model: &ModelConfig, config: &LevelConfig, device: Device) -> Result<Self, WeightsError> {
-        let specs = level_tensors(model, config);
+    /// All zero. Gradients are computed of its tensors if it is `trained`.
+    fn new(specs: Vec<TensorSpec>, trained: bool, device: Device) -> Result<Self, WeightsError> {
         let count = specs.iter().map(|spec| spec.count()).sum();
         let flat = Tensor::f_zeros([count as i64], (Kind::Float, device))?;
         let mut leaves = Vec::with_capacity(specs.len());
@@ -140,11 +186,23 @@ impl Level {
             let count = spec.count();
             let shape: Vec<i64> = spec.shape.iter().map(|size| *size as i64).collect();
             let view = flat.f_narrow(0, offset as i64, count as i64)?.f_view(shape.as_slice())?;
-            let tensor = view.f_detach()?.f_set_requires_grad(spec.trained)?;
-            leaves.push(Leaf { name: spec.name, tensor, trained: spec.trained, matrices: spec.matrices });
+            let trained = trained && spec.trained;
+            let tensor = view.f_detach()?.f_set_requires_grad(trained)?;
+            leaves.push(Leaf { name: spec.name, tensor, trained, matrices: spec.matrices });
             offset += count;
         }
         Ok(Self { flat, count, leaves })
+    }
+
+    fn set(&mut self, place: Place, values: &[f32]) -> Result<(), WeightsError> {
+        if values.len() != self.count {
+            return Err(WeightsError::Count { place, expected: self.count, found: values.len() });
+        }
+        if let Some((index, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+            return Err(WeightsError::NotFinite { place, index, value: *value });
+        }
+        self.flat.f_copy_(&Tensor::f_from_slice(values)?)?;
+        Ok(())
     }
 }
 

@@ -99,6 +99,68 @@ fn a_model_comes_back_with_its_weights_and_all_that_belongs_to_it() {
     result(&["export", &collected, &path, "--path", "0"]);
 }
 
+/// A tensor of a safetensors file, and its shape.
+fn tensor(file: &[u8], name: &str) -> (Vec<f32>, Vec<usize>) {
+    let file = SafeTensors::deserialize(file).unwrap();
+    let view = file.tensor(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let values = view.data().as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).collect();
+    (values, view.shape().to_vec())
+}
+
+#[test]
+fn adapters_are_trained_beside_a_model_that_stays_as_it_was_and_come_back_merged_or_alone() {
+    let world = World::new();
+    let (model, imported) = (world.path("llama"), world.name("imported"));
+    model_in(&model);
+    let told = result(&["import", model.to_str().unwrap(), &imported, "--adapter", "3"]);
+    let run = told["run"].as_str().unwrap();
+    let alone = mistake(&["create", run, "--corpus", &world.corpus, "--dir", &world.name("alone")]);
+    assert!(alone.contains("[model.adapter]") && alone.contains("--ancestor"), "{alone}");
+
+    let short =
+        ["phases=2", "inner_steps=3", "warmup_steps=1", "learning_rate=1e-2"].map(|set| format!("training.{set}"));
+    let sets: Vec<&str> = short.iter().flat_map(|set| ["--set", set]).collect();
+    let create = ["create", run, "--ancestor", &imported, "--corpus", &world.corpus];
+    let mut creator = Peer::start(&world.path("creator"), &[&create, &sets[..]].concat());
+    let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
+    assert_eq!(creator.wait_for("result")["event"], "result");
+    let (collected, path, adapter) = (world.name("collected"), world.name("path"), world.name("adapter"));
+    result(&["collect", &collected, "--from", &address]);
+    assert_eq!(result(&["export", &collected, &path, "--path", "0"])["layout"], "Llama");
+    result(&["export", &collected, &adapter, "--path", "0", "--adapter"]);
+
+    let read = |folder: &str, name: &str| fs::read(Path::new(folder).join(name)).unwrap();
+    let before = fs::read(model.join("model-00003-of-00003.safetensors")).unwrap();
+    let (after, narrow) = (read(&path, "model.safetensors"), read(&adapter, "adapter_model.safetensors"));
+    let settings = read_json(&Path::new(&adapter).join("adapter_config.json"));
+    let (rank, scale) = (3, settings["lora_alpha"].as_f64().unwrap() as f32 / 3.0);
+    for (name, changes) in [
+        ("model.embed_tokens", false),
+        ("model.norm", false),
+        ("model.layers.0.self_attn.q_proj", true),
+        ("model.layers.1.self_attn.v_proj", true),
+        ("model.layers.1.mlp.up_proj", true),
+    ] {
+        let of = |file: &[u8]| tensor(file, &format!("{name}.weight"));
+        let ((old, shape), (new, _)) = (of(&before), of(&after));
+        assert_eq!(old != new, changes, "{name}");
+        if changes {
+            let of = |kind: &str| tensor(&narrow, &format!("base_model.model.{name}.{kind}.weight")).0;
+            let (a, b) = (of("lora_A"), of("lora_B"));
+            for (at, (old, new)) in old.iter().zip(&new).enumerate() {
+                let (row, column) = (at / shape[1], at % shape[1]);
+                let product: f32 = (0..rank).map(|k| b[row * rank + k] * a[k * shape[1] + column]).sum();
+                assert!((old + scale * product - new).abs() < 1e-6, "{name} {row} {column}");
+            }
+        }
+    }
+    let whole = mistake(&["export", &collected, &world.name("whole"), "--whole"]);
+    assert!(whole.contains("adapters") && whole.contains("--path"), "{whole}");
+    let without = ["create", "configs/smollm2-2x2.toml", "--ancestor", &collected, "--corpus", &world.corpus];
+    let lost = mistake(&[&without[..], &["--dir", &world.name("lost")]].concat());
+    assert!(lost.contains("adapter.0.") && lost.contains("export"), "{lost}");
+}
+
 #[test]
 fn a_folder_of_which_something_is_missing_or_too_much_is_refused_by_name() {
     let world = World::new();

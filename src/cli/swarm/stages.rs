@@ -183,7 +183,7 @@ impl RunSupervisor {
         remember_others(&folder, others)?;
         let summary = self.unless_interrupted(collect_from_swarm(entrance, &shared, &mut |_| {})).await??;
         anyhow::ensure!(summary.run == run, "the peers are already in another run");
-        let Earlier { tokenizer, levels, pretrained } = earlier_run(&shared, &then)?;
+        let Earlier { tokenizer, levels, frozen, pretrained } = earlier_run(&shared, &then)?;
         let gathered = folder.join("gathered");
         let text = match (&self.own_text, manifest.share_text) {
             (_, true) => TextFrom::Tokens(Box::new(self.unless_interrupted(gather(entrance, run, &gathered)).await??)),
@@ -210,7 +210,7 @@ impl RunSupervisor {
                 folder: into,
                 text,
                 share_text,
-                start: StartFrom::Ancestor { levels, pretrained },
+                start: StartFrom::Ancestor { levels, frozen, pretrained },
             };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &scheduler, interrupt.flag(), &mut told)?;

@@ -10,7 +10,8 @@ use crate::grid::Sharing;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LevelConfig {
-    /// Names of parts: `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`. Directional attention adds
+    /// Names of parts: `embedding`, `block.3`, `blocks.0-5`, `final-norm`, `head`. Adapters add `adapter.3` and
+    /// `adapters.0-5`; parts that no level lists are then frozen. Directional attention adds
     /// `router.3`, `routers.0-5`, `directions.3` and `directions.0-5`. A DNA model adds `router.3`, `module.3`, ranges
     /// of both, and `balance`, which needs its own level. `layer.3` and `layers.0-5` are blocks with their routers and
     /// directions.
@@ -76,13 +77,14 @@ fn part_names(name: &str, model: &ModelConfig) -> Option<Vec<Part>> {
     }
     let (kind, place) = name.split_once('.')?;
     let (first, last) = match (place.split_once('-'), kind) {
-        (None, "block" | "router" | "directions" | "layer" | "module") => (place, place),
-        (Some(range), "blocks" | "routers" | "directions" | "layers" | "modules") => range,
+        (None, "block" | "adapter" | "router" | "directions" | "layer" | "module") => (place, place),
+        (Some(range), "blocks" | "adapters" | "routers" | "directions" | "layers" | "modules") => range,
         _ => return None,
     };
     let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
     let parts = |index: usize| match kind {
         "block" | "blocks" => vec![Part::Block(index)],
+        "adapter" | "adapters" => vec![Part::Adapter(index)],
         "router" | "routers" => vec![Part::Router(index)],
         "directions" => vec![Part::Directions(index)],
         "module" | "modules" => vec![Part::Module(index)],
@@ -108,13 +110,28 @@ pub fn check_levels(model: &ModelConfig, levels: &[LevelConfig]) -> Result<(), L
             places.push((part, level));
         }
     }
-    match model.parts().iter().find(|part| !places.iter().any(|(placed, _)| placed == *part)) {
+    let is_missing = |part: &Part| !places.iter().any(|(placed, _)| placed == part);
+    match model.parts().into_iter().filter(|part| !may_be_frozen(model, *part)).find(is_missing) {
         Some(part @ (Part::Router(_) | Part::Directions(_))) if model.directional.is_some() => {
             Err(LevelError::Missing(format!("{part} (layers.0-5 lists blocks with their routers and directions)")))
         }
         Some(part) => Err(LevelError::Missing(part.to_string())),
         None => Ok(()),
     }
+}
+
+/// Beside adapters, what no level lists stays as it was pretrained.
+fn may_be_frozen(model: &ModelConfig, part: Part) -> bool {
+    model.adapter.is_some() && !matches!(part, Part::Adapter(_))
+}
+
+/// The parts that no level lists, as a level of their own that is never trained; `None` if there are none. Requires
+/// checked levels.
+pub fn frozen_parts(model: &ModelConfig, levels: &[LevelConfig]) -> Option<LevelConfig> {
+    let listed: Vec<Part> = levels.iter().flat_map(|level| level.parse(model, 0).unwrap_or_default()).collect();
+    let is_frozen = |part: &Part| may_be_frozen(model, *part) && !listed.contains(part);
+    let parts: Vec<String> = model.parts().into_iter().filter(is_frozen).map(|part| part.to_string()).collect();
+    (!parts.is_empty()).then_some(LevelConfig { parts, sharing: Sharing::Shared })
 }
 
 /// A rule for swarms only: balance needs its own level.

@@ -2,9 +2,11 @@
 //!
 //! The parts are `embedding`, `block.0` to `block.N-1`, `final-norm` and, unless the head is tied to the embedding,
 //! `head`. [Directional](crate::config::model::directional) attention adds `router.0`, `directions.0` and so on. A
-//! [DNA](crate::config::model::dna) model adds `router.0`, `module.0` and so on, and `balance`. Only this module knows
-//! the tensors of a part and their order in the flat buffer of a module.
+//! [DNA](crate::config::model::dna) model adds `router.0`, `module.0` and so on, and `balance`;
+//! [adapters](crate::config::model::adapter) add `adapter.0` and so on. Only this module knows the tensors of a part and
+//! their order in the flat buffer of a module.
 
+pub mod adapter;
 pub mod blocks;
 pub mod directional;
 pub mod dna;
@@ -17,6 +19,7 @@ mod tensors;
 use serde::{Deserialize, Serialize};
 
 use crate::config::key_error::{KeyError, require, within};
+use crate::config::model::adapter::AdapterConfig;
 use crate::config::model::blocks::{Activation, Biases, NormKind, NormPlacement, Positions, QkNorm, norm_epsilon};
 use crate::config::model::directional::{Around, DirectionalConfig, Pooling};
 use crate::config::model::dna::DnaConfig;
@@ -83,6 +86,9 @@ pub struct ModelConfig {
     pub parallel_residual: bool,
     /// Standard deviation of all initial weights, truncated at twice its value. Without it, each tensor has its own.
     pub initial_deviation: Option<f64>,
+    /// Low-rank adapters, which are trained instead of the blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterConfig>,
     pub directional: Option<DirectionalConfig>,
     pub dna: Option<DnaConfig>,
     pub images: Option<ImagesConfig>,
@@ -113,6 +119,7 @@ impl ModelConfig {
             qk_norm: None,
             parallel_residual: false,
             initial_deviation: None,
+            adapter: None,
             directional: None,
             dna: None,
             images: None,
@@ -141,6 +148,7 @@ impl ModelConfig {
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = vec![Part::Embedding];
         parts.extend((0..self.blocks).flat_map(|index| self.layer(index)));
+        parts.extend(self.adapter.iter().flat_map(|_| (0..self.blocks).map(Part::Adapter)));
         parts.extend(self.dna.iter().flat_map(DnaConfig::parts));
         parts.push(Part::FinalNorm);
         if !self.tied_head {
@@ -194,6 +202,9 @@ impl ModelConfig {
         require(deviation > 0.0 && deviation <= 10.0, "model.initial_deviation", deviation, "above 0, at most 10")?;
         if let Some(directional) = &self.directional {
             directional.check(self.around())?;
+        }
+        if let Some(adapter) = &self.adapter {
+            adapter.check(self)?;
         }
         self.check_dna()?;
         self.check_images()

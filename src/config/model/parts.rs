@@ -8,6 +8,8 @@ pub enum Part {
     /// Token embedding and, if learned, positions.
     Embedding,
     Block(usize),
+    /// The low-rank adapter of a block.
+    Adapter(usize),
     /// The router of a block's directions, or of a routed step.
     Router(usize),
     /// The directions of a block's heads.
@@ -27,6 +29,7 @@ impl fmt::Display for Part {
         match self {
             Self::Embedding => f.write_str("embedding"),
             Self::Block(index) => write!(f, "block.{index}"),
+            Self::Adapter(index) => write!(f, "adapter.{index}"),
             Self::Router(index) => write!(f, "router.{index}"),
             Self::Directions(index) => write!(f, "directions.{index}"),
             Self::Module(index) => write!(f, "module.{index}"),
@@ -74,6 +77,7 @@ impl TensorSpec {
     pub fn purpose(&self) -> &'static str {
         let is = |part: &str| self.name.split('.').any(|own| own == part);
         let purposes = [
+            ("adapter", "adapters"),
             ("router", "routers"),
             ("balance", "balance"),
             ("directions", "directions"),

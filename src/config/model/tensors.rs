@@ -33,6 +33,9 @@ impl ModelConfig {
                 }
             },
             Part::Block(_) => self.module_tensors(ModuleKind::Transformer, &mut list),
+            Part::Adapter(_) => {
+                return self.adapter.map(|adapter| self.adapter_tensors(part, adapter.rank)).unwrap_or_default();
+            }
             Part::Module(index) => {
                 if let Some(dna) = &self.dna {
                     self.module_tensors(dna.modules.kind(index), &mut list);
@@ -53,7 +56,7 @@ impl ModelConfig {
     }
 
     /// The tensors of a block, or of the half of it that a module has.
-    fn module_tensors(&self, kind: ModuleKind, list: &mut TensorList) {
+    pub(super) fn module_tensors(&self, kind: ModuleKind, list: &mut TensorList) {
         let keeping = 1.0 / (self.width.max(1) as f64).sqrt();
         let (narrow, residual) =
             (self.starting(keeping), self.starting(keeping / (2.0 * self.depth().max(1) as f64).sqrt()));

@@ -1,6 +1,7 @@
 //! The training of an arm: paths in lockstep, paths that share every step, or one dense network, with one interface.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::{MachineConfig, RunConfig};
@@ -60,7 +61,7 @@ impl<'a> DenseArm<'a> {
                 }
                 tokens += inner.step(text, &order, step)?.tokens;
             }
-            Ok((Dense { levels: inner.levels()?, inner: inner.state()? }, tokens))
+            Ok((Dense { levels: inner.levels()?, frozen: Arc::default(), inner: inner.state()? }, tokens))
         };
         for (after, tokens) in self.pool.each(1, work, &mut || {})? {
             self.now = after;
@@ -173,7 +174,7 @@ impl TrainedArm<'_> {
                 if levels.iter().map(Vec::len).ne(sizes) {
                     anyhow::bail!("the checkpoint is of another model");
                 }
-                (dense.now, dense.tokens) = (Dense { levels, inner }, checkpoint.tokens);
+                (dense.now, dense.tokens) = (Dense { levels, frozen: Arc::default(), inner }, checkpoint.tokens);
                 Ok(())
             }
         }

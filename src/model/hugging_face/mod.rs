@@ -5,10 +5,11 @@
 //!
 //! [`settings`] reads and writes `config.json`, [`files`] finds the weights, [`tensors`] maps names and layouts of
 //! tensors, and [`weights()`] and [`levels`] convert their values. [`whole_run`] is a run with all its paths, which comes
-//! with code that computes it.
+//! with code that computes it. [`peft`] writes adapters alone.
 
 pub mod files;
 mod layout;
+pub mod peft;
 pub mod pretrained;
 pub mod settings;
 pub mod tensors;
@@ -38,6 +39,8 @@ pub enum HuggingFaceError {
         "architecture = \"dna\": the code that is written for transformers knows no network whose tokens choose their modules"
     )]
     WholeDna,
+    #[error("the run has adapters, which the code that is written for transformers does not know")]
+    WholeAdapter,
     #[error("the run routes at random, which the code that is written for transformers does not know")]
     WholeRandom,
     #[error("config.json: {key} = {found}, this program knows {known}")]
@@ -64,6 +67,14 @@ pub enum HuggingFaceError {
          false to keep the head, or remove the tensor"
     )]
     Untied { file: String, name: String },
+    #[error("this run has no adapters: it trained the model itself")]
+    NoAdapter,
+    #[error(
+        "{0} keeps queries, keys and values in one matrix, which an adapter of PEFT would have to change as a whole"
+    )]
+    Stacked(&'static str),
+    #[error("besides adapters this run trained {0}, which an adapter of PEFT does not have")]
+    Besides(String),
     #[error("level {level} has {found} values, the model needs {expected}")]
     Level { level: usize, found: usize, expected: usize },
 }

@@ -40,7 +40,7 @@ fn written(layout: Layout, model: &ModelConfig) -> Vec<TensorSpec> {
 }
 
 /// The values of each tensor by its name here.
-fn by_name<'a>(
+pub(super) fn by_name<'a>(
     model: &ModelConfig,
     levels: &[LevelConfig],
     values: &'a [Vec<f32>],

@@ -4,6 +4,7 @@
 use tch::{Kind, TchError, Tensor};
 
 use crate::config::{ModelConfig, QkNorm};
+use crate::model::layers::adapted_linear::AdaptedLinear;
 use crate::model::layers::kv_cache::{Past, mask};
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::rms;
@@ -13,10 +14,8 @@ use crate::model::weights::{Weights, WeightsError};
 
 /// The attention of one block.
 pub struct Attention {
-    qkv: Tensor,
-    qkv_bias: Option<Tensor>,
-    out: Tensor,
-    out_bias: Option<Tensor>,
+    qkv: AdaptedLinear,
+    out: AdaptedLinear,
     heads: i64,
     kv_heads: i64,
     head_width: i64,
@@ -38,10 +37,8 @@ impl Attention {
     /// Takes its tensors from the weights; `prefix` is such as `block.3.attention`.
     pub fn new(weights: &Weights, prefix: &str, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(Self {
-            qkv: weights.tensor(&format!("{prefix}.qkv.weight"))?,
-            qkv_bias: weights.optional(&format!("{prefix}.qkv.bias")),
-            out: weights.tensor(&format!("{prefix}.out.weight"))?,
-            out_bias: weights.optional(&format!("{prefix}.out.bias")),
+            qkv: AdaptedLinear::new(weights, &format!("{prefix}.qkv"), model)?,
+            out: AdaptedLinear::new(weights, &format!("{prefix}.out"), model)?,
             heads: model.heads as i64,
             kv_heads: model.kv_heads() as i64,
             head_width: model.head_width() as i64,
@@ -100,12 +97,8 @@ impl Attention {
         // Few outputs are reordered faster than the weights that they come from.
         let is_short = !input.requires_grad() && batch * time < width;
         let qkv = match rotation.filter(|_| !is_short) {
-            None => products.linear(input, &self.qkv, self.qkv_bias.as_ref())?,
-            Some(_) => {
-                let weight = self.pairs_together(&self.qkv)?;
-                let bias = self.qkv_bias.as_ref().map(|bias| self.pairs_together(bias)).transpose()?;
-                products.linear(input, &weight, bias.as_ref())?
-            }
+            None => self.qkv.forward(input, products)?,
+            Some(_) => self.qkv.arranged(|stacked| self.pairs_together(stacked))?.forward(input, products)?,
         };
         let [qk, v] = halves(&qkv, [together * self.head_width, self.kv_heads * self.head_width], -1)?;
         let mut qk = qk.f_view([batch, time, together, self.head_width])?;
@@ -122,7 +115,7 @@ impl Attention {
         Ok((q, k, v.f_view([batch, time, self.kv_heads, self.head_width])?))
     }
 
-    /// Reorders the query and key rows of a stacked weight or bias for the rotation.
+    /// Reorders the query and key rows of a stacked tensor for the rotation.
     fn pairs_together(&self, stacked: &Tensor) -> Result<Tensor, TchError> {
         let rows = [(self.heads + self.kv_heads) * self.head_width, self.kv_heads * self.head_width];
         let [qk, v] = halves(stacked, rows, 0)?;
@@ -205,12 +198,12 @@ impl Attention {
 
     /// Projects the outputs of heads to the residual stream: `[batch, time, width]`.
     pub fn project(&self, heads: &Tensor, products: &Products) -> Result<Tensor, TchError> {
-        products.linear(heads, &self.out, self.out_bias.as_ref())
+        self.out.forward(heads, products)
     }
 
-    /// The output projection, `[width, heads · head]`.
+    /// The weight of the output projection, `[width, heads · head]`, without an adapter.
     pub fn out(&self) -> &Tensor {
-        &self.out
+        self.out.weight()
     }
 
     /// Keys or values, `[batch, kv_heads, time, head]`, once for each head of queries.

@@ -4,6 +4,7 @@
 use tch::{TchError, Tensor};
 
 use crate::config::{Activation, ModelConfig, NormPlacement};
+use crate::model::layers::adapted_linear::AdaptedLinear;
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::Norm;
 use crate::model::weights::{Weights, WeightsError};
@@ -11,10 +12,8 @@ use crate::model::weights::{Weights, WeightsError};
 /// One feed-forward part.
 pub struct FeedForward {
     norm: Norm,
-    inner: Tensor,
-    inner_bias: Option<Tensor>,
-    outer: Tensor,
-    outer_bias: Option<Tensor>,
+    inner: AdaptedLinear,
+    outer: AdaptedLinear,
     activation: Activation,
     gated: bool,
     placement: NormPlacement,
@@ -25,10 +24,8 @@ impl FeedForward {
     pub fn new(weights: &Weights, prefix: &str, model: &ModelConfig) -> Result<Self, WeightsError> {
         Ok(Self {
             norm: Norm::new(weights, &format!("{prefix}.feed-forward-norm"), model)?,
-            inner: weights.tensor(&format!("{prefix}.feed-forward.in.weight"))?,
-            inner_bias: weights.optional(&format!("{prefix}.feed-forward.in.bias")),
-            outer: weights.tensor(&format!("{prefix}.feed-forward.out.weight"))?,
-            outer_bias: weights.optional(&format!("{prefix}.feed-forward.out.bias")),
+            inner: AdaptedLinear::new(weights, &format!("{prefix}.feed-forward.in"), model)?,
+            outer: AdaptedLinear::new(weights, &format!("{prefix}.feed-forward.out"), model)?,
             activation: model.activation,
             gated: model.gated,
             placement: model.norm_placement,
@@ -44,7 +41,7 @@ impl FeedForward {
     }
 
     fn fed(&self, input: &Tensor, products: &Products) -> Result<Tensor, TchError> {
-        let mut hidden = products.linear(input, &self.inner, self.inner_bias.as_ref())?;
+        let mut hidden = self.inner.forward(input, products)?;
         if self.gated {
             let width = hidden.size().last().copied().unwrap_or(0) / 2;
             let gate = self.activated(&hidden.f_narrow(-1, 0, width)?)?;
@@ -52,7 +49,7 @@ impl FeedForward {
         } else {
             hidden = self.activated(&hidden)?;
         }
-        products.linear(&hidden, &self.outer, self.outer_bias.as_ref())
+        self.outer.forward(&hidden, products)
     }
 
     fn activated(&self, hidden: &Tensor) -> Result<Tensor, TchError> {

@@ -1,5 +1,6 @@
 //! The layers of a network: attention, feed-forward, norms, and the cache of keys and values.
 
+pub mod adapted_linear;
 pub mod attention;
 pub mod block;
 pub mod directional;

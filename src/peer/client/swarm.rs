@@ -57,6 +57,12 @@ impl SwarmClient {
         part(&mut self.connection, &self.blobs, blob, what, &from).await
     }
 
+    /// A blob that every peer of the run has; else the last reason.
+    pub async fn part_of_run(&mut self, blob: BlobRef) -> Result<Result<Vec<u8>, String>, Stopped> {
+        let from: Vec<PeerKey> = std::iter::once(self.contact.0).chain(self.directory.answering()).collect();
+        self.fetch(blob, &from).await
+    }
+
     /// The bytes of a blob, from memory or from those of these peers that have it; else the last reason.
     pub async fn fetch(&mut self, blob: BlobRef, from: &[PeerKey]) -> Result<Result<Vec<u8>, String>, Stopped> {
         fetch(&mut self.connection, &self.blobs, blob, from).await

@@ -2,6 +2,7 @@
 //! run.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::config::RunConfig;
 use crate::model::exchange;
@@ -19,6 +20,8 @@ pub struct Checkpoint {
     pub tokenizer: Tokenizer,
     /// Its parameters, level by level.
     pub levels: Vec<Vec<f32>>,
+    /// What no level lists, beside adapters.
+    pub frozen: Arc<[f32]>,
 }
 
 impl Checkpoint {
@@ -32,7 +35,8 @@ impl Checkpoint {
             }
         };
         let tokenizer = Tokenizer::from_json(collected.tokenizer.json())?;
-        Ok(Self { config: collected.manifest.config.clone(), tokenizer, levels })
+        let config = collected.manifest.config.clone();
+        Ok(Self { config, tokenizer, levels, frozen: collected.frozen.clone() })
     }
 
     /// From the newest states of a path's modules in these folders; the ancestor if no path is named.
@@ -45,15 +49,20 @@ impl Checkpoint {
         manifest.take_table(&stores.part(manifest.shards.table, "the shard table")?)?;
         stores.look(folders, &manifest.plan()?)?;
         let tokenizer = Tokenizer::from_json(&stores.part(manifest.tokenizer, "the tokenizer")?)?;
+        let RunConfig { model, levels, .. } = &manifest.config;
+        let ancestor = match path {
+            Some(_) if manifest.config.frozen().is_none() => Vec::new(),
+            _ => stores.part(manifest.ancestor, "the ancestor")?,
+        };
+        let frozen = exchange::decode_frozen(&ancestor, model, levels)?.into();
         let levels = match path {
             None => {
-                let file = stores.part(manifest.ancestor, "the ancestor")?;
-                let level = |level| exchange::decode_level(&file, &manifest.config.model, level);
-                manifest.config.levels.iter().map(level).collect::<Result<_, _>>()?
+                let level = |level| exchange::decode_level(&ancestor, model, level);
+                levels.iter().map(level).collect::<Result<_, _>>()?
             }
             Some(path) => newest(&stores, &manifest, path, folders.len())?,
         };
-        Ok(Self { config: manifest.config, tokenizer, levels })
+        Ok(Self { config: manifest.config, tokenizer, levels, frozen })
     }
 }
 

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::manifest::{Manifest, ManifestError};
 use crate::grid::Grid;
@@ -111,6 +112,8 @@ pub struct Collected {
     pub tokenizer: Tokenizer,
     pub router: Router,
     pub ancestor: Vec<Vec<f32>>,
+    /// What no level lists, beside adapters: it is the ancestor's in every path.
+    pub frozen: Arc<[f32]>,
     /// Empty if the run did not come from a pretrained model.
     pub pretrained: PretrainedFiles,
     pub modules: BTreeMap<ModuleId, CollectedModule>,
@@ -137,6 +140,7 @@ impl Collected {
         let file = read_named(folder, ANCESTOR, manifest.ancestor)?;
         let ancestor = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level));
         let ancestor = ancestor.collect::<Result<_, _>>()?;
+        let frozen = exchange::decode_frozen(&file, &config.model, &config.levels)?.into();
         let pretrained = match manifest.pretrained {
             Some(named) => PretrainedFiles::decode(&read_named(folder, PRETRAINED, named)?)?,
             None => PretrainedFiles::default(),
@@ -165,6 +169,7 @@ impl Collected {
             tokenizer,
             router,
             ancestor,
+            frozen,
             pretrained,
             modules,
             best,

@@ -5,6 +5,7 @@
 //! level), AdamW's state, and BLAKE3 of all before it. Little endian.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::config::RunConfig;
 use crate::model::initial_levels;
@@ -23,6 +24,8 @@ const FIXED_BYTES: usize = HEAD.len() + HASH_BYTES + 8;
 pub struct Dense {
     /// A flat buffer for each level.
     pub levels: Vec<Vec<f32>>,
+    /// What no level lists, beside adapters.
+    pub frozen: Arc<[f32]>,
     /// AdamW and the data cursor.
     pub inner: InnerState,
 }
@@ -32,7 +35,7 @@ impl Dense {
     pub fn initial(run: &RunConfig) -> Self {
         let levels = initial_levels(&run.model, &run.levels, Seed::root(run.seed).child("initial parameters"));
         let sizes: Vec<usize> = levels.iter().map(Vec::len).collect();
-        Self { inner: InnerState::fresh(&sizes), levels }
+        Self { inner: InnerState::fresh(&sizes), levels, frozen: Arc::default() }
     }
 
     /// AdamW's state as a blob. A dense path has no residuals.
@@ -64,8 +67,8 @@ impl DenseCheckpoint {
         write_file(&self.file, &bytes)
     }
 
-    /// The checkpoint for levels of these sizes, and its step. `None` if the file is damaged or of another training,
-    /// which then starts again.
+    /// The checkpoint for levels of these sizes, and its step, without what is frozen. `None` if the file is damaged or of
+    /// another training, which then starts again.
     pub fn read(&self, sizes: &[usize]) -> Option<(u64, Dense)> {
         let bytes = std::fs::read(&self.file).ok()?;
         let kept = self.decode(&bytes, sizes);
@@ -98,7 +101,7 @@ impl DenseCheckpoint {
         let step = u64::from_le_bytes(*head.last_chunk()?);
         let mut rest = LevelReader(rest);
         let levels = rest.levels(sizes);
-        Some((step, Dense { levels, inner: InnerState::decode(rest.0, sizes).ok()? }))
+        Some((step, Dense { levels, frozen: Arc::default(), inner: InnerState::decode(rest.0, sizes).ok()? }))
     }
 }
 
@@ -109,7 +112,7 @@ mod tests {
     fn dense() -> Dense {
         let mut inner = InnerState { steps: 7, cursor: 56, ..InnerState::fresh(&[2, 1]) };
         inner.moments[0][1][1] = 0.5;
-        Dense { levels: vec![vec![1.5, -2.0], vec![3.0]], inner }
+        Dense { levels: vec![vec![1.5, -2.0], vec![3.0]], frozen: Arc::default(), inner }
     }
 
     #[test]

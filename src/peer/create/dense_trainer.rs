@@ -1,6 +1,7 @@
 //! Training of dense paths on all the text.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,9 @@ impl<'a> DenseTrainer<'a> {
         told: &mut dyn FnMut(u64, f64),
     ) -> anyhow::Result<Dense> {
         let sizes: Vec<usize> = dense.levels.iter().map(Vec::len).collect();
+        let frozen = dense.frozen.clone();
         let between = kept.read(&sizes).filter(|(step, _)| steps.contains(step));
+        let between = between.map(|(step, kept)| (step, Dense { frozen: frozen.clone(), ..kept }));
         let (mut step, dense) = between.unwrap_or((steps.start, dense));
         self.load(&dense)?;
         self.inner.restore(&dense.inner)?;
@@ -64,7 +67,7 @@ impl<'a> DenseTrainer<'a> {
         while step < steps.end {
             let stopped = self.stop.load(Ordering::Relaxed);
             if stopped || written.elapsed() >= KEEP_EVERY {
-                kept.write(step, &self.dense()?)?;
+                kept.write(step, &self.dense(&frozen)?)?;
                 written = Instant::now();
             }
             if stopped {
@@ -79,14 +82,18 @@ impl<'a> DenseTrainer<'a> {
                 told(step - steps.start, report.loss);
             }
         }
-        self.dense()
+        self.dense(&frozen)
     }
 
-    fn dense(&self) -> anyhow::Result<Dense> {
-        Ok(Dense { levels: self.inner.levels()?, inner: self.inner.state()? })
+    fn dense(&self, frozen: &Arc<[f32]>) -> anyhow::Result<Dense> {
+        Ok(Dense { levels: self.inner.levels()?, frozen: frozen.clone(), inner: self.inner.state()? })
     }
 
     fn load(&mut self, dense: &Dense) -> anyhow::Result<()> {
+        // It is the same in all dense paths of a run.
+        if !self.inner.model().is_complete() {
+            self.inner.load_frozen(&dense.frozen)?;
+        }
         Ok(self.inner.load(&dense.levels)?)
     }
 

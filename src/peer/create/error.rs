@@ -35,6 +35,11 @@ pub enum CreateError {
     Changed(String),
     #[error("{0}: its classes differ from those of the corpus; prepare it with --classes-of the corpus' file")]
     Classes(String),
+    #[error(
+        "[model.adapter] trains adapters beside a pretrained model, but no model is given; give one with --ancestor, or \
+         leave [model.adapter] out"
+    )]
+    NotPretrained,
     #[error("this run reads images, which need no tokenizer; leave --tokenizer out")]
     NoTokenizer,
     #[error("the tokenizer has {found} entries, model.vocabulary is {expected}; set model.vocabulary = {found}")]

@@ -16,6 +16,7 @@ mod text;
 mod tokenize;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use crate::peer::create::error::CreateError;
@@ -84,6 +85,8 @@ pub enum StartFrom {
     Ancestor {
         /// Its parameters, level by level.
         levels: Vec<Vec<f32>>,
+        /// What no level lists, beside adapters.
+        frozen: Arc<[f32]>,
         /// Settings and chat template of the pretrained model from which it came.
         pretrained: Option<PretrainedFiles>,
     },
@@ -154,6 +157,9 @@ pub fn create_run(
     let run = plan.run;
     let grid = run.grid()?;
     let most_paths = check_size(&plan)?;
+    if run.frozen().is_some() && plan.start.ancestor().is_none() {
+        return Err(CreateError::NotPretrained.into());
+    }
     // Fails before any work if the device is missing.
     open_device(plan.machine.device)?;
     let paths = grid.path_count();
@@ -172,10 +178,12 @@ pub fn create_run(
     let mut trainer = DenseTrainer::new(run, plan.machine, scheduler, stop)?;
     let seen = trained_on(&text.train, run.text.held_out_share);
     let ancestor = match plan.start.ancestor() {
-        Some(levels) => Dense { levels: levels.to_vec(), inner: Dense::initial(run).inner },
+        Some((levels, frozen)) => Dense { levels: levels.to_vec(), frozen, ..Dense::initial(run) },
         None => train_ancestor(run, plan.folder, (&mut trainer, &seen), of_text(run, &text)?, told)?,
     };
-    let pairs: Vec<_> = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice)).collect();
+    let frozen = run.frozen();
+    let pairs = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice));
+    let pairs: Vec<_> = pairs.chain(frozen.iter().map(|level| (level, &*ancestor.frozen))).collect();
     let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
     let ancestor_hash = BlobHash::of(&ancestor_file);
 
@@ -312,11 +320,15 @@ fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Shar
 }
 
 impl StartFrom {
-    fn ancestor(&self) -> Option<&[Vec<f32>]> {
+    /// The levels of the ancestor, and what is frozen.
+    fn ancestor(&self) -> Option<(&[Vec<f32>], Arc<[f32]>)> {
         match self {
             Self::Nothing => None,
-            Self::Ancestor { levels, .. } => Some(levels),
-            Self::Continuation(continuation) => Some(&continuation.collected().ancestor),
+            Self::Ancestor { levels, frozen, .. } => Some((levels, frozen.clone())),
+            Self::Continuation(continuation) => {
+                let Collected { ancestor, frozen, .. } = continuation.collected();
+                Some((ancestor, frozen.clone()))
+            }
         }
     }
 

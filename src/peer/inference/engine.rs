@@ -13,7 +13,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::outer::ModuleState;
 use crate::peer::client::memory_blobs::MemoryBlobs;
 use crate::peer::inference::model_slot::{ModelSlot, Part, continue_text, nats, routes};
-use crate::peer::manifest::Manifest;
+use crate::peer::manifest::{Manifest, genesis};
 use crate::peer::trainer::path_state::PathState;
 use crate::protocol::Response;
 use crate::query::{QueriedModel, Query, QueryLimits, QueryResult};
@@ -147,7 +147,11 @@ impl Engine {
 
     /// The network, opened if needed.
     fn slot(&mut self) -> anyhow::Result<ModelSlot> {
-        self.slot.take().map_or_else(|| ModelSlot::new(&self.manifest.config, self.device), Ok)
+        let new = || {
+            let frozen = genesis::frozen(&self.manifest, |ancestor| self.blobs.read(ancestor))?;
+            ModelSlot::new(&self.manifest.config, self.device, &frozen)
+        };
+        self.slot.take().map_or_else(new, Ok)
     }
 
     fn ancestor(&mut self) -> anyhow::Result<&PathModel> {

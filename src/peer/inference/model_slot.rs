@@ -26,8 +26,10 @@ pub struct ModelSlot {
 }
 
 impl ModelSlot {
-    pub fn new(config: &RunConfig, device: DeviceChoice) -> anyhow::Result<Self> {
-        let model = PathModel::new(&config.model, &config.levels, open_device(device)?, Precision::F32)?;
+    /// `frozen` is what no level lists, beside adapters.
+    pub fn new(config: &RunConfig, device: DeviceChoice, frozen: &[f32]) -> anyhow::Result<Self> {
+        let mut model = PathModel::new(&config.model, &config.levels, open_device(device)?, Precision::F32)?;
+        model.set_frozen(frozen)?;
         Ok(Self { model, holds: vec![None; config.levels.len()] })
     }
 

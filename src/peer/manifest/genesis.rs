@@ -1,6 +1,8 @@
 //! The first states of a run's modules. Every peer can compute them from the ancestor, so they are not sent.
 
-use crate::config::OuterMode;
+use anyhow::Context;
+
+use crate::config::{OuterMode, RunConfig};
 use crate::model::exchange;
 use crate::names::{BlobRef, ModuleId};
 use crate::outer::ModuleState;
@@ -26,6 +28,19 @@ pub(crate) fn make(manifest: &Manifest, blobs: &BlobStore, module: ModuleId) -> 
     let state = first_state(module, parameters, config.outer.mode);
     let named = manifest.genesis.iter().any(|(_, named)| *named == BlobRef::of(&state));
     Ok(named.then_some(state))
+}
+
+/// The parts that no level lists, beside adapters: they stay those of the ancestor, which is read only if there are any.
+pub(crate) fn frozen(
+    manifest: &Manifest,
+    read: impl FnOnce(BlobRef) -> anyhow::Result<Option<Vec<u8>>>,
+) -> anyhow::Result<Vec<f32>> {
+    let RunConfig { model, levels, .. } = &manifest.config;
+    if manifest.config.frozen().is_none() {
+        return Ok(Vec::new());
+    }
+    let ancestor = read(manifest.ancestor)?.context("the ancestor, whose adapters these are, is not in the store")?;
+    Ok(exchange::decode_frozen(&ancestor, model, levels)?)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use crate::config::run::tests::SMALL;
-use crate::config::{DeviceChoice, MachineConfig, RoutingMethod, RunConfig};
+use crate::config::{AdapterConfig, DeviceChoice, LevelConfig, MachineConfig, RoutingMethod, RunConfig};
+use crate::model::initial_levels;
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId, Term, Version};
 use crate::network::{Identity, Multiaddr, NetworkConfig, NetworkHandle};
 use crate::outer::{ModuleState, Share};
@@ -24,6 +25,7 @@ use crate::protocol::Record;
 use crate::protocol::module::chain::Chain;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::{Counted, SignedUpdate, Update};
+use crate::seed::Seed;
 use crate::store::{BlobStore, LockedStore, StoreFolder};
 use crate::text::{CorpusSource, TokenSet};
 
@@ -87,6 +89,18 @@ impl Tiny {
         Self::of(&run, 500, true)
     }
 
+    /// Adapters beside a made-up model.
+    pub fn with_adapters() -> Self {
+        let mut run = run(300);
+        run.model.adapter = Some(AdapterConfig { rank: 2, alpha: None });
+        run.levels[0].parts = vec!["adapter.0".to_owned()];
+        run.levels[1].parts = vec!["adapter.1".to_owned()];
+        let of = |levels: &[LevelConfig], seed| initial_levels(&run.model, levels, Seed::root(seed));
+        let frozen = of(&[run.frozen().unwrap()], 2).concat().into();
+        let start = StartFrom::Ancestor { levels: of(&run.levels, 1), frozen, pretrained: None };
+        Self::from(&run, (120, true), start)
+    }
+
     /// With early stopping.
     pub fn stopping_early() -> Self {
         let mut run = run(300);
@@ -95,6 +109,10 @@ impl Tiny {
     }
 
     fn of(run: &RunConfig, count: usize, share_text: bool) -> Self {
+        Self::from(run, (count, share_text), StartFrom::Nothing)
+    }
+
+    fn from(run: &RunConfig, (count, share_text): (usize, bool), start: StartFrom) -> Self {
         let home = tempfile::tempdir().unwrap();
         let corpus = home.path().join("corpus.jsonl");
         let line = |text: &String| format!("{}\n", serde_json::json!({ "text": text }));
@@ -109,7 +127,7 @@ impl Tiny {
             creator: None,
             text: TextFrom::Corpus { corpus: CorpusSource::Paths(vec![corpus]), test: None, tokenizer: None },
             share_text,
-            start: StartFrom::Nothing,
+            start,
         };
         let created = create_run(plan, &DeviceScheduler::default(), &AtomicBool::new(false), &mut |_| {}).unwrap();
         let CreatedRun { store, train, test, bytes: manifest, manifest: decoded, id: run, .. } = created;

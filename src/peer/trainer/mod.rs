@@ -21,7 +21,7 @@ pub(super) mod throttle;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::manifest::Manifest;
+use super::manifest::{Manifest, genesis};
 use crate::compress::{EncodeError, compress_with_feedback};
 use crate::config::MachineConfig;
 use crate::grid::Grid;
@@ -105,7 +105,9 @@ struct CarriedState {
 impl Worker {
     fn new(manifest: Arc<Manifest>, machine: &MachineConfig, blobs: BlobStore) -> anyhow::Result<Self> {
         let device = open_device(machine.device)?;
-        let inner = InnerTrainer::new(&manifest.config, machine, device)?;
+        let mut inner = InnerTrainer::new(&manifest.config, machine, device)?;
+        let ancestor = |blob: BlobRef| Ok(blobs.get(blob.hash, blob.bytes)?);
+        inner.load_frozen(&genesis::frozen(&manifest, ancestor)?)?;
         let (counts, grid) = (manifest.level_counts(), manifest.config.grid()?);
         let texts = Texts::new(manifest.clone(), blobs.clone());
         Ok(Self {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::config::{Codec, MachineConfig, OuterConfig, SampleConfig, Streaming};
+use crate::config::{Codec, MachineConfig, OuterConfig, RunConfig, SampleConfig, Streaming};
 use crate::model::exchange;
 use crate::names::{BlobHash, BlobRef, PathId, Phase};
 use crate::outer::ModuleState;
 use crate::peer::create::dense::Dense;
 use crate::peer::create::dense_trainer::DenseTrainer;
+use crate::peer::manifest::genesis;
 use crate::peer::tests::tiny_run::{Tiny, machine};
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
@@ -162,6 +163,41 @@ async fn a_phase_that_is_stopped_in_the_middle_goes_on_as_if_it_had_not_been() {
     bench.begin(None, Some(first));
     let resumed = bench.outcome(false).await.unwrap();
     assert_eq!(resumed, whole);
+    bench.trainer.end(Duration::from_secs(60));
+}
+
+#[tokio::test]
+async fn a_path_of_adapters_learns_and_sends_nothing_of_what_is_frozen() {
+    let mut bench = Bench::on(Tiny::with_adapters(), 40);
+    let Tiny { decoded, blobs, .. } = &bench.tiny;
+    let sizes: Vec<u64> = decoded.genesis.iter().map(|(_, state)| state.bytes).collect();
+    assert!(sizes.iter().all(|bytes| *bytes < decoded.ancestor.bytes / 3), "{sizes:?}");
+    let modules: Vec<_> = decoded.genesis.iter().map(|(module, _)| *module).collect();
+    for module in modules {
+        assert!(genesis::make(decoded, blobs, module).unwrap().is_some(), "newcomers make them from the ancestor");
+    }
+    // Adapters begin without effect: the path is the model beside which they are.
+    let (ancestor, model) =
+        (blobs.get(decoded.ancestor.hash, decoded.ancestor.bytes).unwrap().unwrap(), &decoded.config.model);
+    let plain = RunConfig { model: model.without_adapter(), ..decoded.config.clone() }.undivided();
+    let levels = vec![exchange::decode_level(&ancestor, &plain.model, &plain.levels[0]).unwrap()];
+    let dense = Dense { levels, ..Dense::initial(&plain) };
+    let text = decoded.shard(PathId(0)).test;
+    let text = blobs.get(text.hash, text.bytes).unwrap().unwrap();
+    let text = TokenSet::decode(&text, 300, 65).unwrap();
+    let (scheduler, stop) = (DeviceScheduler::default(), AtomicBool::new(false));
+    let mut trainer = DenseTrainer::new(&plain, &machine(), &scheduler, &stop).unwrap();
+    let expected = trainer.score(&dense, &text, &[1; 300]).unwrap();
+    let found = bench.evaluate(1.0, None).await.0;
+    assert_eq!(found.tokens, expected.tokens);
+    assert!((found.nats / expected.nats - 1.0).abs() < 1e-6, "{} {}", found.nats, expected.nats);
+
+    bench.begin(None, None);
+    let finished = bench.outcome(false).await.unwrap();
+    let state = bench.state(finished.trainer);
+    let learnt = |[_, second]: &[Vec<f32>; 2]| second.iter().any(|value| *value > 0.0);
+    assert_eq!(finished.offers.len(), 2);
+    assert!(state.inner.moments.iter().all(learnt), "both levels");
     bench.trainer.end(Duration::from_secs(60));
 }
 
@@ -405,7 +441,7 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     let config = &manifest.config;
     let file = blob(manifest.ancestor);
     let levels = config.levels.iter().map(|level| exchange::decode_level(&file, &config.model, level).unwrap());
-    let dense = Dense { levels: levels.collect(), inner: Dense::initial(config).inner };
+    let dense = Dense { levels: levels.collect(), ..Dense::initial(config) };
     let text = blob(manifest.shard(PathId(0)).test);
     let text = TokenSet::decode(&text, config.model.vocabulary, config.model.context + 1).unwrap();
     let stop = AtomicBool::new(false);

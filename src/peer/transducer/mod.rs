@@ -63,6 +63,10 @@ pub fn fine_tune(
 pub enum TransducerError {
     #[error("there is nothing to learn from: no document is longer than the {0} tokens that choose its path")]
     TooShort(usize),
+    #[error(
+        "a transducer is a copy of the whole ancestor, and this run trains adapters only; route without --route-every"
+    )]
+    Adapter,
     #[error("it is not a transducer of this run: {0}")]
     Model(#[from] ExchangeError),
     /// For another number of paths, or another distance between choices.
@@ -88,6 +92,9 @@ impl Guided {
         every: usize,
         machine: &MachineConfig,
     ) -> anyhow::Result<Self> {
+        if client.config().frozen().is_some() {
+            return Err(TransducerError::Adapter.into());
+        }
         let run = client.config().undivided();
         let paths = run_paths(client.config())?;
         let notes = exchange::notes(file).map_err(TransducerError::from)?;
@@ -122,6 +129,9 @@ pub fn make(
     machine: &MachineConfig,
     stop: &AtomicBool,
 ) -> anyhow::Result<Vec<u8>> {
+    if client.config().frozen().is_some() {
+        return Err(TransducerError::Adapter.into());
+    }
     let run = client.config().undivided();
     let paths = run_paths(client.config())?;
     let documents = client.tokenizer().encode_all(documents)?;

@@ -38,7 +38,7 @@ pub struct LocalModels {
 impl LocalModels {
     /// Loads nothing yet.
     pub fn new(collected: Collected, device: DeviceChoice) -> Self {
-        let bytes = 4 * collected.manifest.level_counts().iter().sum::<usize>();
+        let bytes = 4 * (collected.manifest.level_counts().iter().sum::<usize>() + collected.frozen.len());
         let most = (MODEL_BYTES / bytes.max(1)).max(1);
         let all_fit = (collected.grid.path_count() as usize) < most;
         Self { collected, device, slots: Vec::new(), most, all_fit }
@@ -49,7 +49,7 @@ impl LocalModels {
             Some(at) => self.slots.remove(at).1,
             // Levels that two paths share are not read again.
             None if self.slots.len() >= self.most => self.slots.remove(0).1,
-            None => ModelSlot::new(&self.collected.manifest.config, self.device)?,
+            None => ModelSlot::new(&self.collected.manifest.config, self.device, &self.collected.frozen)?,
         };
         self.slots.push((model, slot));
         let (_, slot) = self.slots.last_mut().ok_or_else(|| anyhow::anyhow!("a slot was just added"))?;

@@ -57,16 +57,16 @@ fn batch_gradients(
     for level in model.weights().leaves() {
         let mut tensors = Vec::with_capacity(level.len());
         for leaf in level {
-            if is_head(leaf) {
-                tensors.push(loss.head.shallow_clone());
+            if let Some(by_head) = loss.head.as_ref().filter(|_| is_head(leaf)) {
+                tensors.push(by_head.shallow_clone());
                 continue;
             }
             let gradient = if leaf.trained { found.next() } else { None };
             // A module that no token chose is not in the graph.
             let gradient = gradient.filter(Tensor::defined);
             let mut gradient = gradient.map_or_else(|| leaf.tensor.f_zeros_like(), Ok)?;
-            if tied && leaf.name == "embedding.tokens.weight" {
-                let _ = gradient.f_add_(&loss.head)?;
+            if let Some(by_head) = loss.head.as_ref().filter(|_| tied && leaf.name == "embedding.tokens.weight") {
+                let _ = gradient.f_add_(by_head)?;
             }
             tensors.push(gradient);
         }

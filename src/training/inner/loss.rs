@@ -22,8 +22,8 @@ pub struct LossGradient {
     pub nats: Tensor,
     /// Gradient of the hidden states `[rows, width]`, times the scale.
     pub hidden: Tensor,
-    /// Gradient of the head `[vocabulary, width]`, times the scale.
-    pub head: Tensor,
+    /// Gradient of the head `[vocabulary, width]`, times the scale; `None` if the head is not trained.
+    pub head: Option<Tensor>,
 }
 
 /// Forward and backward through the head. `hidden` is `[rows, width]`. Gradients are those of `scale` times the sum,
@@ -48,17 +48,19 @@ pub fn cross_entropy(
         let (own, targets, weights) = (part(&hidden)?, part(targets)?, weights.map(part).transpose()?);
         let found = match &narrow_head {
             None => by_autograd(products, head, &own, (&targets, weights.as_ref()), scale)?,
-            Some(head) => in_place(head, &own, (&targets, weights.as_ref()), scale)?,
+            Some(narrow) => in_place((narrow, head.requires_grad()), &own, (&targets, weights.as_ref()), scale)?,
         };
         nats = nats.f_add(&found.nats)?;
         hidden_gradients.push(found.hidden);
-        head_gradient = Some(match head_gradient {
-            Some(mut sum) => sum.f_add_(&found.head)?,
-            None => found.head,
-        });
+        head_gradient = match (head_gradient, found.head) {
+            (Some(mut sum), Some(found)) => Some(sum.f_add_(&found)?),
+            (_, found) => found,
+        };
     }
-    let head = head_gradient.ok_or_else(|| TchError::Shape("a loss needs at least one row".to_owned()))?;
-    Ok(LossGradient { nats, hidden: Tensor::f_cat(&hidden_gradients, 0)?, head })
+    if hidden_gradients.is_empty() {
+        return Err(TchError::Shape("a loss needs at least one row".to_owned()));
+    }
+    Ok(LossGradient { nats, hidden: Tensor::f_cat(&hidden_gradients, 0)?, head: head_gradient })
 }
 
 /// The loss of a chunk.
@@ -78,16 +80,17 @@ fn by_autograd(
             each.f_mul(weights)?.f_sum(None::<Kind>)?
         }
     };
-    let gradients = Tensor::f_run_backward(&[loss.f_mul_scalar(scale)?], &[&hidden, head], false, false)?;
-    let [hidden, head] = gradients.try_into().map_err(|_| TchError::Shape("two gradients of a loss".to_owned()))?;
-    Ok(LossGradient { nats: loss.f_detach()?, hidden, head })
+    let leaves = if head.requires_grad() { vec![&hidden, head] } else { vec![&hidden] };
+    let mut gradients = Tensor::f_run_backward(&[loss.f_mul_scalar(scale)?], &leaves, false, false)?.into_iter();
+    let hidden = gradients.next().ok_or_else(|| TchError::Shape("a gradient of a loss".to_owned()))?;
+    Ok(LossGradient { nats: loss.f_detach()?, hidden, head: gradients.next() })
 }
 
-/// The loss of a chunk in bfloat16; `head` is bfloat16. The gradient by the logits is the probabilities, and at the target
+/// The loss of a chunk in bfloat16; `head` is bfloat16, and may be trained or not. The gradient by the logits is the probabilities, and at the target
 /// less the sum of the others: one less the target's own probability would be lost to rounding where that is near one. The
 /// row's weight acts on the other side of the products.
 fn in_place(
-    head: &Tensor,
+    (head, is_trained): (&Tensor, bool),
     hidden: &Tensor,
     (targets, weights): (&Tensor, Option<&Tensor>),
     scale: f64,
@@ -114,8 +117,11 @@ fn in_place(
     let _ = gradient.f_scatter_(1, &places, &others.f_neg()?.f_to_kind(Kind::BFloat16)?)?;
     let factors_of_rows = factors.f_mul_scalar(scale)?.f_unsqueeze(1)?;
     let by_hidden = gradient.f_matmul(head)?.f_to_kind(Kind::Float)?.f_mul_(&factors_of_rows)?;
-    let weighted = narrow.f_mul(&factors.f_to_kind(Kind::BFloat16)?.f_unsqueeze(1)?)?;
-    let by_head = gradient.f_transpose(0, 1)?.f_matmul(&weighted)?.f_to_kind(Kind::Float)?.f_mul_scalar_(scale)?;
+    let by_head = || {
+        let weighted = narrow.f_mul(&factors.f_to_kind(Kind::BFloat16)?.f_unsqueeze(1)?)?;
+        gradient.f_transpose(0, 1)?.f_matmul(&weighted)?.f_to_kind(Kind::Float)?.f_mul_scalar_(scale)
+    };
+    let by_head = is_trained.then(by_head).transpose()?;
     Ok(LossGradient { nats: losses.f_mul(&factors)?.f_sum(None::<Kind>)?, hidden: by_hidden, head: by_head })
 }
 
@@ -170,7 +176,7 @@ mod tests {
         let whole = logits.cross_entropy_loss(&targets, None::<Tensor>, Reduction::Sum, IGNORED, 0.0);
         let expected = Tensor::run_backward(&[&whole * 0.5], &exact, false, false);
         assert!((found.nats.double_value(&[]) / whole.double_value(&[]) - 1.0).abs() < 1e-6);
-        for (found, expected) in [&found.hidden, &found.head].into_iter().zip(&expected) {
+        for (found, expected) in [&found.hidden, found.head.as_ref().unwrap()].into_iter().zip(&expected) {
             assert!((found - expected).abs().max().double_value(&[]) < 2e-5);
         }
         let weights = Tensor::arange(rows, (Kind::Float, Device::Cpu)) / 50;
@@ -179,7 +185,7 @@ mod tests {
         let sum = (&each * &weights).sum(Kind::Double);
         assert!((found.nats.double_value(&[]) / sum.double_value(&[]) - 1.0).abs() < 1e-5);
         let expected = Tensor::run_backward(&[&sum * 0.5], &exact, false, false);
-        for (found, expected) in [&found.hidden, &found.head].into_iter().zip(&expected) {
+        for (found, expected) in [&found.hidden, found.head.as_ref().unwrap()].into_iter().zip(&expected) {
             assert!((found - expected).abs().max().double_value(&[]) < 1e-4);
         }
 
@@ -206,9 +212,8 @@ mod tests {
                 (wave([rows, width], 0.7) * spread, wave([vocabulary, width], 0.3).set_requires_grad(true));
             let of = |products| cross_entropy(&products, &head, &hidden, (&targets, weights), 0.01).unwrap();
             let (found, expected) = (of(narrow), of(exact));
-            for (found, expected) in
-                [(&found.nats, &expected.nats), (&found.hidden, &expected.hidden), (&found.head, &expected.head)]
-            {
+            let heads = (found.head.as_ref().unwrap(), expected.head.as_ref().unwrap());
+            for (found, expected) in [(&found.nats, &expected.nats), (&found.hidden, &expected.hidden), heads] {
                 let apart = norm(&(found - expected)) / norm(expected);
                 assert!(apart < if spread > 1.0 { 0.2 } else { 0.02 }, "{spread}: {apart}");
             }
@@ -222,14 +227,15 @@ mod tests {
         for ahead in [4.0f64, 6.0, 8.0] {
             let (hidden, head) =
                 (Tensor::ones([16, 1], (Kind::Float, Device::Cpu)), Tensor::from_slice(&[ahead as f32, 0.0]));
-            let (head, targets) = (head.view([2, 1]), Tensor::zeros([16], (Kind::Int64, Device::Cpu)));
+            let (head, targets) =
+                (head.view([2, 1]).set_requires_grad(true), Tensor::zeros([16], (Kind::Int64, Device::Cpu)));
             let products = Products { kernel: Kernel::Default, precision: Precision::Bf16 };
             let found = cross_entropy(&products, &head, &hidden, (&targets, None), 1.0).unwrap();
             let other = 1.0 / (1.0 + ahead.exp());
             let near = |found: f64, expected: f64| (found / expected - 1.0).abs() < 0.02;
             let loss = found.nats.double_value(&[]) / 16.0;
             assert!(near(loss, -(1.0 - other).ln()), "{ahead}: {loss}, not {}", -(1.0 - other).ln());
-            let gradient = found.head.double_value(&[0, 0]) / 16.0;
+            let gradient = found.head.unwrap().double_value(&[0, 0]) / 16.0;
             assert!(near(gradient, -other), "{ahead}: {gradient}, not {}", -other);
         }
     }

@@ -94,6 +94,11 @@ impl InnerTrainer {
         Ok(())
     }
 
+    /// Sets the parts that no level lists.
+    pub fn load_frozen(&mut self, values: &[f32]) -> Result<(), WeightsError> {
+        self.model.set_frozen(values)
+    }
+
     /// Sets the optimiser's state and the data cursor; keeps the parameters.
     pub fn restore(&mut self, state: &InnerState) -> Result<(), TrainerError> {
         let sizes = self.model.level_sizes();

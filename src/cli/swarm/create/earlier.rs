@@ -1,18 +1,24 @@
 //! Starting a run from an earlier one: its tokenizer, its parameters, and what it keeps of a pretrained model.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
-use crate::config::{Rescale, RunConfig};
-use crate::model::exchange;
+use crate::config::{LevelConfig, Rescale, RunConfig};
+use crate::grid::Sharing;
+use crate::model::exchange::{self, ExchangeError};
 use crate::model::hugging_face::PretrainedFiles;
+use crate::model::initial_levels;
 use crate::peer::collected::PRETRAINED;
+use crate::seed::Seed;
 
 /// What a run takes over from an earlier one.
 pub struct Earlier {
     pub tokenizer: Vec<u8>,
     /// Parameters, level by level.
     pub levels: Vec<Vec<f32>>,
+    /// What no level lists, beside adapters.
+    pub frozen: Arc<[f32]>,
     /// Settings of the pretrained model, if it came from one.
     pub pretrained: Option<PretrainedFiles>,
 }
@@ -29,33 +35,68 @@ pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     modules.sort();
     let is_only = |path: &PathBuf| path.file_stem().is_some_and(|name| name.to_string_lossy().ends_with(".0"));
     let single = !modules.is_empty() && modules.iter().all(is_only);
-    let files = if single { modules } else { vec![folder.join("ancestor.safetensors")] };
+    let mut files = if single { modules } else { Vec::new() };
+    if !single || run.frozen().is_some() {
+        files.push(folder.join("ancestor.safetensors"));
+    }
     let files = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
-    let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
-    let level = |level| exchange::decode_level_from(&files, &run.model, level);
-    let levels = run.levels.iter().map(level).collect::<Result<Vec<_>, _>>();
-    let levels = levels
-        .map_err(|error| format!("{}: {error}", folder.display()))
-        .or_mistake("the model of the earlier run must have the same sizes as the model of this run")?;
+    let (levels, frozen) = parameters(&files, run).map_err(|error| {
+        let hint = match error {
+            ExchangeError::Adapter(_) => "set [model.adapter] as there, or export a path, which merges its adapters",
+            _ => "the model of the earlier run must have the same sizes as the model of this run",
+        };
+        Mistake::new(format!("{}: {error}", folder.display())).hint(hint)
+    })?;
     let file = folder.join(PRETRAINED);
     let pretrained = match std::fs::read(&file) {
         Ok(bytes) => Some(PretrainedFiles::decode(&bytes).map_err(|error| format!("{}: {error}", file.display()))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => Some(Err(format!("{}: {error}", file.display()))),
     };
-    Ok(Earlier { tokenizer, levels, pretrained: pretrained.transpose().or_mistake(hint)? })
+    Ok(Earlier { tokenizer, levels, frozen: frozen.into(), pretrained: pretrained.transpose().or_mistake(hint)? })
+}
+
+/// The levels of a run and what is frozen in it, from the files of an earlier one. Adapters that it did not have begin as
+/// the run's seed says.
+fn parameters(files: &[Vec<u8>], run: &RunConfig) -> Result<(Vec<Vec<f32>>, Vec<f32>), ExchangeError> {
+    let mut files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+    let begins;
+    if run.model.adapter.is_some() {
+        begins = initial_adapters(run)?;
+        files.push(&begins);
+    } else if let Some(name) = exchange::adapter_in(&files)? {
+        return Err(ExchangeError::Adapter(name));
+    }
+    let read = |level: &LevelConfig| exchange::decode_level_from(&files, &run.model, level);
+    let levels = run.levels.iter().map(read).collect::<Result<_, _>>()?;
+    Ok((levels, run.frozen().as_ref().map_or_else(|| Ok(Vec::new()), read)?))
+}
+
+/// A file of the adapters as they begin.
+fn initial_adapters(run: &RunConfig) -> Result<Vec<u8>, ExchangeError> {
+    let parts = (0..run.model.blocks).map(|block| format!("adapter.{block}")).collect();
+    let adapters = [LevelConfig { parts, sharing: Sharing::Shared }];
+    let values = initial_levels(&run.model, &adapters, Seed::root(run.seed).child("initial parameters"));
+    exchange::encode(&run.model, &[(&adapters[0], &values[0])], &[])
 }
 
 /// Learning rate above which a pretrained model forgets what it knew before it learns.
 const GENTLE_LEARNING_RATE: f64 = 1e-4;
 
+/// The same for adapters, which begin without effect.
+const GENTLE_ADAPTER_LEARNING_RATE: f64 = 1e-3;
+
 /// What a run from a pretrained model should not do, in words.
 pub fn harsh_settings(run: &RunConfig) -> Vec<String> {
     let (rate, outer) = (run.training.learning_rate, &run.outer);
     let mut found = Vec::new();
-    if rate > GENTLE_LEARNING_RATE {
+    let (most, usual) = match run.model.adapter {
+        Some(_) => (GENTLE_ADAPTER_LEARNING_RATE, "2e-4"),
+        None => (GENTLE_LEARNING_RATE, "2e-5"),
+    };
+    if rate > most {
         found.push(format!(
-            "training.learning_rate = {rate} suits a model that starts from nothing; this one is pretrained: 2e-5 \
+            "training.learning_rate = {rate} suits a model that starts from nothing; this one is pretrained: {usual} \
              keeps what it knows"
         ));
     }

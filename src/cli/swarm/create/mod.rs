@@ -171,11 +171,11 @@ impl Found {
         }
         let (tokenizer, start) = match (&self.ancestor, &self.continues.from) {
             (Some(folder), _) => {
-                let Earlier { tokenizer, levels, pretrained } = earlier_run(folder, run)?;
+                let Earlier { tokenizer, levels, frozen, pretrained } = earlier_run(folder, run)?;
                 for warning in pretrained.iter().flat_map(|_| harsh_settings(run)) {
                     progress.note(warning);
                 }
-                (Some(tokenizer), StartFrom::Ancestor { levels, pretrained })
+                (Some(tokenizer), StartFrom::Ancestor { levels, frozen, pretrained })
             }
             (None, Some(from)) => {
                 let folder = supervisor.unless_interrupted(self.continues.folder(from, &launch.folder)).await??;

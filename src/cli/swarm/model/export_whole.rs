@@ -59,7 +59,7 @@ pub(super) fn export(collected: &Collected, folder: &Path) -> anyhow::Result<Val
 
 fn explain(error: HuggingFaceError) -> Mistake {
     let hint = match error {
-        HuggingFaceError::WholeRandom => "export paths one by one: --path NUMBER",
+        HuggingFaceError::WholeRandom | HuggingFaceError::WholeAdapter => "export paths one by one: --path NUMBER",
         _ => "use the safetensors files of the collected run",
     };
     Mistake::new(error).hint(hint)

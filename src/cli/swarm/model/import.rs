@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::cli::swarm::model::foreign_folder::{self, ForeignModel};
-use crate::config::{LevelConfig, ModelConfig, Positions, RunConfig};
+use crate::config::{AdapterConfig, LevelConfig, ModelConfig, Positions, RunConfig};
 use crate::grid::Sharing;
 use crate::model::exchange;
 use crate::peer::collected::PRETRAINED;
@@ -21,6 +21,9 @@ pub(super) const PATTERN: &str = include_str!("../../../../configs/smollm2-2x2.t
 /// The longest sequence to train on unless `--context` says otherwise, in tokens. Rotary positions lose nothing by it.
 const CONTEXT: usize = 1024;
 
+/// Adapters take about ten times the step of the weights beside them ("LoRA without regret", Schulman and others, 2025).
+const ADAPTER_LEARNING_RATE: f64 = 2e-4;
+
 /// `pathswarm import`
 #[derive(Args)]
 pub struct Import {
@@ -31,6 +34,9 @@ pub struct Import {
     /// Experts of each level: the blocks are divided into so many levels of about equal depth.
     #[arg(long, value_name = "NxN", default_value = "2x2")]
     grid: String,
+    /// Train adapters of this rank (LoRA) instead of the model, which stays as it is.
+    #[arg(long, value_name = "RANK")]
+    adapter: Option<usize>,
     /// Longest sequence to train on, in tokens; by default the model's, but at most 1024 with rotary positions. Learned
     /// positions beyond it are dropped.
     #[arg(long, value_name = "TOKENS")]
@@ -42,11 +48,13 @@ impl Import {
         foreign_folder::must_be_new(&self.folder)?;
         let foreign = ForeignModel::open(&self.model, self.context)?;
         let run = self.run_config(&foreign)?;
-        let (values, unread) = foreign.levels(&run.model, &run.levels)?;
-        let pairs: Vec<_> = run.levels.iter().zip(values.iter().map(Vec::as_slice)).collect();
+        let whole = run.model.without_adapter();
+        let parts = levels(&whole, &[1]);
+        let (values, unread) = foreign.levels(&whole, &parts)?;
+        let pairs: Vec<_> = parts.iter().zip(values.iter().map(Vec::as_slice)).collect();
 
         let staged = StagedFolder::begin(&self.folder).context("cannot make the folder")?;
-        staged.write("ancestor.safetensors", &exchange::encode(&run.model, &pairs, &[])?)?;
+        staged.write("ancestor.safetensors", &exchange::encode(&whole, &pairs, &[])?)?;
         staged.write("tokenizer.json", foreign.tokenizer.json())?;
         staged.write(PRETRAINED, &foreign.pretrained.encode()?)?;
         let text = toml::to_string(&run)?;
@@ -88,10 +96,30 @@ impl Import {
         run.name = name.unwrap_or_else(|| "imported".to_owned());
         let usual = if full.positions == Positions::Rotary { full.context.min(CONTEXT) } else { full.context };
         run.model = foreign.with_context(Some(self.context.unwrap_or(usual)))?;
-        run.levels = levels(&run.model, &experts);
+        run.levels = match self.adapter {
+            None => levels(&run.model, &experts),
+            Some(rank) => {
+                run.model.adapter = Some(AdapterConfig { rank, alpha: None });
+                run.training.learning_rate = ADAPTER_LEARNING_RATE;
+                levels_of_adapters(run.model.blocks, &experts)
+            }
+        };
         run.check().or_mistake("give another --context or --grid, or rename the folder")?;
         Ok(run)
     }
+}
+
+/// The adapters, divided into levels of about equal depth.
+fn levels_of_adapters(blocks: usize, experts: &[u32]) -> Vec<LevelConfig> {
+    let level = |(index, count): (usize, &u32)| {
+        let [first, after] = [index, index + 1].map(|level| level * blocks / experts.len());
+        LevelConfig { parts: vec![format!("adapters.{first}-{}", after - 1)], sharing: sharing(*count) }
+    };
+    experts.iter().enumerate().map(level).collect()
+}
+
+fn sharing(experts: u32) -> Sharing {
+    if experts == 1 { Sharing::Shared } else { Sharing::Experts(experts) }
 }
 
 /// The blocks, divided into levels of about equal depth, with the embedding below and the head above.
@@ -102,8 +130,7 @@ fn levels(model: &ModelConfig, experts: &[u32]) -> Vec<LevelConfig> {
         let (first, after) = (index * blocks / levels, (index + 1) * blocks / levels);
         let below = if index == 0 { 0 } else { 1 + first };
         let above = if index + 1 == levels { parts.len() } else { 1 + after };
-        let sharing = if *experts == 1 { Sharing::Shared } else { Sharing::Experts(*experts) };
-        LevelConfig { parts: parts[below..above].iter().map(ToString::to_string).collect(), sharing }
+        LevelConfig { parts: parts[below..above].iter().map(ToString::to_string).collect(), sharing: sharing(*experts) }
     };
     experts.iter().enumerate().map(level).collect()
 }

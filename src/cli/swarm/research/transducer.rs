@@ -62,6 +62,7 @@ fn explain(error: anyhow::Error) -> anyhow::Error {
     }
     match error.downcast::<TransducerError>() {
         Ok(error @ TransducerError::TooShort(_)) => Mistake::new(error).hint("give longer text with --text").into(),
+        Ok(error @ TransducerError::Adapter) => Mistake::new(error).into(),
         Ok(other) => other.into(),
         Err(other) => source::explain(other),
     }

@@ -158,6 +158,7 @@ impl Trial {
                 let from = Earlier {
                     tokenizer: prepared.tokenizer.clone(),
                     levels: prepared.ancestor.levels.clone(),
+                    frozen: prepared.ancestor.frozen.clone(),
                     pretrained: None,
                 };
                 let control = self.prepare(command, &run, &folder, Some(from), &interrupt).await?;
@@ -218,8 +219,8 @@ impl Trial {
         interrupt: &Interrupt,
     ) -> anyhow::Result<Arc<Preparation>> {
         let (tokenizer, start) = match from {
-            Some(Earlier { tokenizer, levels, pretrained }) => {
-                (Some(tokenizer), StartFrom::Ancestor { levels, pretrained })
+            Some(Earlier { tokenizer, levels, frozen, pretrained }) => {
+                (Some(tokenizer), StartFrom::Ancestor { levels, frozen, pretrained })
             }
             None => (command.corpus.tokenizer(run.model.reads_images())?, StartFrom::Nothing),
         };

@@ -118,6 +118,7 @@ impl Preparation {
         let ancestor_file = blob(manifest.ancestor)?;
         let parameters = levels.iter().map(|level| exchange::decode_level(&ancestor_file, model, level));
         let parameters = parameters.collect::<Result<Vec<_>, _>>()?;
+        let frozen = exchange::decode_frozen(&ancestor_file, model, levels)?;
         let state = PathState::decode(&file("ancestor.trainer")?, &manifest.level_counts())?;
         let tokens = |name: &str| -> anyhow::Result<TokenSet> {
             let path = folder.join(name);
@@ -128,7 +129,7 @@ impl Preparation {
         let tokenizer = blob(manifest.tokenizer)?;
         let token_bytes = Tokenizer::from_json(&tokenizer)?.token_bytes_for(model);
         Ok(Self {
-            ancestor: Dense { levels: parameters, inner: state.inner },
+            ancestor: Dense { levels: parameters, frozen: frozen.into(), inner: state.inner },
             train: tokens("train.tokens")?,
             test: tokens("test.tokens")?,
             token_bytes,

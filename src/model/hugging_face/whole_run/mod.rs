@@ -55,6 +55,7 @@ impl WholeRun<'_> {
         match model.dna {
             _ if model.reads_images() => Err(HuggingFaceError::Images),
             Some(_) => Err(HuggingFaceError::WholeDna),
+            None if model.adapter.is_some() => Err(HuggingFaceError::WholeAdapter),
             None if !needs_features => Err(HuggingFaceError::WholeRandom),
             None => Ok(()),
         }

@@ -17,7 +17,7 @@ pub struct Local {
 
 impl Local {
     pub fn new(collected: Collected, device: DeviceChoice) -> anyhow::Result<Self> {
-        let slot = ModelSlot::new(&collected.manifest.config, device)?;
+        let slot = ModelSlot::new(&collected.manifest.config, device, &collected.frozen)?;
         Ok(Self { collected, slot })
     }
 

@@ -80,6 +80,12 @@ impl LocalFallback {
                 Err(reason) => return Ok(Err(format!("module {module}: {reason}"))),
             }
         }
+        if self.manifest.config.frozen().is_some() && self.blobs.get(self.manifest.ancestor.hash).is_none() {
+            match from.part_of_run(self.manifest.ancestor).await? {
+                Ok(ancestor) => self.blobs.put(self.manifest.ancestor.hash, ancestor),
+                Err(reason) => return Ok(Err(format!("the ancestor: {reason}"))),
+            }
+        }
         // Only at the end does a path have best parameters of its own.
         let config = &self.manifest.config;
         let apart = config.outer.keep_unsent || (over && config.training.early_stopping);
@@ -156,7 +162,8 @@ impl LocalFallback {
         while self.loaded.len() > 1 && all(&self.loaded).into_values().sum::<u64>() > KEPT_BYTES {
             self.loaded.remove(0);
         }
-        self.blobs.keep(&all(&self.loaded).into_keys().collect::<Vec<_>>());
+        let frozen = self.manifest.config.frozen().map(|_| self.manifest.ancestor.hash);
+        self.blobs.keep(&all(&self.loaded).into_keys().chain(frozen).collect::<Vec<_>>());
     }
 
     /// Runs a query on a [fetched](Self::learn) path.

@@ -89,11 +89,12 @@ impl Looked {
 /// A path, or its ancestor, with its run.
 fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
     set_threads(machine.threads);
-    let Checkpoint { config, tokenizer, levels } = checkpoint::open(run, path)?;
+    let Checkpoint { config, tokenizer, levels, frozen } = checkpoint::open(run, path)?;
     let mut model = PathModel::new(&config.model, &config.levels, open_device(machine.device)?, Precision::F32)?;
     for (level, values) in levels.iter().enumerate() {
         model.set_level(level, values)?;
     }
+    model.set_frozen(&frozen)?;
     Ok((Subject { model, tokenizer }, config))
 }
 
