@@ -192,6 +192,10 @@ impl Parameters<'_> {
         };
         line("a path", path)?;
         line("in all", all)?;
+        let frozen = self.run.frozen().map(|frozen| level_parameters(&self.run.model, &frozen) as u64);
+        if let Some(frozen) = frozen {
+            line("frozen", frozen)?;
+        }
         let active = self.run.model.active_parameters();
         if let Some((with_reuse, once)) = active {
             line("a token meets", with_reuse)?;
@@ -211,6 +215,7 @@ impl Parameters<'_> {
             .collect();
         output.json(&json!({
             "event": "parameters", "paths": paths, "paths_at_a_time": at_a_time, "levels": levels, "per_path": path, "in_all": all,
+            "frozen": frozen,
             "active": active.map(|(with_reuse, once)| json!({ "with_reuse": with_reuse, "each_once": once })),
             "purposes": self.purposes().into_iter().map(|(purpose, count)| (purpose.to_owned(), count.into()))
                 .collect::<serde_json::Map<_, _>>(),
