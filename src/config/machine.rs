@@ -43,6 +43,17 @@ impl From<Precision> for PrecisionChoice {
     }
 }
 
+/// Whether the backward pass computes blocks again instead of keeping their activations: less memory, more time, the same
+/// result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Checkpointing {
+    /// Where the memory plan needs it.
+    Auto,
+    Off,
+    On,
+}
+
 /// Whose queries about text a machine answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -88,6 +99,8 @@ pub struct MachineConfig {
     pub threads: usize,
     /// Sequences computed at once; gradients of a batch are accumulated over several. 0 for the whole batch.
     pub micro_batch_sequences: usize,
+    /// Activation checkpointing, block by block.
+    pub checkpointing: Checkpointing,
     /// Limit of tokens a second for training, for each peer of this machine; 0 for none. Keeps a laptop cool, or
     /// emulates a slower machine.
     pub train_tokens_per_s: u64,
@@ -123,6 +136,7 @@ impl Default for MachineConfig {
             precision: PrecisionChoice::Auto,
             threads: 0,
             micro_batch_sequences: 0,
+            checkpointing: Checkpointing::Auto,
             train_tokens_per_s: 0,
             answer: Answer::All,
             answer_share: Share(0.1),

@@ -29,7 +29,7 @@ pub use crate::config::source::settings::{Origin, Setting, Settings};
 pub use augment::Augment;
 pub use emulated_link::Link;
 pub use key_error::KeyError;
-pub use machine::{Answer, DeviceChoice, MachineConfig, Precision, PrecisionChoice, Share};
+pub use machine::{Answer, Checkpointing, DeviceChoice, MachineConfig, Precision, PrecisionChoice, Share};
 pub use model::blocks::{Activation, Biases, NormKind, NormPlacement, Positions, QkNorm};
 pub use model::rotary::{RotaryConfig, RotaryScaling};
 pub use model::{Architecture, ModelConfig};

@@ -365,15 +365,40 @@ impl PathModel {
     ) -> Result<Tensor, TchError> {
         watch.added(Writer::Embedding, &stream)?;
         let reading = Reading { products, rotation: rotation.as_ref(), lengths, watch };
-        for (index, block) in self.blocks.iter().enumerate() {
-            let past = past.as_mut().and_then(|blocks| blocks.get_mut(index));
-            stream = block.forward(&stream, &reading, past)?;
+        for segment in 0..self.segments() {
+            stream = self.segment(segment, &stream, &reading, past.as_deref_mut())?;
         }
-        if let Some(dna) = &self.dna {
-            let past = past.map(|blocks| &mut blocks[self.blocks.len()..]);
-            stream = dna.forward(&stream, &reading, past)?;
+        Ok(stream)
+    }
+
+    /// The trunk up to its first segment, recorded by autograd: vectors `[batch, time, width]` of valid tokens on this
+    /// device, and their rotations, if any.
+    pub(crate) fn embedded(&self, tokens: &Tensor, products: &Products) -> Result<(Tensor, Option<Tensor>), TchError> {
+        let stream = self.input.vectors(tokens, 0, products)?;
+        let rotation = self.rotation_from(0, &stream)?;
+        Ok((stream, rotation))
+    }
+
+    /// Number of segments into which the trunk can be cut: the blocks, the pool if there is one, and the final norm.
+    pub(crate) fn segments(&self) -> usize {
+        self.blocks.len() + usize::from(self.dna.is_some()) + 1
+    }
+
+    /// The stream `[batch, time, width]` after a segment; hidden states after the last. `past` has all caches, if any.
+    pub(crate) fn segment(
+        &self,
+        segment: usize,
+        stream: &Tensor,
+        reading: &Reading<'_>,
+        past: Option<&mut [Past]>,
+    ) -> Result<Tensor, TchError> {
+        if let Some(block) = self.blocks.get(segment) {
+            return block.forward(stream, reading, past.and_then(|all| all.get_mut(segment)));
         }
-        let hidden = self.norm.forward(&stream)?;
+        if let (Some(dna), true) = (&self.dna, segment == self.blocks.len()) {
+            return dna.forward(stream, reading, past.map(|all| &mut all[self.blocks.len()..]));
+        }
+        let hidden = self.norm.forward(stream)?;
         if self.config.reads_images() { hidden.f_mean_dim([1i64].as_slice(), true, None) } else { Ok(hidden) }
     }
 }

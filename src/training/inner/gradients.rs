@@ -6,23 +6,25 @@ use crate::model::PathModel;
 use crate::model::layers::watch::Watch;
 use crate::model::weights::Leaf;
 use crate::training::batches::Batch;
+use crate::training::inner::checkpointing::Forward;
 use crate::training::inner::loss::cross_entropy;
 
 /// Gradients of each level's tensors, in the order of its buffer.
 pub type Gradients = Vec<Vec<Tensor>>;
 
 /// The mean loss in nats over the `tokens` targets of all batches, and its gradients; `watch` observes the forward
-/// pass. Parameters that are not trained or had no part in the loss get zero gradients.
+/// pass. Parameters that are not trained or had no part in the loss get zero gradients. With `checkpointing`, the same in
+/// less memory and more time.
 pub fn loss_and_gradients(
     model: &PathModel,
     batches: &[Batch],
     tokens: usize,
-    watch: &dyn Watch,
+    (watch, checkpointing): (&dyn Watch, bool),
 ) -> Result<(f64, Gradients), TchError> {
     let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, model.device()))?;
     let mut sums: Option<Gradients> = None;
     for batch in batches.iter().filter(|batch| batch.target_count() > 0) {
-        let (loss, gradients) = batch_gradients(model, batch, 1.0 / tokens as f64, watch)?;
+        let (loss, gradients) = batch_gradients(model, batch, 1.0 / tokens as f64, (watch, checkpointing))?;
         let _ = nats.f_add_(&loss)?;
         match &mut sums {
             None => sums = Some(gradients),
@@ -41,10 +43,11 @@ fn batch_gradients(
     model: &PathModel,
     batch: &Batch,
     scale: f64,
-    watch: &dyn Watch,
+    (watch, checkpointing): (&dyn Watch, bool),
 ) -> Result<(Tensor, Gradients), TchError> {
     let products = model.products();
-    let hidden = batch.scored_rows(&model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?)?;
+    let forward = Forward::of(model, batch, watch, checkpointing)?;
+    let hidden = batch.scored_rows(forward.hidden())?;
     let loss = cross_entropy(&products, model.head(), &hidden, (&batch.targets, batch.weights.as_ref()), scale)?;
     // Its gradient by the hidden states is the one from the head.
     let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
@@ -52,7 +55,8 @@ fn batch_gradients(
     let is_head = |leaf: &Leaf| !tied && leaf.name == "head.weight";
     let in_trunk = |leaf: &&Leaf| leaf.trained && !is_head(leaf);
     let leaves: Vec<&Tensor> = model.weights().leaves().flatten().filter(in_trunk).map(|leaf| &leaf.tensor).collect();
-    let mut found = Tensor::f_run_backward(&[carrier], &leaves, false, false)?.into_iter();
+    drop(hidden);
+    let mut found = forward.backward(carrier, &leaves)?.into_iter();
     let mut gradients = Vec::new();
     for level in model.weights().leaves() {
         let mut tensors = Vec::with_capacity(level.len());
@@ -61,9 +65,8 @@ fn batch_gradients(
                 tensors.push(by_head.shallow_clone());
                 continue;
             }
-            let gradient = if leaf.trained { found.next() } else { None };
             // A module that no token chose is not in the graph.
-            let gradient = gradient.filter(Tensor::defined);
+            let gradient = if leaf.trained { found.next().flatten() } else { None };
             let mut gradient = gradient.map_or_else(|| leaf.tensor.f_zeros_like(), Ok)?;
             if let Some(by_head) = loss.head.as_ref().filter(|_| tied && leaf.name == "embedding.tokens.weight") {
                 let _ = gradient.f_add_(by_head)?;

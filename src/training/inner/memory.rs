@@ -1,6 +1,39 @@
-//! Memory that runs out during an inner step.
+//! How much of a batch an inner step computes at once, and what it does when memory runs out.
 
 use tch::TchError;
+
+use crate::config::{Checkpointing, MachineConfig, TrainingConfig};
+
+/// What decides the memory of an inner step. The step's result is the same for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Sequences computed at once, at least 1.
+    pub micro_batch: usize,
+    /// Whether the backward pass computes blocks again instead of keeping their activations.
+    pub checkpointing: bool,
+}
+
+impl MemoryUse {
+    /// What a machine's profile says.
+    pub fn of(training: &TrainingConfig, machine: &MachineConfig) -> Self {
+        let micro_batch = match machine.micro_batch_sequences {
+            0 => training.batch_sequences,
+            most => most,
+        };
+        Self { micro_batch, checkpointing: machine.checkpointing == Checkpointing::On }
+    }
+
+    /// Halves the micro-batch if an allocation has failed and there is something to halve. `batch` is the batch's number of
+    /// sequences.
+    pub fn shrinks_after(&mut self, error: &TchError, batch: usize) -> bool {
+        if self.micro_batch <= 1 || !is_out_of_memory(error) {
+            return false;
+        }
+        self.micro_batch = self.micro_batch.min(batch).div_ceil(2);
+        tracing::warn!(%error, sequences = self.micro_batch, "memory ran out: smaller micro-batches now");
+        true
+    }
+}
 
 /// What libtorch's allocators say, on the CPU and on CUDA.
 const SAID: [&str; 3] = ["can't allocate memory", "not enough memory", "out of memory"];
@@ -15,15 +48,15 @@ mod tests {
     use tch::{Device, Kind, Tensor};
 
     use super::*;
-    use crate::config::{MachineConfig, RunConfig};
+    use crate::config::RunConfig;
     use crate::model::initial_levels;
     use crate::seed::Seed;
     use crate::training::batches::BatchOrder;
     use crate::training::inner::InnerTrainer;
     use crate::training::samples::small_run;
 
-    fn trainer(run: &RunConfig, micro_batch_sequences: usize) -> InnerTrainer {
-        let machine = MachineConfig { threads: 2, micro_batch_sequences, ..MachineConfig::default() };
+    fn trainer(run: &RunConfig, micro_batch_sequences: usize, checkpointing: Checkpointing) -> InnerTrainer {
+        let machine = MachineConfig { threads: 2, micro_batch_sequences, checkpointing, ..MachineConfig::default() };
         let mut trainer = InnerTrainer::new(run, &machine, Device::Cpu).unwrap();
         let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
         trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>()).unwrap();
@@ -68,15 +101,15 @@ mod tests {
         let set: Vec<Vec<u32>> = (0..256).map(|at| (0..256).map(|token| (token * 7 + at) % 300).collect()).collect();
         let order = BatchOrder { seed: Seed::root(2), sequences: set.len() };
         let step = |trainer: &mut InnerTrainer| trainer.step(&set[..], &order, 0).unwrap();
-        let mut expected = trainer(&run, 8);
-        let mut short = trainer(&run, 0);
-        let expected = step(&mut expected);
+        let expected = step(&mut trainer(&run, 8, Checkpointing::Off));
+        let mut short = [Checkpointing::Off, Checkpointing::On].map(|checkpointing| trainer(&run, 0, checkpointing));
         limit_memory(24 << 20);
-        let found = step(&mut short);
-        assert!(short.micro_batch < 256, "{}", short.micro_batch);
-        assert_eq!(found.tokens, expected.tokens);
-        assert!(
-            (found.loss - expected.loss).abs() < 1e-5 && (found.gradient_norm - expected.gradient_norm).abs() < 1e-4
-        );
+        for trainer in &mut short {
+            let found = step(trainer);
+            assert!(trainer.memory.micro_batch < 256, "{:?}", trainer.memory);
+            assert_eq!(found.tokens, expected.tokens);
+            let apart = (found.loss - expected.loss).abs().max((found.gradient_norm - expected.gradient_norm).abs());
+            assert!(apart < 1e-4, "{apart}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 pub mod adamw;
 pub(super) mod balance;
+mod checkpointing;
 pub mod gradients;
 pub mod loss;
 pub mod memory;
@@ -22,7 +23,7 @@ use crate::training::batches::augmented::AugmentedImages;
 use crate::training::inner::adamw::{Moments, norm};
 use crate::training::inner::balance::Tally;
 use crate::training::inner::gradients::{Gradients, loss_and_gradients};
-use crate::training::inner::memory::is_out_of_memory;
+use crate::training::inner::memory::MemoryUse;
 use crate::training::inner::optimizer::{InnerOptimizer, StepNow};
 use crate::training::inner::schedule::learning_rate_since_rest;
 use crate::training::inner::state::InnerState;
@@ -47,7 +48,7 @@ pub struct InnerTrainer {
     steps: u64,
     cursor: u64,
     batches: BatchCursor,
-    micro_batch: usize,
+    memory: MemoryUse,
     /// Limits of sequences, and which tokens are targets.
     limits: BatchLimits,
     pool: ThreadPool,
@@ -62,10 +63,7 @@ impl InnerTrainer {
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
         let mut trainer = Self {
             optimizer: InnerOptimizer::new(&training, model.weights()),
-            micro_batch: match machine.micro_batch_sequences {
-                0 => training.batch_sequences,
-                most => most,
-            },
+            memory: MemoryUse::of(&training, machine),
             limits: BatchLimits {
                 first_target: if training.predict_prefix { 1 } else { run.routing.prefix_tokens },
                 ..BatchLimits::of(&run.model)
@@ -206,10 +204,7 @@ impl InnerTrainer {
     ) -> Result<Found, StepError> {
         loop {
             match self.gradient_now(set, order, schedule_step) {
-                Err(StepError::Tensor(error)) if self.micro_batch > 1 && is_out_of_memory(&error) => {
-                    self.micro_batch = self.micro_batch.min(self.training.batch_sequences).div_ceil(2);
-                    tracing::warn!(%error, sequences = self.micro_batch, "memory ran out: smaller micro-batches now");
-                }
+                Err(StepError::Tensor(error)) if self.memory.shrinks_after(&error, self.training.batch_sequences) => {}
                 found => return found,
             }
         }
@@ -247,7 +242,7 @@ impl InnerTrainer {
             return Err(StepError::NoTargets { cursor: self.cursor });
         }
         let tally = Tally::default();
-        let (loss, gradients) = loss_and_gradients(&self.model, &batches, tokens, &tally)?;
+        let (loss, gradients) = loss_and_gradients(&self.model, &batches, tokens, (&tally, self.memory.checkpointing))?;
         finite(schedule_step, "loss", loss)?;
         Ok(Found { loss, tokens: tokens as u64, gradients, tally })
     }
@@ -272,7 +267,7 @@ impl InnerTrainer {
         limits: &BatchLimits,
     ) -> Result<Vec<Batch>, BatchError> {
         let batch = |chosen| Batch::new(set, chosen, limits, self.model.device());
-        chosen.chunks(self.micro_batch).map(batch).collect()
+        chosen.chunks(self.memory.micro_batch).map(batch).collect()
     }
 }
 
