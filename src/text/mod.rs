@@ -5,6 +5,7 @@
 //! document's first tokens for the router; [`windows`] divides them where the path may change. No model and no path is
 //! known here.
 
+pub mod chat;
 pub mod corpus;
 mod document;
 mod documents;
