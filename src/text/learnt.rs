@@ -13,8 +13,8 @@ impl LearntBits {
         count.div_ceil(8)
     }
 
-    /// From bytes; `None` if there are not exactly as many as needed, or a bit behind the last one is set.
-    pub(super) fn of_bytes(bytes: Vec<u8>, count: usize) -> Option<Self> {
+    /// So many bits in bytes; `None` if there are not exactly as many as needed, or a bit behind the last one is set.
+    pub(super) fn new(bytes: Vec<u8>, count: usize) -> Option<Self> {
         let fits = bytes.len() as u64 == Self::bytes_of(count as u64);
         let spare = bytes.last().filter(|_| !count.is_multiple_of(8)).map_or(0, |last| last >> (count % 8));
         (fits && spare == 0).then_some(Self { bytes, count })
@@ -56,10 +56,10 @@ mod tests {
         let found: Vec<usize> = (0..20).filter(|at| bits.get(*at)).collect();
         assert_eq!(found, (3..10).collect::<Vec<_>>());
         assert_eq!(bits.bytes(), [0b1111_1000, 0b11]);
-        assert_eq!(LearntBits::of_bytes(bits.bytes().to_vec(), 10), Some(bits));
+        assert_eq!(LearntBits::new(bits.bytes().to_vec(), 10), Some(bits));
         for (bytes, count) in [(vec![0], 10), (vec![0, 4], 10), (vec![0, 0, 0], 10), (vec![0], 0)] {
-            assert_eq!(LearntBits::of_bytes(bytes, count), None);
+            assert_eq!(LearntBits::new(bytes, count), None);
         }
-        assert!(LearntBits::of_bytes(vec![255], 8).is_some());
+        assert!(LearntBits::new(vec![255], 8).is_some());
     }
 }

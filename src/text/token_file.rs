@@ -206,7 +206,7 @@ impl<R: Read> TokenFile<R> {
             return Ok(None);
         }
         let bytes = self.table(LearntBits::bytes_of(self.ids))?;
-        let bits = LearntBits::of_bytes(bytes, self.ids as usize);
+        let bits = LearntBits::new(bytes, self.ids as usize);
         bits.map(Some).ok_or(TokensError::Table("learnt tokens"))
     }
 

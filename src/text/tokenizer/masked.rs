@@ -135,7 +135,7 @@ mod tests {
     use crate::text::chat::ChatTemplate;
     use crate::text::chat::tests::{CHAT_ML, message};
     use crate::text::tokenizer::file::tests::bytes_alone;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const SPECIALS: [&str; 3] = ["<|end|>", "<|im_start|>", "<|im_end|>"];
 
@@ -191,6 +191,31 @@ mod tests {
         let plain = ChatTemplate::of(None).unwrap();
         let masked = plain.conversation(&[message("user", "Hi"), message("assistant", "Ho")]).unwrap();
         assert_eq!(learnt(&tokenizer, &tokenizer.encode_masked(&masked).unwrap()), [" Ho\n\n<|end|>"]);
+    }
+
+    #[test]
+    fn a_tokenizer_that_puts_a_space_before_a_text_reads_question_and_answer_at_once() {
+        let mut vocab: serde_json::Map<String, Value> =
+            (0..=255u32).map(|byte| (format!("<0x{byte:02X}>"), Value::from(byte))).collect();
+        for (number, entry) in ["▁", "a", "b", "▁a", "▁b"].iter().enumerate() {
+            vocab.insert((*entry).to_owned(), (256 + number).into());
+        }
+        let piece = json!({
+            "added_tokens": [{ "id": 300, "content": "</s>", "special": true, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false }],
+            "normalizer": { "type": "Sequence", "normalizers": [
+                { "type": "Prepend", "prepend": "▁" },
+                { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
+            ] },
+            "pre_tokenizer": null,
+            "model": { "type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": null, "vocab": vocab,
+                "merges": ["▁ a", "▁ b"] },
+        });
+        let tokenizer = Tokenizer::from_json(&serde_json::to_vec(&piece).unwrap()).unwrap();
+        let ids = tokenizer.encode_masked(&MaskedText::completed("a b", " b")).unwrap();
+        assert_eq!((ids.ids, ids.runs), (vec![259, 260, 260, 300], vec![2, 2]));
+        let inside = tokenizer.encode_masked(&MaskedText::completed("a ", "b")).unwrap();
+        assert_eq!((inside.ids, inside.runs), (vec![259, 260, 300], vec![2, 1]), "a token that begins before it");
     }
 
     #[test]
