@@ -232,6 +232,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_learnt_is_the_same_after_a_stop() {
+        let (tokenizer, folder, of) = (tokenizer(), tempfile::tempdir().unwrap(), BlobHash([1; 32]));
+        let take = |work: &mut Tokenizing<'_>, numbers: std::ops::Range<usize>| {
+            for number in numbers {
+                let masked = MaskedText::completed(&"why ".repeat(number % 5 + 1), &"so ".repeat(number % 7 + 1));
+                let part = if number.is_multiple_of(5) { Part::Test } else { Part::Train };
+                work.take(Document::Masked(&masked), part).unwrap();
+            }
+        };
+        let mut whole = Tokenizing::begin(&tokenizer, None, of).unwrap();
+        take(&mut whole, 0..40);
+        let expected = sets(whole.finish().unwrap());
+        assert!(expected.iter().all(crate::text::TokenSet::is_masked));
+
+        let mut first = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        take(&mut first, 0..25);
+        first.work_off().unwrap();
+        first.keep().unwrap();
+        // Later documents are lost.
+        take(&mut first, 25..30);
+        first.work_off().unwrap();
+        drop(first);
+        let mut second = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        take(&mut second, 0..40);
+        assert_eq!(sets(second.finish().unwrap()), expected);
+    }
+
+    #[test]
     fn other_text_another_tokenizer_or_files_that_are_gone_begin_anew() {
         let (tokenizer, folder, of) = (tokenizer(), tempfile::tempdir().unwrap(), BlobHash([1; 32]));
         let mut first = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
