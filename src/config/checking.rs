@@ -3,7 +3,7 @@
 use super::key_error::{KeyError, from_zero_to_below, require, within};
 use super::outer::{Codec, OuterMode};
 use super::routing::RoutingMethod;
-use super::run::{RunConfig, RunConfigError};
+use super::run::{RunConfig, RunConfigError, TextFormat};
 use super::training::Decay;
 use crate::config::model::levels::{check_balance, check_levels};
 use crate::grid::{Grid, Sharing, halves};
@@ -11,6 +11,9 @@ use crate::grid::{Grid, Sharing, halves};
 /// An update counts at most this many contributions. In the synchronous mode an update is a round, so a module with
 /// more paths would miss some of them in every round.
 pub const MOST_IN_A_ROUND: u32 = 1_024;
+
+/// The longest chat template, in bytes: the manifest has it.
+const MAX_TEMPLATE_BYTES: usize = 1 << 16;
 
 /// A run of more paths does not reshard its text: each path scores the whole slice, and each member fits all of them.
 const MOST_RESHARDED: u32 = 64;
@@ -123,6 +126,7 @@ impl RunConfig {
         within("text.document_bytes", text.document_bytes, 64..=1 << 20)?;
         from_zero_to_below("text.test_share", text.test_share, 0.5)?;
         from_zero_to_below("text.held_out_share", text.held_out_share, 0.5)?;
+        self.check_format()?;
         let (prefix, context) = (self.routing.prefix_tokens, self.model.context);
         let (fits, expected) = if self.model.reads_images() {
             (prefix == context, "must be model.context, the whole image, where images are read")
@@ -138,6 +142,21 @@ impl RunConfig {
         require((1..=paths as usize).contains(&overlap), "routing.overlap", overlap, expected)?;
         within("routing.kmeans_rounds", self.routing.kmeans_rounds, 1..=10_000)?;
         Ok(self.check_resharding(paths)?)
+    }
+
+    fn check_format(&self) -> Result<(), KeyError> {
+        let (text, plain) = (&self.text, self.text.format == TextFormat::Text);
+        let expected = "must be \"text\", or left out, where images are read";
+        require(plain || !self.model.reads_images(), "text.format", text.format.name(), expected)?;
+        let Some(chat) = &text.chat else { return Ok(()) };
+        let expected = "must be left out where text.format is \"text\", which has no conversations";
+        require(!plain, "text.chat", "set", expected)?;
+        let (bytes, key) = (chat.template.len(), "text.chat.template");
+        require(bytes <= MAX_TEMPLATE_BYTES, key, format!("{bytes} bytes"), format!("at most {MAX_TEMPLATE_BYTES}"))?;
+        for (key, token) in [("text.chat.bos_token", &chat.bos_token), ("text.chat.eos_token", &chat.eos_token)] {
+            require(token.len() <= 256, key, format!("{} bytes", token.len()), "at most 256, the name of a token")?;
+        }
+        Ok(())
     }
 
     fn check_resharding(&self, paths: u32) -> Result<(), KeyError> {

@@ -35,7 +35,7 @@ pub use model::rotary::{RotaryConfig, RotaryScaling};
 pub use model::{Architecture, ModelConfig};
 pub use outer::{Codec, OuterConfig, OuterMode, Rescale, Unsent};
 pub use routing::{RoutingMethod, Starts};
-pub use run::{RunConfig, TextConfig};
+pub use run::{ChatConfig, RunConfig, TextConfig, TextFormat};
 pub use sample::SampleConfig;
 pub use streaming::{Stagger, Streaming};
 pub use training::{Decay, Optimizer, TrainingConfig};

@@ -49,6 +49,9 @@ pub struct RunConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TextConfig {
+    /// What a document is.
+    #[serde(skip_serializing_if = "super::is_default")]
+    pub format: TextFormat,
     /// The default corpus takes at most this much of each kind of text, to balance the kinds.
     pub kind_cap_bytes: u64,
     /// Plain files are cut at line ends into documents of about this size.
@@ -59,16 +62,59 @@ pub struct TextConfig {
     pub test_share: f64,
     /// Share of each shard that is held out to evaluate its path.
     pub held_out_share: f64,
+    /// How conversations become text. If absent, `create` takes the chat template of the pretrained model, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat: Option<ChatConfig>,
+}
+
+/// What a document is, and which of its tokens are learnt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TextFormat {
+    /// A text, of which everything is learnt.
+    #[default]
+    Text,
+    /// A conversation, of which what the assistant says is learnt.
+    Chat,
+    /// A prompt and its completion, which is learnt.
+    PromptCompletion,
+}
+
+impl TextFormat {
+    /// Its name in a run's file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Chat => "chat",
+            Self::PromptCompletion => "prompt-completion",
+        }
+    }
+}
+
+/// `[text.chat]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatConfig {
+    /// A chat template in Jinja, as `transformers` reads it.
+    pub template: String,
+    /// What a template writes for `bos_token`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub bos_token: String,
+    /// What a template writes for `eos_token`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub eos_token: String,
 }
 
 impl Default for TextConfig {
     fn default() -> Self {
         Self {
+            format: TextFormat::Text,
             kind_cap_bytes: 1_500_000,
             document_bytes: 2000,
             column: "text".to_owned(),
             test_share: 0.05,
             held_out_share: 0.02,
+            chat: None,
         }
     }
 }
@@ -216,6 +262,23 @@ pub(crate) mod tests {
         assert_eq!(RunConfig::from_toml(&toml::to_string(&invite).unwrap()).unwrap(), invite);
         let error = RunConfig::from_toml(&format!("admission = \"closed\"\n{SMALL}")).unwrap_err().to_string();
         assert!(error.contains("`open` or `invite`"), "{error}");
+    }
+
+    #[test]
+    fn a_run_reads_text_unless_it_says_otherwise_and_is_then_written_as_before() {
+        let run = RunConfig::from_toml(SMALL).unwrap();
+        assert_eq!(run.text.format, TextFormat::Text);
+        let written = serde_json::to_string(&run.text).unwrap();
+        assert!(!written.contains("format") && !written.contains("chat"), "{written}");
+        let chat = "[text]\nformat = \"chat\"\n[text.chat]\ntemplate = \"{{ messages }}\"\neos_token = \"</s>\"";
+        let chat = RunConfig::from_toml(&format!("{SMALL}\n{chat}")).unwrap();
+        assert_eq!(chat.text.format, TextFormat::Chat);
+        assert_eq!(RunConfig::from_toml(&toml::to_string(&chat).unwrap()).unwrap(), chat);
+        let with = |text: &str| RunConfig::from_toml(&format!("{SMALL}\n{text}")).unwrap_err().to_string();
+        assert!(with("[text]\nformat = \"dialogue\"").contains("`text`, `chat`, `prompt-completion`"));
+        assert!(with("[text.chat]\ntemplate = \"{{ messages }}\"").starts_with("text.chat = set: must be left out"));
+        let long = format!("[text]\nformat = \"chat\"\n[text.chat]\ntemplate = \"{}\"", "x".repeat(70_000));
+        assert!(with(&long).starts_with("text.chat.template = 70000 bytes: at most 65536"));
     }
 
     #[test]

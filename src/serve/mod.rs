@@ -1,10 +1,9 @@
 //! An HTTP server before a run, with the API of OpenAI, for programs that know that.
 //!
-//! [`request`] reads what clients send, and refuses what it does not do in words. [`chat_template`] turns a conversation
-//! into text. [`engine`] is a thread that generates for all clients by turns, on a collected run, on one model, or by asking a swarm.
-//! [`response`] has the forms of answers. [`routes`] joins them; `http` carries them.
+//! [`request`] reads what clients send, and refuses what it does not do in words. `text/chat` turns a conversation into
+//! text. [`engine`] is a thread that generates for all clients by turns, on a collected run, on one model, or by asking a
+//! swarm. [`response`] has the forms of answers. [`routes`] joins them; `http` carries them.
 
-pub mod chat_template;
 pub mod engine;
 pub mod limits;
 pub mod request;

@@ -8,8 +8,9 @@ use crate::config::RunConfig;
 use crate::grid::{Grid, GridError};
 use crate::model::hugging_face::pretrained::PretrainedFiles;
 use crate::names::PathId;
-use crate::serve::chat_template::{ChatTemplate, TemplateError};
 use crate::text::Tokenizer;
+use crate::text::chat::template::chat_of;
+use crate::text::chat::{ChatTemplate, TemplateError};
 
 /// Which model a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,8 @@ impl ServedRun {
         source: Source,
     ) -> Result<Self, ServedRunError> {
         let ends: BTreeSet<u32> = eos_ids(pretrained).chain([tokenizer.end_of_document()]).collect();
-        let template = ChatTemplate::of(pretrained)?;
+        let chat = config.text.chat.clone().or_else(|| chat_of(pretrained.exported()));
+        let template = ChatTemplate::of(chat.as_ref())?;
         Ok(Self { grid: config.grid()?, config, tokenizer, template, chat_ends: ends.into_iter().collect(), source })
     }
 

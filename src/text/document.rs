@@ -1,11 +1,16 @@
 //! Documents of a corpus: texts and images.
 
+use std::ops::Range;
+
 use crate::config::Reads;
+use crate::text::chat::MaskedText;
 
 /// A document before tokenisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Document<'a> {
     Text(&'a str),
+    /// A text of which only parts are learnt.
+    Masked(&'a MaskedText),
     /// The bytes of an image's planes, followed by its class in two bytes, little endian.
     Image(&'a [u8]),
 }
@@ -35,8 +40,8 @@ pub enum DocumentError {
 impl<'a> Document<'a> {
     pub(super) fn suits(&self, reads: Reads) -> Result<(), DocumentError> {
         match (self, reads) {
-            (Self::Text(_), Reads::Text) => Ok(()),
-            (Self::Text(_), Reads::Images { .. }) => Err(DocumentError::NoImages),
+            (Self::Text(_) | Self::Masked(_), Reads::Text) => Ok(()),
+            (Self::Text(_) | Self::Masked(_), Reads::Images { .. }) => Err(DocumentError::NoImages),
             (Self::Image(_), Reads::Text) => Err(DocumentError::NoText),
             (Self::Image(_), Reads::Images { side, classes }) => {
                 let (pixels, class) = self.image().unwrap_or_default();
@@ -53,6 +58,7 @@ impl<'a> Document<'a> {
     pub fn bytes(&self) -> &'a [u8] {
         match self {
             Self::Text(text) => text.as_bytes(),
+            Self::Masked(masked) => masked.text.as_bytes(),
             Self::Image(bytes) => bytes,
         }
     }
@@ -61,7 +67,16 @@ impl<'a> Document<'a> {
     pub(super) fn is_empty(&self) -> bool {
         match self {
             Self::Text(text) => text.trim().is_empty(),
+            Self::Masked(masked) => masked.text.trim().is_empty(),
             Self::Image(bytes) => bytes.len() < 3,
+        }
+    }
+
+    /// Which parts of it are learnt; none are named where all is.
+    pub(super) fn learnt(&self) -> &'a [Range<usize>] {
+        match self {
+            Self::Masked(masked) => &masked.learnt,
+            Self::Text(_) | Self::Image(_) => &[],
         }
     }
 

@@ -6,18 +6,22 @@ use std::ops::Range;
 
 use super::document::is_image;
 use super::ids::IdsWriter;
+use super::learnt::LearntBits;
 use super::tokens::{Building, TokenSet};
 use crate::config::ModelConfig;
 
 const MAGIC: [u8; 4] = *b"PSTK";
+/// Everything is learnt.
 const VERSION: u16 = 1;
+/// A bit for each id says whether it is learnt.
+const MASKED_VERSION: u16 = 2;
 const HEADER_BYTES: usize = 24;
 const DOCUMENT_BYTES: usize = 12;
 const LENGTH_BYTES: usize = 4;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TokensError {
-    #[error("not a token file of version {VERSION}")]
+    #[error("not a token file of version {VERSION} or {MASKED_VERSION}")]
     Header,
     #[error("a token file of {found} bytes, where its header asks for {expected}")]
     Size { expected: u128, found: u64 },
@@ -51,16 +55,19 @@ impl TokenSet {
     /// Size of the token file.
     pub fn encoded_bytes(&self) -> u64 {
         let tables = self.documents.len() * DOCUMENT_BYTES + self.sequences.len() * LENGTH_BYTES;
-        HEADER_BYTES as u64 + tables as u64 + self.ids() * u64::from(self.id_bytes())
+        let bits = if self.is_masked() { LearntBits::bytes_of(self.ids()) } else { 0 };
+        HEADER_BYTES as u64 + tables as u64 + bits + self.ids() * u64::from(self.id_bytes())
     }
 
     /// Writes a token file, little endian: `PSTK`, version u16, bytes of an id (2 or 4) u16, documents u32, sequences
     /// u32, ids u64; for each document its number, the length of its copied head and its number of sequences, u32 each;
-    /// the length of each sequence, u32; the ids. A head is copied if the document's first sequence is not in the set.
+    /// the length of each sequence, u32; with a mask, whose version is 2, a bit for each id; the ids. A head is copied if
+    /// the document's first sequence is not in the set.
     pub fn write_to(&self, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
         let width = self.id_bytes();
         out.write_all(&MAGIC)?;
-        out.write_all(&VERSION.to_le_bytes())?;
+        let version = if self.is_masked() { MASKED_VERSION } else { VERSION };
+        out.write_all(&version.to_le_bytes())?;
         out.write_all(&width.to_le_bytes())?;
         out.write_all(&(self.documents.len() as u32).to_le_bytes())?;
         out.write_all(&(self.sequences.len() as u32).to_le_bytes())?;
@@ -72,6 +79,9 @@ impl TokenSet {
         }
         for sequence in &self.sequences {
             out.write_all(&sequence.length.to_le_bytes())?;
+        }
+        if let Some(bits) = Self::bits_in_order(std::slice::from_ref(self)) {
+            out.write_all(bits.bytes())?;
         }
         self.pieces().flatten().try_for_each(|id| out.write_all(&id.to_le_bytes()[..usize::from(width)]))
     }
@@ -121,11 +131,14 @@ impl TokenSet {
         let entries = file.table(file.documents * DOCUMENT_BYTES as u64)?;
         let lengths = file.table(file.sequences * LENGTH_BYTES as u64)?;
         let mut lengths = lengths.as_chunks::<LENGTH_BYTES>().0.iter().map(|length| read_u32(length)).enumerate();
-        let mut set = Building::new(ids);
+        let mut set = Building::new(ids, file.bits()?);
         for entry in entries.as_chunks::<DOCUMENT_BYTES>().0 {
             let (number, copied, count) = (read_u32(entry), read_u32(&entry[4..]), read_u32(&entry[8..]));
             if copied as usize > context || count == 0 {
                 return Err(TokensError::Table("documents"));
+            }
+            if set.learns_of_next(copied as usize) {
+                return Err(TokensError::Table("learnt tokens"));
             }
             set.begin_document(number, &file.take(copied, vocabulary)?)?;
             for _ in 0..count {
@@ -148,6 +161,7 @@ struct TokenFile<R> {
     file: R,
     /// Bytes of an id.
     width: usize,
+    masked: bool,
     documents: u64,
     sequences: u64,
     /// Ids left to read.
@@ -163,17 +177,20 @@ impl<R: Read> TokenFile<R> {
         }
         file.read_exact(&mut head)?;
         let width = usize::from(u16::from_le_bytes([head[6], head[7]]));
-        if head[..4] != MAGIC || head[4..6] != VERSION.to_le_bytes() || (width != 2 && width != 4) {
+        let masked = head[4..6] == MASKED_VERSION.to_le_bytes();
+        if head[..4] != MAGIC || !(masked || head[4..6] == VERSION.to_le_bytes()) || (width != 2 && width != 4) {
             return Err(TokensError::Header);
         }
         let [documents, sequences, low, high] = [8, 12, 16, 20].map(|at| u64::from(read_u32(&head[at..])));
         let ids = low | high << 32;
-        let sizes = [(documents, DOCUMENT_BYTES), (sequences, LENGTH_BYTES), (ids, width), (1, HEADER_BYTES)];
+        let bits = if masked { LearntBits::bytes_of(ids) } else { 0 };
+        let sizes =
+            [(documents, DOCUMENT_BYTES), (sequences, LENGTH_BYTES), (bits, 1), (ids, width), (1, HEADER_BYTES)];
         let expected: u128 = sizes.iter().map(|(count, bytes)| u128::from(*count) * *bytes as u128).sum();
         if expected != u128::from(bytes) {
             return Err(TokensError::Size { expected, found: bytes });
         }
-        Ok(Self { file, width, documents, sequences, ids })
+        Ok(Self { file, width, masked, documents, sequences, ids })
     }
 
     /// The next bytes. Allocates no more than arrive.
@@ -181,6 +198,16 @@ impl<R: Read> TokenFile<R> {
         let mut table = Vec::new();
         let found = (&mut self.file).take(bytes).read_to_end(&mut table)? as u64;
         if found == bytes { Ok(table) } else { Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()) }
+    }
+
+    /// Which ids are learnt, if not all are.
+    fn bits(&mut self) -> Result<Option<LearntBits>, TokensError> {
+        if !self.masked {
+            return Ok(None);
+        }
+        let bytes = self.table(LearntBits::bytes_of(self.ids))?;
+        let bits = LearntBits::new(bytes, self.ids as usize);
+        bits.map(Some).ok_or(TokensError::Table("learnt tokens"))
     }
 
     fn take(&mut self, count: u32, vocabulary: usize) -> Result<Vec<u32>, TokensError> {
@@ -212,6 +239,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::text::Tokenized;
+    use crate::text::tokenizer::masked::MaskedIds;
 
     fn set() -> TokenSet {
         TokenSet::cut_for_scoring(&[vec![1, 2, 3, 4, 5, 6, 7], vec![9], vec![10, 11, 12, 13, 14], vec![15, 16]], 3)
@@ -240,6 +269,37 @@ mod tests {
         assert_eq!(bytes, expected.concat());
     }
 
+    /// A set whose second document's first sequence is missing, with a mask.
+    fn masked_set() -> TokenSet {
+        let masked = |ids: &[u32], runs: &[u32]| MaskedIds { ids: ids.to_vec(), runs: runs.to_vec() };
+        let documents = [masked(&[1, 2, 3], &[1, 2]), masked(&[4, 5, 6, 7, 8, 9, 10], &[5, 2])];
+        Tokenized::from(&documents[..]).cut_for_training(3)
+    }
+
+    #[test]
+    fn a_mask_is_a_version_of_its_own_which_does_not_change_unnoticed() {
+        let bytes = masked_set().encode();
+        let expected = [
+            &b"PSTK\x02\0\x02\0"[..],
+            &[2, 0, 0, 0, 2, 0, 0, 0, 11, 0, 0, 0, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0],
+            &[1, 0, 0, 0, 4, 0, 0, 0, 1, 0, 0, 0],
+            &[3, 0, 0, 0, 4, 0, 0, 0],
+            &[0b0000_0110, 0b0000_0110],
+            &[1, 0, 2, 0, 3, 0],
+            &[4, 0, 5, 0, 6, 0, 7, 0],
+            &[7, 0, 8, 0, 9, 0, 10, 0],
+        ];
+        assert_eq!(bytes, expected.concat());
+        assert_eq!(TokenSet::decode(&bytes, 20, 4).unwrap(), masked_set());
+        let bits = bytes.len() - 2 * 11 - 2;
+        for (at, to) in [(bits + 1, 0b0000_1110), (bits, 0b0000_1110)] {
+            let mut wrong = bytes.clone();
+            wrong[at] = to;
+            assert_eq!(TokenSet::decode(&wrong, 20, 4), Err(TokensError::Table("learnt tokens")));
+        }
+    }
+
     #[test]
     fn what_does_not_fit_is_refused_in_words() {
         let bytes = set().encode();
@@ -255,8 +315,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changed_bytes_never_panic(at in any::<prop::sample::Index>(), to in any::<u8>(), cut in 0usize..4) {
-            let mut bytes = set().encode();
+        fn changed_bytes_never_panic(
+            at in any::<prop::sample::Index>(), to in any::<u8>(), cut in 0usize..4, masked in any::<bool>(),
+        ) {
+            let mut bytes = if masked { masked_set() } else { set() }.encode();
             let at = at.index(bytes.len());
             bytes[at] = to;
             bytes.truncate(bytes.len() - cut);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::ids::{Ids, IdsWriter};
+use super::learnt::LearntBits;
 
 /// Sequences of one document each. The functions that make a set differ in how they cut documents. A final piece of one
 /// token is dropped, since it has nothing to predict.
@@ -13,9 +14,13 @@ use super::ids::{Ids, IdsWriter};
 ///
 /// The router sees the first tokens of the *document* for each of its sequences. They are the beginning of the
 /// document's first sequence, also in a [`TokenSet::subset`] without that sequence.
+///
+/// In a set with a mask, only some tokens are learnt and scored.
 #[derive(Clone, Debug, Default)]
 pub struct TokenSet {
-    ids: Arc<Ids>,
+    pub(super) ids: Arc<Ids>,
+    /// Which ids are learnt; `None` if all are.
+    pub(super) learnt: Option<Arc<LearntBits>>,
     pub(super) sequences: Vec<Sequence>,
     pub(super) documents: Vec<Document>,
 }
@@ -36,71 +41,7 @@ pub(super) struct Document {
     first_sequence: usize,
 }
 
-/// Whole documents as ids, each with its end token, one after the other.
-#[derive(Clone, Debug, Default)]
-pub struct Tokenized {
-    ids: Arc<Ids>,
-    /// Number of ids of each document.
-    lengths: Vec<u32>,
-}
-
-impl Tokenized {
-    /// Documents whose ids and whose lengths were written.
-    pub fn written(ids: IdsWriter, lengths: IdsWriter) -> io::Result<Self> {
-        Ok(Self { ids: Arc::new(ids.finish()?), lengths: lengths.finish()?.to_vec() })
-    }
-
-    /// Cuts documents for training: as many sequences as by [`Tokenized::cut_for_scoring`], but of equal length,
-    /// `context + 1` tokens, spread evenly over the document so that neighbours overlap. So no remainder of a document
-    /// wastes a place in a batch. A shorter document is one sequence. Documents are numbered by their position.
-    pub fn cut_for_training(&self, context: usize) -> TokenSet {
-        let context = context.max(1);
-        self.cut_at(context + 1, |length| {
-            let count = length.saturating_sub(1).div_ceil(context);
-            let room = length.saturating_sub(context + 1);
-            (0..count).map(move |index| if count < 2 { 0 } else { room * index / (count - 1) })
-        })
-    }
-
-    /// Cuts documents for scoring: sequences of at most `context + 1` tokens, each beginning with the last token of the
-    /// one before, so that every token of a document but the first is a target once. A model with this context reads
-    /// all but the last token of a sequence.
-    pub fn cut_for_scoring(&self, context: usize) -> TokenSet {
-        let context = context.max(1);
-        self.cut_at(context + 1, |length| (0..length.saturating_sub(1)).step_by(context))
-    }
-
-    /// Sequences of at most `longest` tokens from starts that depend on the document's length; the first start is 0.
-    fn cut_at<I: Iterator<Item = usize>>(&self, longest: usize, starts: impl Fn(usize) -> I) -> TokenSet {
-        let mut set = TokenSet { ids: self.ids.clone(), ..TokenSet::default() };
-        let mut begin = 0;
-        for (number, length) in self.lengths.iter().map(|length| *length as usize).enumerate() {
-            for start in starts(length) {
-                let length = longest.min(length - start) as u32;
-                if start == 0 {
-                    set.begin_document(number as u32, (begin, length));
-                }
-                set.push_sequence((begin + start, length));
-            }
-            begin += length;
-        }
-        set
-    }
-}
-
-impl From<&[Vec<u32>]> for Tokenized {
-    fn from(documents: &[Vec<u32>]) -> Self {
-        let lengths = documents.iter().map(|document| document.len() as u32).collect();
-        Self { ids: Arc::new(Ids::Own(documents.concat())), lengths }
-    }
-}
-
 impl TokenSet {
-    /// See [`Tokenized::cut_for_scoring`].
-    pub fn cut_for_scoring(documents: &[Vec<u32>], context: usize) -> Self {
-        Tokenized::from(documents).cut_for_scoring(context)
-    }
-
     pub fn len(&self) -> usize {
         self.sequences.len()
     }
@@ -121,6 +62,20 @@ impl TokenSet {
     pub fn sequence(&self, i: usize) -> &[u32] {
         let sequence = self.sequences[i];
         &self.ids[sequence.start..sequence.start + sequence.length as usize]
+    }
+
+    /// Whether only some tokens are learnt.
+    pub fn is_masked(&self) -> bool {
+        self.learnt.is_some()
+    }
+
+    /// Whether the token at a position of sequence `i` is learnt and scored.
+    ///
+    /// # Panics
+    /// If there is no such sequence.
+    pub fn is_learnt(&self, i: usize, position: usize) -> bool {
+        let start = self.sequences[i].start;
+        self.learnt.as_ref().is_none_or(|bits| bits.get(start + position))
     }
 
     /// The number of the document of sequence `i`.
@@ -171,7 +126,7 @@ impl TokenSet {
     /// # Panics
     /// If there is no such sequence.
     pub fn subset(&self, sequences: &[usize]) -> Self {
-        let mut set = Self { ids: self.ids.clone(), ..Self::default() };
+        let mut set = Self { ids: self.ids.clone(), learnt: self.learnt.clone(), ..Self::default() };
         let mut previous = None;
         for i in sequences {
             let Sequence { start, length, document } = self.sequences[*i];
@@ -187,7 +142,7 @@ impl TokenSet {
 
     /// The documents of several sets, one set after the other, with their ids written to `ids`.
     pub fn joined(sets: &[Self], ids: IdsWriter) -> io::Result<Self> {
-        let mut joined = Building::new(ids);
+        let mut joined = Building::new(ids, Self::bits_in_order(sets));
         for (set, mut document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {
             joined.begin_document(set.document(document.start), set.missing_head(document.start))?;
             document.try_for_each(|sequence| joined.push_sequence(set.sequence(sequence)))?;
@@ -195,16 +150,32 @@ impl TokenSet {
         joined.finish()
     }
 
+    /// The bits of the ids of several sets as [`TokenSet::joined`] has them; `None` if no set has a mask. First tokens that
+    /// stand for themselves are not learnt.
+    pub(super) fn bits_in_order(sets: &[Self]) -> Option<LearntBits> {
+        if !sets.iter().any(Self::is_masked) {
+            return None;
+        }
+        let mut bits = LearntBits::default();
+        for (set, document) in sets.iter().flat_map(|set| set.documents().map(move |document| (set, document))) {
+            bits.push_run(false, set.missing_head(document.start).len());
+            for sequence in document {
+                (0..set.sequence(sequence).len()).for_each(|at| bits.push(set.is_learnt(sequence, at)));
+            }
+        }
+        Some(bits)
+    }
+
     /// A document's first tokens, if its first sequence in this set does not begin with them.
     pub(super) fn missing_head(&self, sequence: usize) -> &[u32] {
         if self.begins_document(sequence) { &[] } else { self.prefix(sequence, usize::MAX) }
     }
 
-    fn begin_document(&mut self, number: u32, (head_start, head_length): (usize, u32)) {
+    pub(super) fn begin_document(&mut self, number: u32, (head_start, head_length): (usize, u32)) {
         self.documents.push(Document { number, head_start, head_length, first_sequence: self.sequences.len() });
     }
 
-    fn push_sequence(&mut self, (start, length): (usize, u32)) {
+    pub(super) fn push_sequence(&mut self, (start, length): (usize, u32)) {
         let document = (self.documents.len() - 1) as u32;
         self.sequences.push(Sequence { start, length, document });
     }
@@ -219,6 +190,7 @@ impl PartialEq for TokenSet {
             of(self) == of(other)
                 && self.sequence(i) == other.sequence(i)
                 && self.prefix(i, usize::MAX) == other.prefix(i, usize::MAX)
+                && (0..self.sequence(i).len()).all(|at| self.is_learnt(i, at) == other.is_learnt(i, at))
         };
         documents(self) == documents(other) && self.len() == other.len() && (0..self.len()).all(alike)
     }
@@ -233,9 +205,15 @@ pub(super) struct Building {
 }
 
 impl Building {
-    /// Writes its ids to `ids`.
-    pub(super) fn new(ids: IdsWriter) -> Self {
-        Self { ids, set: TokenSet::default() }
+    /// Writes its ids to `ids`. The bits say which of them are learnt.
+    pub(super) fn new(ids: IdsWriter, learnt: Option<LearntBits>) -> Self {
+        Self { ids, set: TokenSet { learnt: learnt.map(Arc::new), ..TokenSet::default() } }
+    }
+
+    /// Whether one of the next ids is learnt.
+    pub(super) fn learns_of_next(&self, count: usize) -> bool {
+        let next = self.ids.count();
+        self.set.learnt.as_ref().is_some_and(|bits| (next..next + count).any(|at| bits.get(at)))
     }
 
     /// Begins the next document. `head` has its first tokens, if its first sequence here does not.
@@ -290,16 +268,6 @@ mod tests {
         assert_eq!(begins, [true, false, true, true, false]);
         assert!(!set.subset(&[1]).begins_document(0));
         assert_eq!(TokenSet::decode(&set.encode(), 26, 5).unwrap(), set);
-    }
-
-    #[test]
-    fn for_training_sequences_are_full_and_spread_over_their_document() {
-        let documents = [(0..10).collect(), (0..3).collect(), vec![9], (0..5).collect()];
-        let set = Tokenized::from(&documents[..]).cut_for_training(4);
-        let sequences: Vec<&[u32]> = (0..set.len()).map(|i| set.sequence(i)).collect();
-        let expected = [&[0, 1, 2, 3, 4][..], &[2, 3, 4, 5, 6], &[5, 6, 7, 8, 9], &[0, 1, 2], &[0, 1, 2, 3, 4]];
-        assert_eq!(sequences, expected);
-        assert_eq!(set.documents().collect::<Vec<_>>(), [0..3, 3..4, 4..5]);
     }
 
     #[test]

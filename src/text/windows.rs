@@ -12,7 +12,7 @@ pub struct Window {
     pub document: usize,
     /// Whether it is the first of its document, which is read on the document's path.
     pub first: bool,
-    /// Sequences and ranges of its tokens.
+    /// Sequences and ranges of its tokens that are scored.
     pub pieces: Vec<(usize, Range<usize>)>,
 }
 
@@ -36,11 +36,16 @@ pub fn windows(set: &TokenSet, starts: Starts, every: usize) -> Vec<Window> {
             let first_of = if set.begins_document(sequence) { starts.of_document } else { 1 };
             let mut at = first_of.max(starts.of_sequence).max(1);
             while at < length {
+                if !set.is_learnt(sequence, at) {
+                    at += 1;
+                    continue;
+                }
                 if room == 0 {
                     found.push(Window { document, first, pieces: Vec::new() });
                     (room, first) = (every.max(1), false);
                 }
                 let end = length.min(at.saturating_add(room));
+                let end = (at + 1..end).find(|next| !set.is_learnt(sequence, *next)).unwrap_or(end);
                 if let Some(window) = found.last_mut() {
                     window.pieces.push((sequence, at..end));
                 }
@@ -55,6 +60,8 @@ pub fn windows(set: &TokenSet, starts: Starts, every: usize) -> Vec<Window> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::Tokenized;
+    use crate::text::tokenizer::masked::MaskedIds;
 
     #[test]
     fn windows_hold_every_token_after_the_prefix_once() {
@@ -73,6 +80,15 @@ mod tests {
         assert_eq!(found[2].beginning(), (found[1].pieces[0].0, 7));
         assert_eq!(all[5], (2, false, vec![19, 20, 21, 22]));
         assert_eq!(all[6..], [(3, true, vec![3, 4, 5, 6]), (3, false, vec![7, 8])]);
+    }
+
+    #[test]
+    fn what_is_not_learnt_is_in_no_window() {
+        let document = MaskedIds { ids: (0..12).collect(), runs: vec![2, 2, 3, 5] };
+        let set = Tokenized::from(&[document][..]).cut_for_scoring(8);
+        let found = windows(&set, Starts { of_document: 3, of_sequence: 0 }, 3);
+        let pieces: Vec<_> = found.iter().map(|window| window.pieces.clone()).collect();
+        assert_eq!(pieces, [vec![(0, 3..4), (0, 7..9)], vec![(1, 1..4)]]);
     }
 
     #[test]

@@ -94,15 +94,21 @@ pub fn evaluate_each(
         return Err(EvaluateError::TokenBytes { expected: vocabulary, found: token_bytes.len() });
     }
     let losses = target_losses(model, set, prefix_tokens, goes_on)?;
+    let limits = limits(model, prefix_tokens);
     let scores = losses.iter().enumerate().map(|(index, losses)| {
-        let tokens = set.sequence(index);
-        score(index, &tokens[tokens.len() - losses.len()..], losses, token_bytes)
+        let targets = set.targets(index, limits.first_target(set, index));
+        score(index, &targets, losses, token_bytes)
     });
     scores.collect()
 }
 
-/// The loss in nats of each token that [`evaluate_each`] scores, for each sequence. The scored tokens are its last
-/// ones.
+/// The limits of a model where a document's first tokens are not scored.
+fn limits(model: &PathModel, prefix_tokens: usize) -> BatchLimits {
+    BatchLimits { first_target: prefix_tokens, ..BatchLimits::of(model.config()) }
+}
+
+/// The loss in nats of each token that [`evaluate_each`] scores, for each sequence. The scored tokens are the sequence's
+/// [targets](Sequences::targets), in order.
 pub fn target_losses(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
@@ -110,9 +116,9 @@ pub fn target_losses(
     goes_on: &mut dyn FnMut(),
 ) -> Result<Vec<Vec<f32>>, EvaluateError> {
     let config = model.config();
-    let limits = BatchLimits { first_target: prefix_tokens, ..BatchLimits::of(config) };
-    let mut by_length: Vec<usize> =
-        (0..set.len()).filter(|index| set.sequence(*index).len() > limits.first_target(set, *index)).collect();
+    let limits = limits(model, prefix_tokens);
+    let scored = |index: &usize| !set.targets(*index, limits.first_target(set, *index)).is_empty();
+    let mut by_length: Vec<usize> = (0..set.len()).filter(scored).collect();
     by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
     let mut found = vec![Vec::new(); set.len()];
     let mut rest = by_length.as_slice();
@@ -146,12 +152,17 @@ fn batch_losses(model: &PathModel, batch: &Batch) -> Result<Vec<f32>, TchError> 
     to_values(&row_losses(&products, model.head(), &hidden, &batch.targets)?)
 }
 
-fn score(sequence: usize, targets: &[u32], losses: &[f32], token_bytes: &[u32]) -> Result<Score, EvaluateError> {
+fn score(
+    sequence: usize,
+    targets: &[(usize, u32)],
+    losses: &[f32],
+    token_bytes: &[u32],
+) -> Result<Score, EvaluateError> {
     let nats: f64 = losses.iter().map(|loss| f64::from(*loss)).sum();
     if !nats.is_finite() {
         return Err(EvaluateError::NotFinite { sequence, nats });
     }
-    let bytes = targets.iter().map(|token| u64::from(token_bytes[*token as usize])).sum();
+    let bytes = targets.iter().map(|(_, token)| u64::from(token_bytes[*token as usize])).sum();
     Ok(Score { nats, tokens: targets.len() as u64, bytes })
 }
 

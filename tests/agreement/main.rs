@@ -1,6 +1,7 @@
 //! The same numbers as scikit-learn, PyTorch, `transformers` and a reader in Python. What they computed, and the scripts that
 //! made it, are in tests/reference.
 
+mod chat_templates;
 mod directional;
 mod hugging_face;
 mod kmeans;

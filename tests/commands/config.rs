@@ -253,8 +253,18 @@ fn fields(table: &str) -> Vec<String> {
 #[test]
 fn every_key_that_the_program_knows_is_explained() {
     let explained = explained();
-    let tables =
-        ["text", "model", "model.rotary", "model.dna", "model.directional", "sample", "routing", "training", "outer"];
+    let tables = [
+        "text",
+        "text.chat",
+        "model",
+        "model.rotary",
+        "model.dna",
+        "model.directional",
+        "sample",
+        "routing",
+        "training",
+        "outer",
+    ];
     for table in tables.into_iter().chain(["training.augment"]) {
         let fields = fields(table);
         assert!(fields.len() > 1, "{table}: {fields:?}");

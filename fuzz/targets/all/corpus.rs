@@ -1,12 +1,13 @@
-//! Files of text and prepared images. The last byte says of which kind the file is.
+//! Files of text, of conversations and prepared images. The last byte says of which kind the file is.
 #![no_main]
 
 use std::sync::atomic::AtomicBool;
 
 use libfuzzer_sys::fuzz_target;
-use pathswarm::config::{Reads, TextConfig};
+use pathswarm::config::{Reads, TextConfig, TextFormat};
 use pathswarm::text::{CorpusSource, read_corpus};
 
+const FORMATS: [TextFormat; 3] = [TextFormat::Text, TextFormat::Chat, TextFormat::PromptCompletion];
 const ENDINGS: [&str; 7] = ["txt", "jsonl", "jsonl.zst", "txt.gz", "txt.zst", "parquet", "images"];
 
 fuzz_target!(
@@ -19,8 +20,14 @@ fuzz_target!(
         std::fs::write(&file, bytes).expect("the folder for temporary files can be written");
         let reads = if ending == "images" { Reads::Images { side: 2, classes: 3 } } else { Reads::Text };
         let source = CorpusSource::Paths(vec![file.clone()]);
-        if let Ok(corpus) = read_corpus(&source, (&TextConfig::default(), reads), &AtomicBool::new(false)) {
-            assert!(!corpus.documents.is_empty() || corpus.images.iter().all(|ids| ids.len() == 13));
+        let format = FORMATS[usize::from(*kind) / ENDINGS.len() % FORMATS.len()];
+        let text = TextConfig { format, ..TextConfig::default() };
+        if let Ok(corpus) = read_corpus(&source, (&text, reads), &AtomicBool::new(false)) {
+            let texts = corpus.documents.len() + corpus.masked.len();
+            assert!(texts > 0 || corpus.images.iter().all(|ids| ids.len() == 13));
+            for masked in &corpus.masked {
+                assert!(masked.learnt.iter().all(|part| !masked.text[part.clone()].is_empty()));
+            }
         }
         std::fs::remove_file(&file).expect("it was just written");
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli::swarm::interrupt::Interrupted;
 use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::output::Output;
-use crate::config::RunConfig;
+use crate::config::{RunConfig, TextFormat};
 use crate::text::corpus::left_out::{LeftOut, Place};
 use crate::text::{Corpus, CorpusError, CorpusSource, read_corpus};
 
@@ -40,6 +40,9 @@ fn explain(error: CorpusError, run: &RunConfig) -> anyhow::Error {
         (CorpusError::Stopped, _) => return Interrupted.into(),
         (CorpusError::Unfit { .. }, _) => UNFIT.to_owned(),
         (_, true) => "this run reads images: give a .images file, which pathswarm prepare writes".to_owned(),
+        (_, false) if run.text.format != TextFormat::Text => {
+            format!("give JSON lines of the run's own text.format, \"{}\"", run.text.format.name())
+        }
         (_, false) => format!("give text files, or JSON objects or Parquet with a \"{}\" field", run.text.column),
     };
     Mistake::new(format!("{:#}", anyhow::Error::new(error))).hint(hint).into()

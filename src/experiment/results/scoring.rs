@@ -103,11 +103,12 @@ pub fn cut_off(
     let (whole, alone) = (target_losses(model, set, prefix, &mut || {})?, target_losses(model, cut, 1, &mut || {})?);
     let (mut as_trained, mut honest) = (Score::default(), Score::default());
     for ((sequence, token), loss) in cut.positions.iter().zip(alone) {
-        let tokens = set.sequence(*sequence);
-        let skipped = tokens.len() - whole[*sequence].len();
-        let bytes = u64::from(token_bytes[tokens[*token] as usize]);
+        let bytes = u64::from(token_bytes[set.sequence(*sequence)[*token] as usize]);
         let score = |loss: f32| Score { nats: f64::from(loss), tokens: 1, bytes };
-        as_trained = as_trained + score(whole[*sequence][token - skipped]);
+        // Later targets are as many in both, wherever scoring begins.
+        let later = set.targets(*sequence, token + 1).len();
+        let of_all = whole[*sequence].iter().rev().nth(later);
+        as_trained = as_trained + of_all.map_or_else(Score::default, |loss| score(*loss));
         honest = honest + loss.first().map_or_else(Score::default, |loss| score(*loss));
     }
     Ok(Honest { as_trained: as_trained.into(), honest: honest.into() })

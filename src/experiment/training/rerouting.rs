@@ -99,12 +99,14 @@ fn size(window: &Window, judged: &Judged<'_>, token_bytes: &[u32]) -> Score {
     Score { nats: 0.0, tokens: count, bytes }
 }
 
-/// The losses of a path on the tokens of a window. `losses` has those of each sequence's last tokens.
+/// The losses of a path on the tokens of a window. `losses` has those of each sequence's last tokens that are learnt.
 fn nats(window: &Window, documents: &Documents, losses: &[Vec<f32>]) -> f64 {
     let of_piece = |(sequence, tokens): &(usize, Range<usize>)| -> f64 {
         let known = &losses[*sequence];
-        let skipped = documents.set.sequence(*sequence).len() - known.len();
-        known[tokens.start - skipped..tokens.end - skipped].iter().map(|loss| f64::from(*loss)).sum()
+        let (set, length) = (&documents.set, documents.set.sequence(*sequence).len());
+        let later = |from: usize| (from..length).filter(|at| set.is_learnt(*sequence, *at)).count();
+        let counted = known.len() - later(tokens.start)..known.len() - later(tokens.end);
+        known[counted].iter().map(|loss| f64::from(*loss)).sum()
     };
     window.pieces.iter().map(of_piece).sum()
 }
@@ -112,7 +114,8 @@ fn nats(window: &Window, documents: &Documents, losses: &[Vec<f32>]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::TokenSet;
+    use crate::text::tokenizer::masked::MaskedIds;
+    use crate::text::{TokenSet, Tokenized};
     use crate::training::Sequences;
 
     const STARTS: Starts = Starts { of_document: 4, of_sequence: 0 };
@@ -179,6 +182,18 @@ mod tests {
         assert!(found.iter().any(|window| window.pieces.len() == 2), "some lie across two sequences");
         let sum: f64 = found.iter().map(|window| nats(window, &documents, &all)).sum();
         assert_eq!(sum, all.iter().flatten().map(|loss| f64::from(*loss)).sum::<f64>());
+    }
+
+    #[test]
+    fn windows_of_a_conversation_cost_what_its_answers_cost() {
+        let document = MaskedIds { ids: (0..12).collect(), runs: vec![2, 2, 3, 5] };
+        let documents = Documents::of(Tokenized::from(&[document][..]).cut_for_scoring(8));
+        // Tokens 0 to 8 and 8 to 11; the first token of each, and those before token 3, are not scored.
+        let losses = vec![vec![3.0, 7.0, 8.0], vec![9.0, 10.0, 11.0]];
+        let starts = Starts { of_document: 3, of_sequence: 0 };
+        let found = windows(&documents.set, starts, 2);
+        let costs: Vec<f64> = found.iter().map(|window| nats(window, &documents, &losses)).collect();
+        assert_eq!(costs, [3.0 + 7.0, 8.0 + 9.0, 10.0 + 11.0]);
     }
 
     #[test]

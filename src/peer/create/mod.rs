@@ -5,6 +5,8 @@
 //! corpus of a newcomer in a run that does not send text.
 
 pub mod continuation;
+#[cfg(test)]
+mod conversation_tests;
 pub mod dense;
 pub mod dense_trainer;
 mod enough_text;
@@ -22,7 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub use crate::peer::create::error::CreateError;
 pub use crate::peer::create::text::{Documents, Text};
 
-use crate::config::{MachineConfig, OuterMode, RunConfig};
+use crate::config::run::RunConfigError;
+use crate::config::{MachineConfig, OuterMode, RunConfig, TextFormat};
 use crate::model::hugging_face::PretrainedFiles;
 use crate::model::{exchange, open_device};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
@@ -44,6 +47,7 @@ use crate::routing::ShardIndex;
 use crate::routing::resharding::RouterState;
 use crate::routing::shards::trained_on;
 use crate::store::{BlobError, BlobStore, LockedStore};
+use crate::text::chat::template::chat_of;
 use crate::text::{CorpusSource, Survey, TokenSet};
 
 /// The text of a new run.
@@ -154,7 +158,8 @@ pub fn create_run(
     stop: &AtomicBool,
     told: &mut dyn FnMut(Stage),
 ) -> anyhow::Result<CreatedRun> {
-    let run = plan.run;
+    let (run, then) = (&with_chat(plan.run, &plan.start)?, plan.then.as_ref());
+    let then = then.map(|then| with_chat(then, &plan.start)).transpose()?;
     let grid = run.grid()?;
     let most_paths = check_size(&plan)?;
     if run.frozen().is_some() && plan.start.ancestor().is_none() {
@@ -224,7 +229,7 @@ pub fn create_run(
         shards,
         resharding,
         genesis: states,
-        then: plan.then.map(Box::new),
+        then: then.map(Box::new),
         after: plan.after,
         creator: plan.creator,
     };
@@ -246,6 +251,21 @@ fn train_ancestor(
     let steps = run.training.ancestor_steps;
     let mut told = |step, loss| told(Stage::Ancestor(step, steps, loss));
     trainer.train(Dense::initial(run), text, 0..steps, &checkpoint, &mut told)
+}
+
+/// The run with the chat template of the pretrained model that it starts from, where it reads conversations and names none
+/// itself. Whoever has the run can then read such text.
+///
+/// # Errors
+/// If the template is too long for a manifest.
+fn with_chat(run: &RunConfig, start: &StartFrom) -> Result<RunConfig, RunConfigError> {
+    let mut run = run.clone();
+    if run.text.format != TextFormat::Text && run.text.chat.is_none() {
+        let earlier = start.continuation().and_then(|from| from.collected().manifest.config.text.chat.clone());
+        run.text.chat = earlier.or_else(|| chat_of(start.pretrained()?.exported()));
+        run.check()?;
+    }
+    Ok(run)
 }
 
 /// The largest number of paths over the stages of the run: the text must be enough for later stages, too.

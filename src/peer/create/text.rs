@@ -62,8 +62,10 @@ impl Documents {
                 known.insert(short_hash(found.document));
             }
             if !(parted && is_test(found.document.bytes(), run.text.test_share)) {
-                if let (true, Document::Text(text)) = (learn, found.document) {
-                    sample.take(text);
+                match found.document {
+                    Document::Text(text) if learn => sample.take(text),
+                    Document::Masked(masked) if learn => sample.take(&masked.text),
+                    _ => {}
                 }
                 train += 1;
             }

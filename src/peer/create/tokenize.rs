@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::BlobHash;
 use crate::store::write_file;
+use crate::text::chat::MaskedText;
+use crate::text::tokenizer::masked::MaskedIds;
 use crate::text::{Document, IdsWriter, Tokenized, Tokenizer};
 
 /// Text encoded at once, on all cores.
@@ -36,12 +38,29 @@ struct Done {
     documents: u64,
     /// For each part, numbers of ids and of documents.
     parts: [(usize, usize); 2],
+    /// For each part, the number of runs of learnt and other tokens; none where everything is learnt.
+    #[serde(default)]
+    runs: [usize; 2],
 }
 
-/// The ids of a part and the lengths of its documents.
+/// The ids of a part, the lengths of its documents, and the runs of learnt and other tokens.
 struct Writers {
     ids: IdsWriter,
     lengths: IdsWriter,
+    runs: IdsWriter,
+}
+
+impl Writers {
+    fn in_memory() -> Self {
+        let [ids, lengths, runs] = [(); 3].map(|()| IdsWriter::in_memory());
+        Self { ids, lengths, runs }
+    }
+
+    fn push(&mut self, document: &MaskedIds) -> std::io::Result<()> {
+        self.ids.push(&document.ids)?;
+        self.lengths.push(&[document.ids.len() as u32])?;
+        self.runs.push(&document.runs)
+    }
 }
 
 /// Documents that are being encoded.
@@ -52,8 +71,9 @@ pub struct Tokenizing<'a> {
     /// Number of documents taken, with those of earlier runs.
     taken: u64,
     parts: [Writers; 2],
-    /// Texts that wait; a corpus has either texts or images.
+    /// Texts that wait; a corpus has either texts, masked ones, or images.
     batch: Vec<String>,
+    masked: Vec<MaskedText>,
     /// Images that wait, as ids.
     images: Vec<Vec<u32>>,
     of_batch: Vec<Part>,
@@ -70,7 +90,7 @@ impl<'a> Tokenizing<'a> {
         let known = known.and_then(|bytes| serde_json::from_slice::<Done>(&bytes).ok());
         let mut done = known.filter(|done| done.of == fresh.of).unwrap_or_else(|| fresh.clone());
         let writers = match folder {
-            None => PARTS.map(|_| Ok(Writers { ids: IdsWriter::in_memory(), lengths: IdsWriter::in_memory() })),
+            None => PARTS.map(|_| Ok(Writers::in_memory())),
             Some(folder) => {
                 std::fs::create_dir_all(folder)?;
                 // If the files do not match the progress, the work starts again.
@@ -87,8 +107,9 @@ impl<'a> Tokenizing<'a> {
         let [train, test] = writers;
         let parts = [train?, test?];
         let folder = folder.map(Path::to_owned);
-        let (batch, images, of_batch) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { tokenizer, folder, done, taken: 0, parts, batch, images, of_batch, batch_bytes: 0, unkept_bytes: 0 })
+        let (batch, masked, images, of_batch) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (taken, batch_bytes, unkept_bytes) = (0, 0, 0);
+        Ok(Self { tokenizer, folder, done, taken, parts, batch, masked, images, of_batch, batch_bytes, unkept_bytes })
     }
 
     /// Takes the next document.
@@ -99,6 +120,7 @@ impl<'a> Tokenizing<'a> {
         }
         match document {
             Document::Text(text) => self.batch.push(text.to_owned()),
+            Document::Masked(text) => self.masked.push(text.clone()),
             Document::Image(_) => self.images.extend(document.image_ids()),
         }
         self.of_batch.push(part);
@@ -113,17 +135,18 @@ impl<'a> Tokenizing<'a> {
     }
 
     fn work_off(&mut self) -> anyhow::Result<()> {
-        let mut documents = self.tokenizer.encode_all(&self.batch)?;
-        documents.append(&mut self.images);
-        for (ids, part) in documents.iter().zip(&self.of_batch) {
-            let part = &mut self.parts[usize::from(*part == Part::Test)];
-            part.ids.push(ids)?;
-            part.lengths.push(&[ids.len() as u32])?;
+        let whole = self.tokenizer.encode_all(&self.batch)?.into_iter().chain(self.images.drain(..));
+        let mut documents: Vec<MaskedIds> = whole.map(|ids| MaskedIds { ids, runs: Vec::new() }).collect();
+        documents.append(&mut self.tokenizer.encode_all_masked(&self.masked)?);
+        for (document, part) in documents.iter().zip(&self.of_batch) {
+            self.parts[usize::from(*part == Part::Test)].push(document)?;
         }
         self.done.documents += documents.len() as u64;
         self.done.parts = self.parts.each_ref().map(|part| (part.ids.count(), part.lengths.count()));
+        self.done.runs = self.parts.each_ref().map(|part| part.runs.count());
         self.unkept_bytes += self.batch_bytes;
         self.batch.clear();
+        self.masked.clear();
         self.of_batch.clear();
         self.batch_bytes = 0;
         Ok(())
@@ -135,6 +158,7 @@ impl<'a> Tokenizing<'a> {
         for part in &mut self.parts {
             part.ids.sync()?;
             part.lengths.sync()?;
+            part.runs.sync()?;
         }
         write_file(&folder.join(DONE), &serde_json::to_vec(&self.done)?)?;
         self.unkept_bytes = 0;
@@ -145,7 +169,7 @@ impl<'a> Tokenizing<'a> {
     pub fn finish(mut self) -> anyhow::Result<[Tokenized; 2]> {
         self.work_off()?;
         self.keep()?;
-        let [train, test] = self.parts.map(|part| Tokenized::written(part.ids, part.lengths));
+        let [train, test] = self.parts.map(|part| Tokenized::written(part.ids, part.lengths, part.runs));
         Ok([train?, test?])
     }
 }
@@ -160,11 +184,11 @@ pub fn forget(folder: &Path) -> std::io::Result<()> {
 }
 
 fn open(folder: &Path, done: &Done) -> [std::io::Result<Writers>; 2] {
-    let open = |((_, name), (ids, lengths)): (&(Part, &str), (usize, usize))| {
+    let open = |((_, name), (ids, lengths), runs): (&(Part, &str), (usize, usize), usize)| {
         let file = |ending: &str, count| IdsWriter::behind(&folder.join(format!("{name}.{ending}")), count);
-        Ok(Writers { ids: file("ids", ids)?, lengths: file("lengths", lengths)? })
+        Ok(Writers { ids: file("ids", ids)?, lengths: file("lengths", lengths)?, runs: file("runs", runs)? })
     };
-    [open((&PARTS[0], done.parts[0])), open((&PARTS[1], done.parts[1]))]
+    [0, 1].map(|part| open((&PARTS[part], done.parts[part], done.runs[part])))
 }
 
 #[cfg(test)]
@@ -204,6 +228,34 @@ mod tests {
         // If these documents were encoded again, the result would differ.
         (0..25).for_each(|_| second.take(Document::Text("another text"), Part::Train).unwrap());
         documents()[25..].iter().for_each(|(text, part)| second.take(Document::Text(text), *part).unwrap());
+        assert_eq!(sets(second.finish().unwrap()), expected);
+    }
+
+    #[test]
+    fn what_is_learnt_is_the_same_after_a_stop() {
+        let (tokenizer, folder, of) = (tokenizer(), tempfile::tempdir().unwrap(), BlobHash([1; 32]));
+        let take = |work: &mut Tokenizing<'_>, numbers: std::ops::Range<usize>| {
+            for number in numbers {
+                let masked = MaskedText::completed(&"why ".repeat(number % 5 + 1), &"so ".repeat(number % 7 + 1));
+                let part = if number.is_multiple_of(5) { Part::Test } else { Part::Train };
+                work.take(Document::Masked(&masked), part).unwrap();
+            }
+        };
+        let mut whole = Tokenizing::begin(&tokenizer, None, of).unwrap();
+        take(&mut whole, 0..40);
+        let expected = sets(whole.finish().unwrap());
+        assert!(expected.iter().all(crate::text::TokenSet::is_masked));
+
+        let mut first = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        take(&mut first, 0..25);
+        first.work_off().unwrap();
+        first.keep().unwrap();
+        // Later documents are lost.
+        take(&mut first, 25..30);
+        first.work_off().unwrap();
+        drop(first);
+        let mut second = Tokenizing::begin(&tokenizer, Some(folder.path()), of).unwrap();
+        take(&mut second, 0..40);
         assert_eq!(sets(second.finish().unwrap()), expected);
     }
 

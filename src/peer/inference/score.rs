@@ -85,9 +85,9 @@ pub fn score_corpus(
     corpus: &Corpus,
     every: Option<usize>,
 ) -> anyhow::Result<Vec<PathScore>> {
-    let documents = corpus.ids(client.tokenizer())?;
+    let documents = corpus.tokenized(client.tokenizer())?;
     let (context, prefix) = (client.config().model.context, client.config().routing.prefix_tokens);
-    let set = TokenSet::cut_for_scoring(&documents, context);
+    let set = documents.cut_for_scoring(context);
     let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
     let routes = client.routes(&prefixes)?;
     let number = |sequences: Range<usize>| corpus.domains.of(set.document(sequences.start) as usize);

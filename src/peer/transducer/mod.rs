@@ -17,7 +17,7 @@ use crate::peer::transducer::training_set::TrainingSet;
 use crate::query::{QueriedModel, TokenSpan};
 use crate::routing::SwitchThreshold;
 use crate::seed::Seed;
-use crate::text::{TokenSet, Tokenizer, Window};
+use crate::text::{TokenSet, Tokenized, Tokenizer, Window};
 use crate::training::{BatchOrder, InnerTrainer, Marked, Sequences, preferences};
 
 /// Steps of the first stage, which learns the path of the document being read. These targets need no path's loss, so
@@ -124,7 +124,7 @@ fn run_paths(run: &RunConfig) -> anyhow::Result<u32> {
 /// If the run does not answer, no document is longer than its first window, a step fails, or the user asks to stop.
 pub fn make(
     client: &mut dyn InferenceClient,
-    documents: &[String],
+    documents: &Tokenized,
     every: usize,
     machine: &MachineConfig,
     stop: &AtomicBool,
@@ -134,8 +134,8 @@ pub fn make(
     }
     let run = client.config().undivided();
     let paths = run_paths(client.config())?;
-    let documents = client.tokenizer().encode_all(documents)?;
-    let (set, prefix) = (TokenSet::cut_for_scoring(&documents, run.model.context), run.routing.prefix_tokens);
+    let set = documents.cut_for_scoring(run.model.context);
+    let prefix = run.routing.prefix_tokens;
     let prefixes: Vec<&[u32]> = set.documents().map(|sequences| set.prefix(sequences.start, prefix)).collect();
     let homes = client.routes(&prefixes)?;
     let training_set =
@@ -322,7 +322,8 @@ mod tests {
     fn a_transducer_learns_which_path_reads_on_best_and_is_refused_elsewhere() {
         let machine = MachineConfig { threads: 1, ..MachineConfig::default() };
         let (mut client, stop) = (CasePaths::new(), AtomicBool::new(false));
-        let file = make(&mut client, &CasePaths::documents(), 16, &machine, &stop).unwrap();
+        let documents = Tokenized::from(&client.tokenizer.encode_all(&CasePaths::documents()).unwrap()[..]);
+        let file = make(&mut client, &documents, 16, &machine, &stop).unwrap();
         let mut guided = Guided::open(Box::new(CasePaths::new()), &file, 16, &machine).unwrap();
         let ends: Vec<Vec<u32>> = ["abababababababaZ", "ABABABABABABABAz", "abababababababaz", "ABABABABABABABAZ"]
             .map(|text| client.tokenizer.encode(text).unwrap())
@@ -339,6 +340,6 @@ mod tests {
         assert_eq!(refused(&file, 8), "it chooses among 2 paths every 16 tokens, not among 2 paths every 8 tokens");
         assert!(refused(b"no file", 16).contains("it is not a transducer of this run"));
         stop.store(true, Ordering::Relaxed);
-        assert!(make(&mut client, &CasePaths::documents(), 16, &machine, &stop).unwrap_err().is::<Stopped>());
+        assert!(make(&mut client, &documents, 16, &machine, &stop).unwrap_err().is::<Stopped>());
     }
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::serve::chat_template::Message;
 use crate::serve::limits::{MESSAGES, ServeLimits, TOP_LOGPROBS};
 use crate::serve::request::ApiError;
 use crate::serve::request::fields::Fields;
 use crate::serve::request::sampling::{Shared, of_swarm};
 use crate::serve::served_run::ServedRun;
+use crate::text::chat::Message;
 
 const NO_TOOLS: &str =
     "this server generates text alone, and calls no tools; leave it out, or describe the tools in a message";

@@ -10,7 +10,6 @@ use axum::extract::rejection::BytesRejection;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
 
-use crate::serve::chat_template::DEFAULT_STOP;
 use crate::serve::engine::Place;
 use crate::serve::engine::job::{EVENTS, Event, Job};
 use crate::serve::limits::LOGPROBS;
@@ -20,6 +19,7 @@ use crate::serve::response::head::Head;
 use crate::serve::response::pieces::{Form, Pieces};
 use crate::serve::response::{Answer, Choice, chat as chat_answer, completion};
 use crate::serve::routes::{App, sse};
+use crate::text::chat::template::DEFAULT_STOP;
 
 /// What is generated for each prompt of a request.
 struct Plan {

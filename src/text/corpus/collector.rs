@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::Reads;
 use crate::names::BlobHash;
 use crate::text::corpus::error::CorpusError;
 use crate::text::corpus::left_out::{At, LeftOut, Place, Reason};
+use crate::text::corpus::records::Records;
 use crate::text::corpus::{CorpusSource, Found, KindCount, Survey, Taker};
 use crate::text::document::Document;
 
@@ -18,6 +20,8 @@ pub(super) struct Collector<'a> {
     seen: BTreeSet<[u8; 32]>,
     kinds: BTreeMap<String, (u64, u64)>,
     reads: Reads,
+    /// Reads objects where they are conversations or completions.
+    pub(super) records: Option<Rc<Records>>,
     source: &'a CorpusSource,
     hasher: blake3::Hasher,
     classes: Option<Vec<String>>,
@@ -35,7 +39,8 @@ impl<'a> Collector<'a> {
         let (seen, kinds, hasher) = (BTreeSet::new(), BTreeMap::new(), blake3::Hasher::new());
         let (left_out, here) = (LeftOut::default(), Place::file(Path::new("")));
         let progress = (0, 0);
-        Self { taker, seen, kinds, reads, source, hasher, classes: None, left_out, here, stop, progress }
+        let records = None;
+        Self { taker, seen, kinds, reads, records, source, hasher, classes: None, left_out, here, stop, progress }
     }
 
     /// Lets the user stop.
@@ -100,18 +105,22 @@ impl<'a> Collector<'a> {
         *sum += bytes.len() as u64;
         self.hasher.update(&(bytes.len() as u64).to_le_bytes());
         self.hasher.update(bytes);
+        for part in document.learnt() {
+            self.hasher.update(&(part.start as u64).to_le_bytes()).update(&(part.end as u64).to_le_bytes());
+        }
         match (self.taker)(Found { document, domain, progress: self.progress }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(CorpusError::Refused),
         }
     }
 
-    pub(super) fn finish(self, column: &str) -> Result<Survey, CorpusError> {
+    /// `wanted` is what is read, in words.
+    pub(super) fn finish(self, wanted: &str) -> Result<Survey, CorpusError> {
         let counted = self.kinds.into_iter().map(|(name, (documents, bytes))| KindCount { name, documents, bytes });
         let (kinds, left_out): (Vec<KindCount>, _) = (counted.collect(), self.left_out);
         if kinds.is_empty() {
-            let (corpus, column) = (self.source.to_string(), column.to_owned());
-            return Err(CorpusError::Nothing { corpus, column, left_out });
+            let (corpus, wanted) = (self.source.to_string(), wanted.to_owned());
+            return Err(CorpusError::Nothing { corpus, wanted, left_out });
         }
         let documents = kinds.iter().map(|kind| kind.documents).sum();
         let bytes = kinds.iter().map(|kind| kind.bytes).sum();

@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::images::PreparedError;
-use crate::text::corpus::left_out::LeftOut;
+use crate::text::chat::TemplateError;
+use crate::text::corpus::left_out::{LeftOut, Reason};
 use crate::text::document::DocumentError;
 
 /// The largest JSON object that is read. Bounds the memory for a compressed file.
@@ -46,11 +47,19 @@ pub enum CorpusError {
     #[error("the user asked to stop")]
     Stopped,
     #[error(
-        "{corpus}: found no documents ({} left out); give text files, or JSON lines or Parquet with a \"{column}\" \
-         field",
-        if left_out.counts().is_empty() { "nothing".to_owned() } else { left_out.counts() }
+        "{corpus}: found no documents ({}); give {wanted}",
+        match (left_out.counts(), left_out.count(Reason::BadRecord)) {
+            (counts, _) if counts.is_empty() => "nothing left out".to_owned(),
+            (counts, 0) => format!("{counts} left out"),
+            // Why is told: the format may be another than the file's.
+            _ => left_out.lines().join("; "),
+        }
     )]
-    Nothing { corpus: String, column: String, left_out: LeftOut },
+    Nothing { corpus: String, wanted: String, left_out: LeftOut },
+    #[error("{corpus}: plain text, but this run reads {wanted}; give them with --corpus, or leave text.format out")]
+    NoRecords { corpus: String, wanted: String },
+    #[error("text.chat.template: {0}")]
+    Template(#[from] TemplateError),
 }
 
 /// A file that cannot be used, and what to do.

@@ -26,7 +26,7 @@ pub(super) fn read(
     let (mut faults, mut files) = (listing.faults, Vec::new());
     for (path, bytes) in listing.files {
         into.go_on()?;
-        match look(&path, &text.column, into.stop) {
+        match look(&path, text, into.stop) {
             Ok(kind) => files.push((path, kind, bytes)),
             Err(reason) => faults.push(FileFault { path, reason }),
         }

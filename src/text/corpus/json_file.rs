@@ -2,13 +2,15 @@
 
 use std::io::{self, BufRead, Read};
 use std::path::Path;
+use std::rc::Rc;
 
 use crate::config::TextConfig;
 use crate::text::corpus::collector::Collector;
 use crate::text::corpus::error::{CorpusError, MAX_OBJECT_BYTES, unreadable};
-use crate::text::corpus::json_object::{Malformed, Members, Text, is_key, wanted};
+use crate::text::corpus::json_object::{Malformed, Members, Text, has_member, is_one_of, wanted};
 use crate::text::corpus::left_out::{At, Reason};
 use crate::text::corpus::lines::{Line, Lines};
+use crate::text::corpus::records::{Records, Refused};
 use crate::text::corpus::unpack::Packing;
 use crate::text::document::Document;
 
@@ -22,23 +24,23 @@ pub(super) enum Layout {
     Member(usize),
 }
 
-/// The layout of a file that begins with `head`, without a byte-order mark.
-pub(super) fn layout(head: &[u8], column: &str) -> Layout {
+/// The layout of a file that begins with `head`, without a byte-order mark. A document stands in members of these names.
+pub(super) fn layout(head: &[u8], names: &[&str]) -> Layout {
     let blank = head.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
     let begun = &head[blank..];
     if begun.starts_with(b"[") {
         return Layout::Stream;
     }
     let line = begun.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
-    match wanted(line, column) {
-        Ok(found) if found.text.is_some() => Layout::Lines,
-        Ok(_) => member(line, column).map_or(Layout::Lines, |at| Layout::Member(blank + at)),
+    match has_member(line, names) {
+        Ok(true) => Layout::Lines,
+        Ok(false) => member(line, names).map_or(Layout::Lines, |at| Layout::Member(blank + at)),
         Err(Malformed::NoObject) => Layout::Lines,
         Err(Malformed::Incomplete) => {
             let mut following = begun[line.len()..].iter().skip_while(|byte| byte.is_ascii_whitespace());
             // The first line of many may be damaged.
             let lines = following.next().is_none_or(|first| *first == b'{');
-            match member(begun, column) {
+            match member(begun, names) {
                 Some(at) => Layout::Member(blank + at),
                 None if lines => Layout::Lines,
                 None => Layout::Stream,
@@ -47,9 +49,9 @@ pub(super) fn layout(head: &[u8], column: &str) -> Layout {
     }
 }
 
-/// The place behind the bracket of the first array of objects in an object without the wanted field. An array that is
-/// closed before the bytes end within the object may be followed by that field.
-fn member(object: &[u8], column: &str) -> Option<usize> {
+/// The place behind the bracket of the first array of objects in an object without the wanted fields. An array that is
+/// closed before the bytes end within the object may be followed by such a field.
+fn member(object: &[u8], names: &[&str]) -> Option<usize> {
     let (mut members, mut first) = (Members::new(object), None);
     loop {
         let next = members.next();
@@ -58,7 +60,7 @@ fn member(object: &[u8], column: &str) -> Option<usize> {
             Ok(None) => return first,
             Err(_) => members.unfinished.clone()?,
         };
-        if is_key(&object[found.key], column) {
+        if is_one_of(&object[found.key], names) {
             return None;
         }
         let value = &object[found.value.clone()];
@@ -79,7 +81,8 @@ pub(super) fn read(
     into: &mut Collector<'_>,
 ) -> Result<(), CorpusError> {
     let lines = Lines::open(path, packing, into.stop).map_err(|error| unreadable(path, error))?;
-    let mut documents = Documents { path, kind, column: &text.column, before: into.progress.0 };
+    let (column, before, records) = (&*text.column, into.progress.0, into.records.clone());
+    let mut documents = Documents { path, kind, column, records, before };
     match layout {
         Layout::Lines => documents.of_lines(lines, into),
         Layout::Stream => documents.of_stream(lines, 0, None, into),
@@ -92,6 +95,7 @@ struct Documents<'a> {
     path: &'a Path,
     kind: &'a str,
     column: &'a str,
+    records: Option<Rc<Records>>,
     /// Bytes of the files before.
     before: u64,
 }
@@ -151,6 +155,14 @@ impl Documents<'_> {
     }
 
     fn object(&mut self, object: &[u8], into: &mut Collector<'_>) -> Result<(), CorpusError> {
+        if let Some(records) = &self.records {
+            match records.read(object) {
+                Ok(read) => into.add_of(self.kind, read.domain.as_deref(), Document::Masked(&read.masked))?,
+                Err(Refused { reason, detail: Some(detail) }) => into.leave_out_as(reason, detail),
+                Err(Refused { reason, detail: None }) => into.leave_out(reason),
+            }
+            return Ok(());
+        }
         let Ok(found) = wanted(object, self.column) else {
             into.leave_out(Reason::NotAnObject);
             return Ok(());
@@ -305,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_layout_shows_in_the_first_bytes() {
-        let of = |head: &str| layout(head.as_bytes(), "text");
+        let of = |head: &str| layout(head.as_bytes(), &["text"]);
         assert_eq!(of("{\"text\": \"a\"}\n{\"text\": \"b\"}\n"), Layout::Lines);
         assert_eq!(of("{\"id\": 1}\n"), Layout::Lines);
         assert_eq!(of("{\"text\": \"cut\n{\"text\": \"b\"}\n"), Layout::Lines);

@@ -69,6 +69,20 @@ pub(super) fn wanted(bytes: &[u8], column: &str) -> Result<Wanted, Malformed> {
     Ok(Wanted { text: text.and_then(string), domain: domain.and_then(string) })
 }
 
+/// Whether a whole object has a member of one of these names.
+pub(super) fn has_member(bytes: &[u8], names: &[&str]) -> Result<bool, Malformed> {
+    let (mut members, mut found) = (Members::new(bytes), false);
+    while let Some(Member { key, .. }) = members.next()? {
+        found |= is_one_of(&bytes[key], names);
+    }
+    if members.rest().iter().all(u8::is_ascii_whitespace) { Ok(found) } else { Err(Malformed::NoObject) }
+}
+
+/// Whether a key, as it is written, is one of these names.
+pub(super) fn is_one_of(written: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|name| is_key(written, name))
+}
+
 /// Whether a key, as it is written, is this name.
 pub(super) fn is_key(written: &[u8], name: &str) -> bool {
     if written.contains(&b'\\') { unescaped(written).text == name } else { written == name.as_bytes() }

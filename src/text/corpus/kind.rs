@@ -5,10 +5,12 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use crate::config::{TextConfig, TextFormat};
 use crate::images::PREPARED_MAGIC;
 use crate::text::corpus::json_file::{Layout, layout};
-use crate::text::corpus::json_object::wanted;
+use crate::text::corpus::json_object::{has_member, wanted};
 use crate::text::corpus::parquet_file;
+use crate::text::corpus::records::{members, words};
 use crate::text::corpus::unpack::{Packing, Unpacked};
 
 /// First bytes that are looked at.
@@ -66,7 +68,7 @@ const UNFINISHED: [&str; 7] = ["part", "partial", "crdownload", "download", "inc
 ///
 /// # Errors
 /// What it is instead of text, and what to do.
-pub(super) fn look(path: &Path, column: &str, stop: &AtomicBool) -> Result<Kind, String> {
+pub(super) fn look(path: &Path, text: &TextConfig, stop: &AtomicBool) -> Result<Kind, String> {
     let wrong = |error: io::Error| error.to_string();
     let ending = ending(path);
     if UNFINISHED.contains(&ending.as_str()) {
@@ -87,7 +89,12 @@ pub(super) fn look(path: &Path, column: &str, stop: &AtomicBool) -> Result<Kind,
         _ => self::head(Unpacked::open(path, packing, stop).map_err(wrong)?).map_err(wrong)?,
     };
     let name = if said == Packing::None { ending } else { self::ending(&path.with_extension("")) };
-    let format = format_of(&unpacked, &name, column)?;
+    let format = format_of(&unpacked, &name, text)?;
+    if text.format != TextFormat::Text && matches!(format, Format::Plain | Format::Parquet) {
+        let what = if format == Format::Parquet { "Parquet" } else { "plain text" };
+        let (format, wanted) = (text.format.name(), words(text));
+        return Err(format!("{what}, but with text.format = \"{format}\" this run reads {wanted}; write it so"));
+    }
     match format {
         Format::Parquet | Format::Images if packing != Packing::None => {
             return Err(format!(
@@ -95,7 +102,7 @@ pub(super) fn look(path: &Path, column: &str, stop: &AtomicBool) -> Result<Kind,
                 packing.name()
             ));
         }
-        Format::Parquet => parquet_file::check(path, column)?,
+        Format::Parquet => parquet_file::check(path, &text.column)?,
         _ => {}
     }
     let name = match format {
@@ -117,7 +124,7 @@ fn head(file: impl Read) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-fn format_of(head: &[u8], ending: &str, column: &str) -> Result<Format, String> {
+fn format_of(head: &[u8], ending: &str, text: &TextConfig) -> Result<Format, String> {
     if head.starts_with(b"PAR1") {
         return Ok(Format::Parquet);
     }
@@ -141,18 +148,21 @@ fn format_of(head: &[u8], ending: &str, column: &str) -> Result<Format, String> 
     if ending == "images" && !head.is_empty() {
         return Err("its name ends with .images, but pathswarm prepare has not written it".to_owned());
     }
-    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let begin = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
     let named_json = matches!(ending, "json" | "jsonl" | "ndjson");
-    if named_json || holds_documents(text, column) {
-        return Ok(Format::Json(layout(text, column)));
+    if named_json || holds_documents(begin, text) {
+        return Ok(Format::Json(layout(begin, &members(text))));
     }
     Ok(Format::Plain)
 }
 
 /// Whether the first line is a whole object with the wanted field.
-fn holds_documents(text: &[u8], column: &str) -> bool {
-    let line = text.trim_ascii_start().split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
-    wanted(line, column).is_ok_and(|found| found.text.is_some())
+fn holds_documents(begin: &[u8], text: &TextConfig) -> bool {
+    let line = begin.trim_ascii_start().split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
+    match text.format {
+        TextFormat::Text => wanted(line, &text.column).is_ok_and(|found| found.text.is_some()),
+        TextFormat::Chat | TextFormat::PromptCompletion => has_member(line, &members(text)).unwrap_or(false),
+    }
 }
 
 /// Whether every second byte of the first ones is zero, as in UTF-16 of Latin text without a byte-order mark.
@@ -181,7 +191,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, bytes).unwrap();
-        look(&path, "text", &AtomicBool::new(false))
+        look(&path, &TextConfig::default(), &AtomicBool::new(false))
     }
 
     #[test]

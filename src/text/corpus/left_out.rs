@@ -20,6 +20,8 @@ pub enum Reason {
     NotAnObject,
     /// An object without such a string.
     NoField,
+    /// An object that is no conversation or completion of which something can be learnt.
+    BadRecord,
     /// A row without a value.
     NoValue,
     /// An object larger than may be in memory.
@@ -41,6 +43,7 @@ impl Reason {
             Self::NotText => "not-text",
             Self::NotAnObject => "not-an-object",
             Self::NoField => "no-field",
+            Self::BadRecord => "bad-record",
             Self::NoValue => "no-value",
             Self::TooLong => "too-long",
             Self::Empty => "empty",
@@ -56,6 +59,7 @@ impl Reason {
             Self::NotText => "not UTF-8",
             Self::NotAnObject => "not JSON objects",
             Self::NoField => "without the field for the text",
+            Self::BadRecord => "records of which nothing can be learnt",
             Self::NoValue => "rows without a value",
             Self::TooLong => "above the limit for one document",
             Self::Empty => "empty or too short",

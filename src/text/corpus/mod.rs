@@ -1,7 +1,8 @@
 //! A corpus: documents in a fixed order, without duplicates, and what was left out.
 //!
 //! [`listing`] finds the files, [`kind`] looks at the first bytes of each, and [`files`] reads them: [`plain_file`],
-//! [`json_file`] with [`json_object`], and [`parquet_file`], the first two through [`lines`] and [`unpack`].
+//! [`json_file`] with [`json_object`], and [`parquet_file`], the first two through [`lines`] and [`unpack`]. Objects that
+//! are conversations are read by [`records`].
 //! [`dependencies`] reads the sources of the program's own dependencies. All give each document to
 //! [`Collector`](collector::Collector), which drops duplicates; [`left_out`] is what is told about the rest.
 
@@ -17,20 +18,25 @@ mod lines;
 mod listing;
 mod parquet_file;
 mod plain_file;
+mod records;
 mod unpack;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 
 use crate::config::{Reads, TextConfig};
 use crate::names::BlobHash;
+use crate::text::chat::MaskedText;
 use crate::text::corpus::collector::Collector;
 use crate::text::corpus::error::CorpusError;
 use crate::text::corpus::left_out::LeftOut;
+use crate::text::corpus::records::Records;
 use crate::text::document::Document;
+use crate::text::tokenized::Tokenized;
 use crate::text::tokenizer::{Tokenizer, TokenizerError};
 
 /// The source of a corpus.
@@ -133,6 +139,8 @@ pub struct Survey {
 pub struct Corpus {
     /// Distinct texts, in the order of the source.
     pub documents: Vec<String>,
+    /// Or texts of which only parts are learnt.
+    pub masked: Vec<MaskedText>,
     /// Or images, as ids.
     pub images: Vec<Vec<u32>>,
     /// From the `domain` field of JSON lines, or column of Parquet.
@@ -159,22 +167,28 @@ pub fn read_corpus(
     (text, reads): (&TextConfig, Reads),
     stop: &AtomicBool,
 ) -> Result<Corpus, CorpusError> {
-    let (mut documents, mut images, mut domains) = (Vec::new(), Vec::new(), Domains::default());
+    let (mut documents, mut masked, mut images) = (Vec::new(), Vec::new(), Vec::new());
+    let mut domains = Domains::default();
     let survey = stream_corpus(source, (text, reads), stop, &mut |found| {
         match found.document {
             Document::Text(text) => documents.push(text.to_owned()),
+            Document::Masked(text) => masked.push(text.clone()),
             Document::Image(_) => images.extend(found.document.image_ids()),
         }
         domains.push(found.domain);
         ControlFlow::Continue(())
     })?;
-    Ok(Corpus { documents, images, domains, survey })
+    Ok(Corpus { documents, masked, images, domains, survey })
 }
 
 impl Corpus {
     /// All documents as ids, each followed by its end token or its class.
-    pub fn ids(&self, tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, TokenizerError> {
-        if self.images.is_empty() { tokenizer.encode_all(&self.documents) } else { Ok(self.images.clone()) }
+    pub fn tokenized(&self, tokenizer: &Tokenizer) -> Result<Tokenized, TokenizerError> {
+        if !self.masked.is_empty() {
+            return Ok(Tokenized::from(&tokenizer.encode_all_masked(&self.masked)?[..]));
+        }
+        let images = !self.images.is_empty();
+        Ok(Tokenized::from(&*if images { self.images.clone() } else { tokenizer.encode_all(&self.documents)? }))
     }
 }
 
@@ -187,12 +201,16 @@ pub fn stream_corpus(
     taker: &mut Taker<'_>,
 ) -> Result<Survey, CorpusError> {
     let mut collector = Collector::new(taker, reads, source, stop);
+    collector.records = Records::of(text)?.map(Rc::new);
     match source {
+        CorpusSource::Dependencies { .. } if collector.records.is_some() => {
+            return Err(CorpusError::NoRecords { corpus: source.to_string(), wanted: records::words(text) });
+        }
         CorpusSource::Dependencies { manifest } => dependencies::read(manifest, text, &mut collector)?,
         CorpusSource::Paths(paths) => files::read(paths, text, false, &mut collector)?,
         CorpusSource::ReadablePaths(paths) => files::read(paths, text, true, &mut collector)?,
     }
-    collector.finish(&text.column)
+    collector.finish(&records::words(text))
 }
 
 /// Whether a document is in the test set, which has this share of all. Only its own BLAKE3 decides, so adding or

@@ -2,9 +2,11 @@
 //!
 //! A tokenizer is taken by what it does: it must give samples of text back, and count their bytes. [`file`] reads it,
 //! [`round_trip`] tries it, [`end_of_document`] finds the token that ends a document, and [`training`] trains one.
+//! [`masked`] encodes texts of which only parts are learnt.
 
 pub mod end_of_document;
 mod file;
+pub mod masked;
 mod round_trip;
 mod specials;
 mod training;

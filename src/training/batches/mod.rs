@@ -7,6 +7,8 @@
 
 pub mod augmented;
 pub mod marked;
+#[cfg(test)]
+mod masked_tests;
 
 use rand::seq::SliceRandom;
 use tch::{Device, TchError, Tensor};
@@ -59,6 +61,12 @@ impl Sequences for TokenSet {
 
     fn begins_document(&self, index: usize) -> bool {
         self.begins_document(index)
+    }
+
+    fn targets(&self, index: usize, first: usize) -> Vec<(usize, u32)> {
+        let tokens = self.sequence(index).iter().enumerate().skip(first);
+        let learnt = tokens.filter(|(position, _)| self.is_learnt(index, *position));
+        learnt.map(|(position, token)| (position - 1, *token)).collect()
     }
 }
 

@@ -32,7 +32,10 @@ pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Res
     let Some(manifest) = manifest else {
         return if of_store.is_some() { refused("the store of a run without its manifest") } else { Ok(()) };
     };
-    if manifest.config != *run {
+    let mut run = run.clone();
+    // A pretrained model's, which `create` has added.
+    run.text.chat = run.text.chat.or_else(|| manifest.config.text.chat.clone());
+    if manifest.config != run {
         return refused("a run with another configuration");
     }
     match other_wish(&manifest, wanted)? {

@@ -42,7 +42,8 @@ impl Transducer {
         let interrupt = Interrupt::flagged();
         let source = self.unreadable.source(self.text);
         let corpus = reading::read(&source, client.config(), interrupt, globals.output())?;
-        let made = transducer::make(&mut *client, &corpus.documents, every, &machine, interrupt);
+        let documents = corpus.tokenized(client.tokenizer())?;
+        let made = transducer::make(&mut *client, &documents, every, &machine, interrupt);
         let made = made.map_err(explain)?;
         write_file(&self.out, &made)?;
         let output = globals.output();

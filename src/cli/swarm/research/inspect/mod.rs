@@ -23,7 +23,6 @@ use crate::inspect::{Passages, Subject};
 use crate::model::{PathModel, open_device, set_threads};
 use crate::names::PathId;
 use crate::peer::collect::Checkpoint;
-use crate::text::TokenSet;
 
 /// `pathswarm inspect`
 #[derive(Args)]
@@ -80,8 +79,7 @@ impl Looked {
     fn passages(&self, subject: &Subject, config: &RunConfig, output: Output) -> anyhow::Result<Passages> {
         let source = self.unreadable.source(self.text.clone());
         let corpus = reading::read(&source, config, &AtomicBool::new(false), output)?;
-        let documents = corpus.ids(&subject.tokenizer)?;
-        let set = TokenSet::cut_for_scoring(&documents, config.model.context);
+        let set = corpus.tokenized(&subject.tokenizer)?.cut_for_scoring(config.model.context);
         Passages::of(&set, &corpus.domains, config.starts(), self.sequences.max(1)).map_err(explain)
     }
 }

@@ -1,19 +1,20 @@
 //! A conversation as text: the model's own chat template, in Jinja as `transformers` reads it, or a plain one.
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, Error, ErrorKind, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
-use serde::Serialize;
 use serde_json::Value as Json;
 
-use crate::model::hugging_face::pretrained::PretrainedFiles;
+use crate::config::ChatConfig;
+use crate::text::chat::Message;
 
 /// For a run without a template: each message behind the name of its role.
 pub const DEFAULT: &str = "{% for message in messages %}{{ message.role | capitalize }}: {{ message.content | trim }}\n\n\
-                           {% endfor %}Assistant:";
+                           {% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}";
 
 /// What ends an answer where [`DEFAULT`] is used: the next message of a person.
 pub const DEFAULT_STOP: &str = "\nUser:";
@@ -24,6 +25,9 @@ const FUEL: u64 = 1_000_000;
 /// The longest text of a conversation, in bytes.
 const MOST_BYTES: usize = 32 << 20;
 
+/// Characters that are none, around what stands in `{% generation %}`.
+const MARKS: [char; 2] = ['\u{fdd0}', '\u{fdd1}'];
+
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {
     #[error("the run's chat template is not one: {0}")]
@@ -32,15 +36,19 @@ pub enum TemplateError {
     Refused(String),
     #[error("the conversation is longer than {MOST_BYTES} bytes")]
     TooLong,
-}
-
-/// One message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Message {
-    pub role: String,
-    pub content: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    #[error("the conversation has the character U+FDD0 or U+FDD1, which is none; remove it")]
+    Marks,
+    #[error(
+        "the run's chat template writes what stands around messages[{message}] otherwise when other messages follow, so \
+         that what the assistant says cannot be found; mark it with {{% generation %}} and {{% endgeneration %}} in \
+         text.chat.template"
+    )]
+    Changes {
+        /// Counted from 0.
+        message: usize,
+    },
+    #[error("nothing stands in {{% generation %}} of the run's chat template for this conversation")]
+    NoGeneration,
 }
 
 /// A template, ready to be used.
@@ -49,28 +57,18 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     is_default: bool,
+    marks_generation: bool,
 }
 
+/// A text, and what of it stood in `{% generation %}`.
+pub(super) type Written = (String, Vec<Range<usize>>);
+
 impl ChatTemplate {
-    /// The template of a pretrained model, or [`DEFAULT`] if it has none.
+    /// The template of a run, or [`DEFAULT`] if it has none.
     ///
     /// # Errors
-    /// If its template cannot be read.
-    pub fn of(pretrained: &PretrainedFiles) -> Result<Self, TemplateError> {
-        let file = |wanted: &str| pretrained.exported().find(|(name, _)| *name == wanted).map(|(_, text)| text);
-        let json = |name| file(name).and_then(|text| serde_json::from_str::<Json>(text).ok()).unwrap_or_default();
-        let settings = json("tokenizer_config.json");
-        let own = file("chat_template.jinja").map(str::to_owned);
-        let own = own.or_else(|| named(&settings["chat_template"]));
-        let own = own.or_else(|| named(&json("chat_template.json")["chat_template"]));
-        let token = |key: &str| {
-            let token = &settings[key];
-            token.as_str().or_else(|| token["content"].as_str()).unwrap_or_default().to_owned()
-        };
-        Self::new(own, token("bos_token"), token("eos_token"))
-    }
-
-    fn new(own: Option<String>, bos: String, eos: String) -> Result<Self, TemplateError> {
+    /// If it cannot be read.
+    pub fn of(chat: Option<&ChatConfig>) -> Result<Self, TemplateError> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|error| TemplateError::Syntax(error.to_string()))?);
@@ -79,12 +77,14 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
-        let is_default = own.is_none();
-        let template = own.unwrap_or_else(|| DEFAULT.to_owned());
+        environment.add_filter("generation", |text: String| format!("{}{text}{}", MARKS[0], MARKS[1]));
+        let (template, marks_generation) = with_filters(chat.map_or(DEFAULT, |chat| &chat.template));
         environment
             .add_template_owned("chat", template)
             .map_err(|error| TemplateError::Syntax(format!("{error:#}")))?;
-        Ok(Self { environment, bos, eos, is_default })
+        let token = |of: fn(&ChatConfig) -> &String| chat.map(|chat| of(chat).clone()).unwrap_or_default();
+        let (bos, eos) = (token(|chat| &chat.bos_token), token(|chat| &chat.eos_token));
+        Ok(Self { environment, bos, eos, is_default: chat.is_none(), marks_generation })
     }
 
     /// Whether the run has no template of its own.
@@ -92,31 +92,99 @@ impl ChatTemplate {
         self.is_default
     }
 
+    /// Whether the template itself says what the assistant says.
+    pub(super) fn marks_generation(&self) -> bool {
+        self.marks_generation
+    }
+
     /// The text of a conversation, to be continued by the assistant.
     ///
     /// # Errors
     /// If the template refuses it, as many refuse two messages of one role in a row.
     pub fn render(&self, messages: &[Message]) -> Result<String, TemplateError> {
+        Ok(self.write(messages, true)?.0)
+    }
+
+    /// The text of a conversation, to be continued by the assistant or not.
+    pub(super) fn write(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Written, TemplateError> {
+        if self.marks_generation && messages.iter().any(|message| message.content.contains(MARKS)) {
+            return Err(TemplateError::Marks);
+        }
         let template =
             self.environment.get_template("chat").map_err(|error| TemplateError::Syntax(error.to_string()))?;
         let mut text = Bounded(Vec::new());
         let values = context! {
-            messages => Value::from(Serde(messages)), add_generation_prompt => true,
+            messages => Value::from(Serde(messages)), add_generation_prompt,
             bos_token => self.bos.as_str(), eos_token => self.eos.as_str(),
         };
         match template.render_captured_to(values, &mut text).map(drop) {
-            Ok(()) => Ok(String::from_utf8_lossy(&text.0).into_owned()),
+            Ok(()) => {
+                let text = String::from_utf8_lossy(&text.0).into_owned();
+                Ok(if self.marks_generation { without_marks(&text) } else { (text, Vec::new()) })
+            }
             Err(error) if error.kind() == ErrorKind::WriteFailure => Err(TemplateError::TooLong),
             Err(error) => Err(TemplateError::Refused(said(&error))),
         }
     }
 }
 
+/// The chat template of a pretrained model among its files, if it has one.
+pub fn chat_of<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<ChatConfig> {
+    let files: Vec<(&str, &str)> = files.into_iter().collect();
+    let file = |wanted: &str| files.iter().find(|(name, _)| *name == wanted).map(|(_, text)| *text);
+    let json = |name| file(name).and_then(|text| serde_json::from_str::<Json>(text).ok()).unwrap_or_default();
+    let settings = json("tokenizer_config.json");
+    let own = file("chat_template.jinja").map(str::to_owned);
+    let own = own.or_else(|| named(&settings["chat_template"]));
+    let template = own.or_else(|| named(&json("chat_template.json")["chat_template"]))?;
+    let token = |key: &str| {
+        let token = &settings[key];
+        token.as_str().or_else(|| token["content"].as_str()).unwrap_or_default().to_owned()
+    };
+    Some(ChatConfig { template, bos_token: token("bos_token"), eos_token: token("eos_token") })
+}
+
+/// A template whose blocks of `transformers`' own tag are filters, and whether there are any.
+fn with_filters(template: &str) -> (String, bool) {
+    let (mut written, mut rest, mut found) = (String::with_capacity(template.len()), template, false);
+    while let Some((before, (inside, after))) =
+        rest.split_once("{%").and_then(|(before, tag)| Some((before, tag.split_once("%}")?)))
+    {
+        let word = inside.trim_matches(['-', '+']).trim();
+        let tag = match word {
+            "generation" => inside.replace("generation", "filter generation"),
+            "endgeneration" => inside.replace("endgeneration", "endfilter"),
+            _ => inside.to_owned(),
+        };
+        found |= word == "generation";
+        written += &format!("{before}{{%{tag}%}}");
+        rest = after;
+    }
+    (written + rest, found)
+}
+
+/// A text without marks, and the parts between them.
+fn without_marks(marked: &str) -> Written {
+    let (mut text, mut parts, mut begin) = (String::with_capacity(marked.len()), Vec::new(), None);
+    for part in marked.split_inclusive(MARKS) {
+        let Some(plain) = part.strip_suffix(MARKS) else {
+            text.push_str(part);
+            break;
+        };
+        text.push_str(plain);
+        if part.ends_with(MARKS[0]) {
+            begin = Some(text.len());
+        } else if let Some(begin) = begin.take().filter(|begin| *begin < text.len()) {
+            parts.push(begin..text.len());
+        }
+    }
+    (text, parts)
+}
+
 /// What a template says itself when it refuses, or else what is wrong.
 fn said(error: &Error) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
 }
-
 /// A template, or the one of several that is for chats.
 fn named(field: &Json) -> Option<String> {
     match field {
@@ -148,18 +216,20 @@ impl Write for Bounded {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::chat::tests::message;
 
-    fn message(role: &str, content: &str) -> Message {
-        Message { role: role.to_owned(), content: content.to_owned(), name: None }
+    fn of(template: &str) -> Result<ChatTemplate, TemplateError> {
+        let (bos_token, eos_token) = ("<s>".to_owned(), "</s>".to_owned());
+        ChatTemplate::of(Some(&ChatConfig { template: template.to_owned(), bos_token, eos_token }))
     }
 
     fn own(template: &str) -> ChatTemplate {
-        ChatTemplate::new(Some(template.to_owned()), "<s>".to_owned(), "</s>".to_owned()).unwrap()
+        of(template).unwrap()
     }
 
     #[test]
     fn without_a_template_each_message_stands_behind_its_role() {
-        let template = ChatTemplate::of(&PretrainedFiles::default()).unwrap();
+        let template = ChatTemplate::of(None).unwrap();
         assert!(template.is_default());
         let text = template.render(&[message("system", "Be kind."), message("user", " Who? ")]).unwrap();
         assert_eq!(text, "System: Be kind.\n\nUser: Who?\n\nAssistant:");
@@ -198,7 +268,7 @@ mod tests {
     fn a_template_says_itself_why_it_refuses() {
         let refused = own("{{ raise_exception('Conversation roles must alternate') }}").render(&[]).unwrap_err();
         assert!(refused.to_string().ends_with("conversation: Conversation roles must alternate"), "{refused}");
-        assert!(ChatTemplate::new(Some("{% for %}".to_owned()), String::new(), String::new()).is_err());
+        assert!(of("{% for %}").is_err());
     }
 
     #[test]
@@ -210,5 +280,30 @@ mod tests {
         ] {
             assert!(own(template).render(&[message("user", "Hi")]).is_err(), "{template}");
         }
+    }
+
+    #[test]
+    fn a_template_may_mark_what_the_assistant_says_as_for_transformers() {
+        let marked =
+            own("{% for m in messages %}{{ m.role }}: {%- generation %}\n {{ m.content }}{{ eos_token }}\n    \
+                          {%- endgeneration -%}\n|{% endfor %}");
+        let (text, parts) = marked.write(&[message("user", "Hi"), message("assistant", "Ho")], false).unwrap();
+        assert_eq!(text, "user: Hi</s>|assistant: Ho</s>|");
+        let parts: Vec<&str> = parts.into_iter().map(|part| &text[part]).collect();
+        assert_eq!(parts, [" Hi</s>", " Ho</s>"]);
+        assert_eq!(marked.render(&[message("user", "Hi")]).unwrap(), "user: Hi</s>|");
+        let error = marked.render(&[message("user", "\u{fdd0}")]).unwrap_err().to_string();
+        assert!(error.contains("U+FDD0"), "{error}");
+    }
+
+    #[test]
+    fn the_template_of_a_pretrained_model_is_found_with_its_tokens() {
+        let settings = r#"{"chat_template": [{"name": "tools", "template": "no"}, {"name": "default", "template": "yes"}],
+            "bos_token": {"content": "<s>"}, "eos_token": "</s>"}"#;
+        let chat = chat_of([("tokenizer_config.json", settings)]).unwrap();
+        assert_eq!((&*chat.template, &*chat.bos_token, &*chat.eos_token), ("yes", "<s>", "</s>"));
+        let own = chat_of([("chat_template.jinja", "own"), ("tokenizer_config.json", settings)]).unwrap();
+        assert_eq!((&*own.template, &*own.eos_token), ("own", "</s>"));
+        assert_eq!(chat_of([("tokenizer_config.json", "{}")]), None);
     }
 }
