@@ -10,6 +10,7 @@ use crate::model::layers::input::Input;
 use crate::model::layers::kv_cache::{Memory, Past, advance, grouped, together};
 use crate::model::layers::linear::{Kernel, Products};
 use crate::model::layers::norm::Norm;
+use crate::model::layers::packed::Packed;
 use crate::model::layers::rotary::rotation;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
 use crate::model::weights::{Weights, WeightsError, to_values};
@@ -340,23 +341,55 @@ impl PathModel {
         Ok(self.through(stream, (None, watch), &self.exact(), (rotation, None))?)
     }
 
+    /// Whether [`PathModel::packed_trunk`] can read sequences in one row. Directional routers pool over rows, routed
+    /// modules leave out padding by themselves, and images have none.
+    pub(crate) fn packs(&self) -> bool {
+        self.reads_together()
+    }
+
+    /// As [`PathModel::watched_trunk`] for packed sequences: tokens `[1, tokens]` to hidden states `[1, tokens, width]`,
+    /// equal but for rounding.
+    pub(crate) fn packed_trunk(
+        &self,
+        tokens: &Tensor,
+        packed: &Packed,
+        products: &Products,
+        watch: &dyn Watch,
+    ) -> Result<Tensor, TchError> {
+        let positions = packed.positions();
+        let stream = self.input.vectors_at(&tokens.f_transpose(0, 1)?, positions, products)?.f_transpose(0, 1)?;
+        let rotation = self.rotation.as_ref().map(|all| all.f_index_select(0, positions)).transpose()?;
+        let rotation = rotation.as_ref();
+        self.blocks_of(stream, &Reading { products, rotation, lengths: None, packed: Some(packed), watch }, None)
+    }
+
     /// From vectors `[batch, time, width]` to hidden states after the final norm.
     fn through(
         &self,
-        mut stream: Tensor,
+        stream: Tensor,
         (lengths, watch): (Option<&Tensor>, &dyn Watch),
         products: &Products,
-        (rotation, mut past): (Option<Tensor>, Option<&mut [Past]>),
+        (rotation, past): (Option<Tensor>, Option<&mut [Past]>),
     ) -> Result<Tensor, TchError> {
-        watch.added(Writer::Embedding, &stream)?;
-        let reading = Reading { products, rotation: rotation.as_ref(), lengths, watch };
+        let reading = Reading { products, rotation: rotation.as_ref(), lengths, packed: None, watch };
+        self.blocks_of(stream, &reading, past)
+    }
+
+    /// The same with everything that a block reads besides the stream.
+    fn blocks_of(
+        &self,
+        mut stream: Tensor,
+        reading: &Reading<'_>,
+        mut past: Option<&mut [Past]>,
+    ) -> Result<Tensor, TchError> {
+        reading.watch.added(Writer::Embedding, &stream)?;
         for (index, block) in self.blocks.iter().enumerate() {
             let past = past.as_mut().and_then(|blocks| blocks.get_mut(index));
-            stream = block.forward(&stream, &reading, past)?;
+            stream = block.forward(&stream, reading, past)?;
         }
         if let Some(dna) = &self.dna {
             let past = past.map(|blocks| &mut blocks[self.blocks.len()..]);
-            stream = dna.forward(&stream, &reading, past)?;
+            stream = dna.forward(&stream, reading, past)?;
         }
         let hidden = self.norm.forward(&stream)?;
         if self.config.reads_images() { hidden.f_mean_dim([1i64].as_slice(), true, None) } else { Ok(hidden) }

@@ -44,7 +44,11 @@ fn batch_gradients(
     watch: &dyn Watch,
 ) -> Result<(Tensor, Gradients), TchError> {
     let products = model.products();
-    let hidden = batch.scored_rows(&model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?)?;
+    let hidden = match &batch.packed {
+        Some(packed) => model.packed_trunk(&batch.inputs, packed, &products, watch)?,
+        None => model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?,
+    };
+    let hidden = batch.scored_rows(&hidden)?;
     let loss = cross_entropy(&products, model.head(), &hidden, (&batch.targets, batch.weights.as_ref()), scale)?;
     // Its gradient by the hidden states is the one from the head.
     let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
