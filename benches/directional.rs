@@ -65,8 +65,13 @@ impl Bench {
 
     /// Runs forward and backward, to all parameters and the input.
     fn step(&self) {
-        let reading =
-            Reading { products: &self.products, rotation: self.rotation.as_ref(), lengths: None, watch: &Unwatched };
+        let reading = Reading {
+            products: &self.products,
+            rotation: self.rotation.as_ref(),
+            lengths: None,
+            packed: None,
+            watch: &Unwatched,
+        };
         let output = self.block.forward(&self.input, &reading, None).expect("it fits");
         let leaves = self.weights.leaves().next().expect("a level").iter().map(|leaf| &leaf.tensor);
         let inputs: Vec<&Tensor> = std::iter::once(&self.input).chain(leaves).collect();

@@ -10,6 +10,7 @@ use crate::model::layers::input::Input;
 use crate::model::layers::kv_cache::{Memory, Past, advance, grouped, together};
 use crate::model::layers::linear::{Kernel, Products};
 use crate::model::layers::norm::Norm;
+use crate::model::layers::packed::Packed;
 use crate::model::layers::rotary::rotation;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
 use crate::model::weights::{Weights, WeightsError, to_values};
@@ -355,27 +356,68 @@ impl PathModel {
         Ok(self.through(stream, (None, watch), &self.exact(), (rotation, None))?)
     }
 
+    /// Whether [`PathModel::packed_trunk`] can read sequences in one row. Directional routers pool over rows, routed
+    /// modules leave out padding by themselves, and images have none.
+    pub(crate) fn packs(&self) -> bool {
+        self.reads_together()
+    }
+
+    /// As [`PathModel::watched_trunk`] for packed sequences: tokens `[1, tokens]` to hidden states `[1, tokens, width]`,
+    /// equal but for rounding.
+    pub(crate) fn packed_trunk(
+        &self,
+        tokens: &Tensor,
+        packed: &Packed,
+        products: &Products,
+        watch: &dyn Watch,
+    ) -> Result<Tensor, TchError> {
+        let (stream, rotation) = self.embedded(tokens, Some(packed), products)?;
+        let rotation = rotation.as_ref();
+        self.all_segments(stream, &Reading { products, rotation, lengths: None, packed: Some(packed), watch }, None)
+    }
+
     /// From vectors `[batch, time, width]` to hidden states after the final norm.
     fn through(
         &self,
-        mut stream: Tensor,
+        stream: Tensor,
         (lengths, watch): (Option<&Tensor>, &dyn Watch),
         products: &Products,
-        (rotation, mut past): (Option<Tensor>, Option<&mut [Past]>),
+        (rotation, past): (Option<Tensor>, Option<&mut [Past]>),
     ) -> Result<Tensor, TchError> {
-        watch.added(Writer::Embedding, &stream)?;
-        let reading = Reading { products, rotation: rotation.as_ref(), lengths, watch };
+        let reading = Reading { products, rotation: rotation.as_ref(), lengths, packed: None, watch };
+        self.all_segments(stream, &reading, past)
+    }
+
+    /// The same with everything that a block reads besides the stream.
+    fn all_segments(
+        &self,
+        mut stream: Tensor,
+        reading: &Reading<'_>,
+        mut past: Option<&mut [Past]>,
+    ) -> Result<Tensor, TchError> {
+        reading.watch.added(Writer::Embedding, &stream)?;
         for segment in 0..self.segments() {
-            stream = self.segment(segment, &stream, &reading, past.as_deref_mut())?;
+            stream = self.segment(segment, &stream, reading, past.as_deref_mut())?;
         }
         Ok(stream)
     }
 
     /// The trunk up to its first segment, recorded by autograd: vectors `[batch, time, width]` of valid tokens on this
-    /// device, and their rotations, if any.
-    pub(crate) fn embedded(&self, tokens: &Tensor, products: &Products) -> Result<(Tensor, Option<Tensor>), TchError> {
-        let stream = self.input.vectors(tokens, 0, products)?;
-        let rotation = self.rotation_from(0, &stream)?;
+    /// device, packed or not, and their rotations, if any.
+    pub(crate) fn embedded(
+        &self,
+        tokens: &Tensor,
+        packed: Option<&Packed>,
+        products: &Products,
+    ) -> Result<(Tensor, Option<Tensor>), TchError> {
+        let Some(packed) = packed else {
+            let stream = self.input.vectors(tokens, 0, products)?;
+            let rotation = self.rotation_from(0, &stream)?;
+            return Ok((stream, rotation));
+        };
+        let positions = packed.positions();
+        let stream = self.input.vectors_at(&tokens.f_transpose(0, 1)?, positions, products)?.f_transpose(0, 1)?;
+        let rotation = self.rotation.as_ref().map(|all| all.f_index_select(0, positions)).transpose()?;
         Ok((stream, rotation))
     }
 

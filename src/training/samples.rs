@@ -25,3 +25,21 @@ pub(crate) fn small_set(sequences: usize) -> Vec<Vec<u32>> {
         })
         .collect()
 }
+
+/// Sequences as web text gives: documents of 200 tokens in the mean, most of them shorter, cut for training where the
+/// context is too short for them.
+pub(crate) fn web_like_set(documents: usize, context: usize) -> Vec<Vec<u32>> {
+    let mut generator = Seed::root(4).generator();
+    let mut length = || {
+        let [radius, angle] = [(); 2].map(|()| generator.random_range(f64::EPSILON..1.0));
+        let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
+        // The logarithm of a length has a deviation of 1.
+        (200.0 * (normal - 0.5).exp()).max(2.0) as usize
+    };
+    let cut = |length: usize| match (length - 1).div_ceil(context) {
+        1 => vec![length],
+        sequences => vec![context + 1; sequences],
+    };
+    let all = (0..documents).flat_map(|_| cut(length()));
+    all.map(|length| (0..length as u32).map(|at| at % 300).collect()).collect()
+}

@@ -112,7 +112,13 @@ fn blocks_agree_with_pytorch_forward_and_backward_and_under_interventions() {
             let what = format!("{:?} of {:?}, {} layers, {kernel:?}", case.pooling, case.reads, case.router_layers);
             let input = Tensor::from_slice(&sines(2 * 6 * 8, 0.9, 0.2, 1.0)).view([2, 6, 8]).set_requires_grad(true);
             let forward = |watch: &dyn Watch| {
-                let reading = Reading { products: &products, rotation: turns.as_ref(), lengths: Some(&lengths), watch };
+                let reading = Reading {
+                    products: &products,
+                    rotation: turns.as_ref(),
+                    lengths: Some(&lengths),
+                    packed: None,
+                    watch,
+                };
                 counted(&block.forward(&input, &reading, None).unwrap())
             };
             for (name, expected) in &case.outputs {

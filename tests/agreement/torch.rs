@@ -144,8 +144,13 @@ fn attention_and_blocks_agree_forward_and_backward() {
                 attention.project(&heads, &products).unwrap()
             });
             assert_piece(&weights, "block.1.", &case.block, &format!("block, {what}"), |input| {
-                let reading =
-                    Reading { products: &products, rotation: turns.as_ref(), lengths: None, watch: &Unwatched };
+                let reading = Reading {
+                    products: &products,
+                    rotation: turns.as_ref(),
+                    lengths: None,
+                    packed: None,
+                    watch: &Unwatched,
+                };
                 block.forward(input, &reading, None).unwrap()
             });
         }

@@ -8,6 +8,7 @@ use crate::model::layers::adapted_linear::AdaptedLinear;
 use crate::model::layers::kv_cache::{Past, mask};
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::rms;
+use crate::model::layers::packed::Packed;
 use crate::model::layers::rotary::Rotary;
 use crate::model::layers::rows::Rows;
 use crate::model::weights::{Weights, WeightsError};
@@ -64,6 +65,19 @@ impl Attention {
         let (batch, time, _) = input.size3()?;
         let (q, k, v) = self.queries_keys_values(input, products, rotation)?;
         self.mixed((q, k, v), None, past)?.f_reshape([batch, time, self.heads * self.head_width])
+    }
+
+    /// The same for packed sequences of text: `[1, tokens, width]` to `[1, tokens, heads · head]`. `rotation` is `[tokens, 1,
+    /// rotated/2]`.
+    pub fn packed_heads(
+        &self,
+        input: &Tensor,
+        products: &Products,
+        rotation: Option<&Tensor>,
+        packed: &Packed,
+    ) -> Result<Tensor, TchError> {
+        let (q, k, v) = self.queries_keys_values(input, products, rotation)?;
+        packed.attended([q, k, v], &|q, k, v| self.causal(q, k, v))
     }
 
     /// Outputs of the heads for tokens gathered from several sequences: `[tokens + fill, width]` to `[tokens, heads ·

@@ -9,6 +9,7 @@ use crate::model::layers::feed_forward::FeedForward;
 use crate::model::layers::kv_cache::Past;
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::Norm;
+use crate::model::layers::packed::Packed;
 use crate::model::layers::watch::{Watch, Writer};
 use crate::model::weights::{Weights, WeightsError};
 
@@ -19,6 +20,8 @@ pub struct Reading<'a> {
     pub rotation: Option<&'a Tensor>,
     /// Length of each sequence without padding, `[batch]`; `None` without padding.
     pub lengths: Option<&'a Tensor>,
+    /// The sequences in the row, if they are packed. There is then no padding, and no cache.
+    pub packed: Option<&'a Packed>,
     pub watch: &'a dyn Watch,
 }
 
@@ -67,7 +70,10 @@ impl Block {
         let Reading { products, watch, .. } = *reading;
         let after = self.placement == NormPlacement::After;
         let input = if after { stream.shallow_clone() } else { self.attention_norm.forward(stream)? };
-        let heads = self.attention.heads(&input, products, reading.rotation, past.as_deref_mut())?;
+        let heads = match reading.packed {
+            Some(packed) => self.attention.packed_heads(&input, products, reading.rotation, packed)?,
+            None => self.attention.heads(&input, products, reading.rotation, past.as_deref_mut())?,
+        };
         let heads = watch.heads(self.index, heads)?;
         // The stream is f32, so that adding to it widens what is added.
         let mut mixed = self.attention.project(&heads, products)?;

@@ -66,7 +66,8 @@ impl Input {
         match self {
             Self::Tokens { vectors, positions: Some(learned) } => {
                 let stream = Tensor::f_embedding(vectors, tokens, -1, false, false)?;
-                stream.f_add(&learned.f_index_select(0, positions)?.f_unsqueeze(1)?)
+                // Not an index_select, whose gradient CUDA sums in any order.
+                stream.f_add(&Tensor::f_embedding(learned, positions, -1, false, false)?.f_unsqueeze(1)?)
             }
             _ => self.vectors(tokens, 0, products),
         }

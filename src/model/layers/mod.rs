@@ -9,6 +9,7 @@ pub mod input;
 pub mod kv_cache;
 pub mod linear;
 pub mod norm;
+pub mod packed;
 pub mod rotary;
 pub mod rows;
 pub mod token_positions;

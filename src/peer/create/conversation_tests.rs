@@ -1,6 +1,7 @@
 //! A run on conversations, from made-up dialogues to the score of its test text.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
@@ -82,6 +83,7 @@ fn create(home: &Path, lines: &str, told: &mut dyn FnMut(Stage)) -> anyhow::Resu
         creator: None,
         start: StartFrom::Ancestor {
             levels: initial_levels(&run.model, &run.levels, Seed::root(1)),
+            frozen: Arc::default(),
             pretrained: Some(PretrainedFiles::in_folder(&model)?),
         },
     };

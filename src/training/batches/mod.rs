@@ -1,19 +1,23 @@
 //! Which sequences a step trains on, and their layout in tensors.
 //!
 //! The order is a seeded shuffle of each epoch. The position is one number, the sequences taken so far, so that a stop
-//! and resume changes nothing. Sequences have different lengths and are never packed together. A batch is padded at the
-//! end to its longest sequence; causal attention hides padding from real tokens, and padding is dropped before the
-//! head.
+//! and resume changes nothing. Sequences have different lengths. For inner steps of most networks they lie one after
+//! another in a single row ([`Batch::for_step`]). Otherwise a batch is padded at the end to its longest sequence; causal
+//! attention hides padding from real tokens. Padding is dropped before the head either way.
 
 pub mod augmented;
 pub mod marked;
 #[cfg(test)]
 mod masked_tests;
+#[cfg(test)]
+mod packed_tests;
 
 use rand::seq::SliceRandom;
 use tch::{Device, TchError, Tensor};
 
 use crate::config::ModelConfig;
+use crate::model::PathModel;
+use crate::model::layers::packed::Packed;
 use crate::seed::Seed;
 use crate::text::{TokenSet, is_image};
 
@@ -173,11 +177,13 @@ impl BatchLimits {
 
 /// Some sequences as tensors.
 pub struct Batch {
-    /// `[sequences, time]`, each sequence without its last token, padded.
+    /// `[sequences, time]`, each sequence without its last token, padded; or `[1, tokens]`, packed.
     pub inputs: Tensor,
     /// Length of each sequence's inputs without padding, `[sequences]`.
     pub lengths: Tensor,
-    /// Rows of the flattened `[sequences * time]` that have a target, padded; `None` if all have one, in order.
+    /// Where the sequences lie, if they are packed.
+    pub packed: Option<Packed>,
+    /// Rows of the flattened inputs that have a target, padded; `None` if all have one, in order.
     pub rows: Option<Tensor>,
     /// The target of each such row, in the order of sequences; [`IGNORED`] for padding.
     pub targets: Tensor,
@@ -188,45 +194,71 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Lays out the chosen sequences.
+    /// Lays out the chosen sequences, each in a row, padded.
     pub fn new(
         set: &(impl Sequences + ?Sized),
         chosen: &[usize],
         limits: &BatchLimits,
         device: Device,
     ) -> Result<Self, BatchError> {
+        Self::laid_out(set, chosen, limits, (device, false))
+    }
+
+    /// Lays out the chosen sequences for an inner step: packed if the network can read them so, which spares it the
+    /// padding. The loss and its gradients are those of [`Batch::new`] but for rounding.
+    pub fn for_step(
+        set: &(impl Sequences + ?Sized),
+        chosen: &[usize],
+        limits: &BatchLimits,
+        model: &PathModel,
+    ) -> Result<Self, BatchError> {
+        Self::laid_out(set, chosen, limits, (model.device(), model.packs()))
+    }
+
+    fn laid_out(
+        set: &(impl Sequences + ?Sized),
+        chosen: &[usize],
+        limits: &BatchLimits,
+        (device, packs): (Device, bool),
+    ) -> Result<Self, BatchError> {
         let sequences: Vec<&[u32]> =
             chosen.iter().map(|index| checked(set, *index, limits)).collect::<Result<_, _>>()?;
-        let longest = sequences.iter().map(|tokens| tokens.len().saturating_sub(1)).max().unwrap_or(0).max(1);
-        let time = longest.next_multiple_of(LENGTH_STEP).min(limits.context.max(longest));
-        let mut inputs = vec![0i64; sequences.len() * time];
+        let sizes: Vec<usize> = sequences.iter().map(|tokens| tokens.len().saturating_sub(1)).collect();
+        let packed = packs.then(|| Packed::of(&sizes, device)).transpose()?;
+        let longest = sizes.iter().copied().max().unwrap_or(0).max(1);
+        let (height, time) = match &packed {
+            Some(packed) => (1, packed.tokens()),
+            None => (sizes.len(), longest.next_multiple_of(LENGTH_STEP).min(limits.context.max(longest))),
+        };
+        let mut inputs = vec![0i64; height * time];
         let (mut rows, mut targets, mut counts, mut weights) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        // An image has one prediction.
-        let said = if limits.images { 1 } else { time };
+        let mut start = 0;
         for (row, (tokens, index)) in sequences.iter().zip(chosen).enumerate() {
-            let start = row * time;
-            let inner = &tokens[..tokens.len().saturating_sub(1)];
+            let inner = &tokens[..sizes[row]];
             inputs[start..start + inner.len()].iter_mut().zip(inner).for_each(|(to, from)| *to = i64::from(*from));
             let scored = set.targets(*index, limits.first_target(set, *index));
-            rows.extend(scored.iter().map(|(position, _)| (row * said + position.min(&(said - 1))) as i64));
+            // An image has one prediction.
+            let of_target = |position: usize| if limits.images { row } else { start + position };
+            rows.extend(scored.iter().map(|(position, _)| of_target(*position) as i64));
             targets.extend(scored.iter().map(|(_, token)| i64::from(*token)));
             let shared = set.weights(*index);
             counts.push(if shared.is_some() { 1 } else { scored.len() });
             weights.extend(shared.into_iter().flatten());
+            start += if packs { inner.len() } else { time };
         }
-        let every_row =
-            weights.is_empty() && rows.len() == sequences.len() * said && rows.len().is_multiple_of(ROW_STEP);
+        let all = if limits.images { sizes.len() } else { height * time };
+        let every_row = weights.is_empty() && rows.len() == all && rows.len().is_multiple_of(ROW_STEP);
         let padded = rows.len().next_multiple_of(ROW_STEP);
         if !every_row {
             rows.resize(padded, 0);
             targets.resize(padded, IGNORED);
         }
-        let lengths: Vec<i64> = sequences.iter().map(|tokens| tokens.len().saturating_sub(1) as i64).collect();
-        let shape = [sequences.len() as i64, time as i64];
+        let lengths: Vec<i64> = sizes.iter().map(|size| *size as i64).collect();
         let place = |values: &[i64]| Tensor::f_from_slice(values)?.f_to_device(device);
         Ok(Self {
-            inputs: place(&inputs)?.f_view(shape)?,
+            inputs: place(&inputs)?.f_view([height as i64, time as i64])?,
             lengths: place(&lengths)?,
+            packed,
             rows: if every_row { None } else { Some(place(&rows)?) },
             targets: place(&targets)?,
             weights: shares(weights, padded, device)?,
@@ -238,7 +270,8 @@ impl Batch {
         self.counts.iter().sum()
     }
 
-    /// The rows of `[sequences, time, width]` hidden states that have a target, `[rows, width]`.
+    /// The rows of `[sequences, time, width]` hidden states that have a target, `[rows, width]`. `[1, tokens, width]` if
+    /// they are packed.
     pub fn scored_rows(&self, hidden: &Tensor) -> Result<Tensor, TchError> {
         let flat = hidden.f_flatten(0, 1)?;
         match &self.rows {

@@ -10,6 +10,7 @@ use tch::{Kind, TchError, Tensor};
 use crate::model::PathModel;
 use crate::model::layers::block::Reading;
 use crate::model::layers::linear::Products;
+use crate::model::layers::packed::Packed;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
 use crate::training::batches::Batch;
 
@@ -26,6 +27,7 @@ struct Kept<'a> {
     products: Products,
     /// The lengths of sequences without padding, `[batch]`.
     lengths: Option<&'a Tensor>,
+    packed: Option<&'a Packed>,
     rotation: Option<Tensor>,
     /// The output of the embedding, recorded by autograd: its graph holds hardly more than the tokens.
     embedded: Tensor,
@@ -46,15 +48,19 @@ impl<'a> Forward<'a> {
         checkpointing: bool,
     ) -> Result<Self, TchError> {
         let products = model.products();
+        let packed = batch.packed.as_ref();
         if !checkpointing {
-            let hidden = model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?;
+            let hidden = match packed {
+                Some(packed) => model.packed_trunk(&batch.inputs, packed, &products, watch)?,
+                None => model.watched_trunk(&batch.inputs, Some(&batch.lengths), &products, watch)?,
+            };
             return Ok(Self { hidden, kept: None });
         }
-        let (embedded, rotation) = model.embedded(&batch.inputs, &products)?;
+        let (embedded, rotation) = model.embedded(&batch.inputs, packed, &products)?;
         watch.added(Writer::Embedding, &embedded)?;
-        // An image has no padding.
-        let lengths = Some(&batch.lengths).filter(|_| !model.config().reads_images());
-        let reading = Reading { products: &products, rotation: rotation.as_ref(), lengths, watch };
+        // Neither an image nor a packed row has padding.
+        let lengths = Some(&batch.lengths).filter(|_| packed.is_none() && !model.config().reads_images());
+        let reading = Reading { products: &products, rotation: rotation.as_ref(), lengths, packed, watch };
         let mut inputs = Vec::with_capacity(model.segments());
         let mut hidden = embedded.shallow_clone();
         for segment in 0..model.segments() {
@@ -64,7 +70,7 @@ impl<'a> Forward<'a> {
             hidden = model.segment(segment, &input, &reading, None)?;
             inputs.push(input);
         }
-        Ok(Self { hidden, kept: Some(Kept { model, products, lengths, rotation, embedded, inputs }) })
+        Ok(Self { hidden, kept: Some(Kept { model, products, lengths, packed, rotation, embedded, inputs }) })
     }
 
     /// Hidden states after the final norm, `[batch, time, width]`.
@@ -89,8 +95,8 @@ impl<'a> Forward<'a> {
 
 impl Kept<'_> {
     fn backward(self, scalar: Tensor, leaves: &[&Tensor], sums: &mut Found) -> Result<(), TchError> {
-        let Self { model, products, lengths, rotation, embedded, mut inputs } = self;
-        let reading = Reading { products: &products, rotation: rotation.as_ref(), lengths, watch: &Unwatched };
+        let Self { model, products, lengths, packed, rotation, embedded, mut inputs } = self;
+        let reading = Reading { products: &products, rotation: rotation.as_ref(), lengths, packed, watch: &Unwatched };
         let mut gradient = gradients(scalar, (leaves, sums), inputs.pop())?;
         while let (Some(input), Some(by_output)) = (inputs.pop(), &gradient) {
             let output = model.segment(inputs.len(), &input, &reading, None)?;
@@ -140,7 +146,7 @@ mod tests {
     use tch::Device;
 
     use crate::config::{
-        Biases, Checkpointing, DirectionalConfig, LevelConfig, MachineConfig, ModelConfig, Pooling, Positions,
+        AdapterConfig, Biases, Checkpointing, DirectionalConfig, LevelConfig, MachineConfig, ModelConfig, Pooling, Positions,
         Precision, RouterReads, RunConfig,
     };
     use crate::grid::Sharing;
@@ -161,6 +167,7 @@ mod tests {
         };
         let mut all = vec![("gpt-2".to_owned(), gpt.clone()), ("dna".to_owned(), dna_model())];
         all.extend(modern_models().into_iter().map(|(name, model)| (name.to_owned(), model)));
+        all.push(("adapters".to_owned(), ModelConfig { adapter: Some(AdapterConfig { rank: 2, alpha: None }), ..gpt.clone() }));
         let pooled = [Pooling::Token, Pooling::Prefix, Pooling::Sequence].into_iter();
         for (pooling, reads) in pooled.zip([RouterReads::Stream, RouterReads::Normed, RouterReads::Stream]) {
             let directional = Some(DirectionalConfig { pooling, reads, ..DirectionalConfig::of(2) });
@@ -170,7 +177,9 @@ mod tests {
     }
 
     fn run_of(model: ModelConfig) -> RunConfig {
-        let names = model.parts().iter().map(ToString::to_string).collect::<Vec<_>>();
+        // Beside adapters, all else is frozen.
+        let is_trained = |name: &String| model.adapter.is_none() || name.starts_with("adapter.");
+        let names = model.parts().iter().map(ToString::to_string).filter(is_trained).collect::<Vec<_>>();
         let (balance, parts): (Vec<_>, Vec<_>) = names.into_iter().partition(|part| part == "balance");
         let level = |parts| LevelConfig { parts, sharing: Sharing::Shared };
         let levels = [parts, balance].into_iter().filter(|parts| !parts.is_empty()).map(level).collect();
@@ -190,7 +199,9 @@ mod tests {
         let machine =
             MachineConfig { threads: 2, micro_batch_sequences, checkpointing, precision, ..MachineConfig::default() };
         let mut trainer = InnerTrainer::new(run, &machine, Device::Cpu).unwrap();
-        trainer.load(&initial_levels(&run.model, &run.levels, Seed::root(1))).unwrap();
+        let initial = |levels: &[LevelConfig]| initial_levels(&run.model, levels, Seed::root(1));
+        trainer.load(&initial(&run.levels)).unwrap();
+        trainer.load_frozen(&run.frozen().map(|frozen| initial(&[frozen]).concat()).unwrap_or_default()).unwrap();
         let (set, order) = (small_set(24), BatchOrder { seed: Seed::root(2), sequences: 24 });
         let (first, tokens) = trainer.gradient(&set[..], &order, (0, 0)).unwrap();
         let losses: Vec<u64> =

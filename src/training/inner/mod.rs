@@ -266,7 +266,7 @@ impl InnerTrainer {
         chosen: &[usize],
         limits: &BatchLimits,
     ) -> Result<Vec<Batch>, BatchError> {
-        let batch = |chosen| Batch::new(set, chosen, limits, self.model.device());
+        let batch = |chosen| Batch::for_step(set, chosen, limits, &self.model);
         chosen.chunks(self.memory.micro_batch).map(batch).collect()
     }
 }
