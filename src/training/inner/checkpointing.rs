@@ -146,8 +146,8 @@ mod tests {
     use tch::Device;
 
     use crate::config::{
-        AdapterConfig, Biases, Checkpointing, DirectionalConfig, LevelConfig, MachineConfig, ModelConfig, Pooling, Positions,
-        Precision, RouterReads, RunConfig,
+        AdapterConfig, Biases, Checkpointing, DirectionalConfig, LevelConfig, MachineConfig, ModelConfig, Pooling,
+        Positions, Precision, RouterReads, RunConfig,
     };
     use crate::grid::Sharing;
     use crate::model::initial_levels;
@@ -167,7 +167,10 @@ mod tests {
         };
         let mut all = vec![("gpt-2".to_owned(), gpt.clone()), ("dna".to_owned(), dna_model())];
         all.extend(modern_models().into_iter().map(|(name, model)| (name.to_owned(), model)));
-        all.push(("adapters".to_owned(), ModelConfig { adapter: Some(AdapterConfig { rank: 2, alpha: None }), ..gpt.clone() }));
+        all.push((
+            "adapters".to_owned(),
+            ModelConfig { adapter: Some(AdapterConfig { rank: 2, alpha: None }), ..gpt.clone() },
+        ));
         let pooled = [Pooling::Token, Pooling::Prefix, Pooling::Sequence].into_iter();
         for (pooling, reads) in pooled.zip([RouterReads::Stream, RouterReads::Normed, RouterReads::Stream]) {
             let directional = Some(DirectionalConfig { pooling, reads, ..DirectionalConfig::of(2) });
