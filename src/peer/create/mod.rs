@@ -44,6 +44,7 @@ use crate::routing::resharding::RouterState;
 use crate::routing::shards::trained_on;
 use crate::store::{BlobError, BlobStore, LockedStore};
 use crate::text::{CorpusSource, Survey, TokenSet};
+use crate::training::memory_plan::planned;
 
 /// The text of a new run.
 pub enum TextFrom {
@@ -154,8 +155,8 @@ pub fn create_run(
     let run = plan.run;
     let grid = run.grid()?;
     let most_paths = check_size(&plan)?;
-    // Fails before any work if the device is missing.
-    open_device(plan.machine.device)?;
+    // Fails before any work if the device is missing or too small.
+    planned(run, plan.machine, open_device(plan.machine.device)?)?;
     let paths = grid.path_count();
     let found = read(plan.text, run, most_paths, stop, told)?;
     go_on(stop)?;

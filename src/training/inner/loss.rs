@@ -131,11 +131,16 @@ pub fn row_losses(products: &Products, head: &Tensor, hidden: &Tensor, targets: 
     if losses.is_empty() { Tensor::f_zeros([0], (Kind::Float, hidden.device())) } else { Tensor::f_cat(&losses, 0) }
 }
 
+/// Most rows whose logits are computed at once.
+pub fn chunk_rows(vocabulary: i64, cuda: bool) -> i64 {
+    let most = CHUNK_VALUES[usize::from(cuda)] as i64 / vocabulary.max(1);
+    (most / 16 * 16).max(16)
+}
+
 /// The start of each chunk and its rows.
 fn chunks(hidden: &Tensor, head: &Tensor) -> Result<Vec<(i64, i64)>, TchError> {
     let ((rows, _), (vocabulary, _)) = (hidden.size2()?, head.size2()?);
-    let most = CHUNK_VALUES[usize::from(hidden.device().is_cuda())] as i64 / vocabulary.max(1);
-    let step = (most / 16 * 16).max(16);
+    let step = chunk_rows(vocabulary, hidden.device().is_cuda());
     Ok((0..rows).step_by(step as usize).map(|begin| (begin, step.min(rows - begin))).collect())
 }
 
