@@ -27,7 +27,7 @@ const LOGIT_TENSORS: u64 = 4;
 
 /// Tensors of the head's size while the loss is computed: its gradient so far and that of a chunk. In f32 on the CPU, oneDNN
 /// holds the head and its gradient in its own order as well (fitted to measurements).
-const HEAD_TENSORS: [u64; 2] = [2, 5];
+const HEAD_TENSORS: [u64; 2] = [2, 4];
 
 /// Percent by which the C library's heap is larger on the CPU than the tensors in it that come and go: it is kept for later
 /// steps, in pieces. Fitted to measurements; with a mapping for each tensor it would be none.
