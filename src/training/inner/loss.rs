@@ -12,9 +12,7 @@ use tch::{Kind, Reduction, TchError, Tensor};
 use crate::config::Precision;
 use crate::model::layers::linear::Products;
 use crate::training::batches::IGNORED;
-
-/// Limit of logits per chunk, on the CPU and on CUDA.
-const CHUNK_VALUES: [usize; 2] = [1 << 21, 1 << 28];
+use crate::training::memory_plan::logit_chunks::chunk_rows;
 
 /// The loss of a batch, with gradients of the head and of the hidden states.
 pub struct LossGradient {
@@ -129,12 +127,6 @@ pub fn row_losses(products: &Products, head: &Tensor, hidden: &Tensor, targets: 
         losses.push(logits.f_cross_entropy_loss(&targets, None::<&Tensor>, Reduction::None, IGNORED, 0.0)?);
     }
     if losses.is_empty() { Tensor::f_zeros([0], (Kind::Float, hidden.device())) } else { Tensor::f_cat(&losses, 0) }
-}
-
-/// Most rows whose logits are computed at once.
-pub fn chunk_rows(vocabulary: i64, cuda: bool) -> i64 {
-    let most = CHUNK_VALUES[usize::from(cuda)] as i64 / vocabulary.max(1);
-    (most / 16 * 16).max(16)
 }
 
 /// The start of each chunk and its rows.

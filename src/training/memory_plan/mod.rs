@@ -8,6 +8,7 @@ pub mod activations;
 pub mod budget;
 pub mod choice;
 pub mod host;
+pub mod logit_chunks;
 pub mod measured;
 
 use serde::Serialize;
@@ -15,8 +16,8 @@ use tch::{Device, TchError};
 
 use crate::config::{MachineConfig, ModelConfig, Precision, RunConfig, level_tensors};
 use crate::model::precision_on;
-use crate::training::inner::loss::chunk_rows;
 use crate::training::memory_plan::activations::{TokenBytes, copied_weight_bytes};
+use crate::training::memory_plan::logit_chunks::chunk_rows;
 
 pub use budget::budget;
 pub use choice::{TooLarge, choose};
