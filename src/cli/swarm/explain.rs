@@ -22,7 +22,7 @@ use crate::routing::{FeaturesError, KmeansError, LogisticError, RouterError, Sha
 use crate::store::OpenError;
 use crate::text::{CorpusError, TokenizerError};
 use crate::training::StepError;
-use crate::training::memory_plan::TooLarge;
+use crate::training::memory_plan::PlanError;
 
 const OTHER_FOLDER: &str = "choose another folder with --dir";
 /// The hint if a peer's folder was copied.
@@ -62,7 +62,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if too_little || cause.is::<RouterError>() || cause.is::<KmeansError>() {
         return Some(MORE_TEXT);
     }
-    if cause.is::<TooLarge>() {
+    if let Some(PlanError::TooLarge(_)) = cause.downcast_ref() {
         return Some(TOO_LARGE);
     }
     if cause.is::<DeviceError>() {
