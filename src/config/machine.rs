@@ -1,18 +1,56 @@
 //! A machine's profile: one TOML file for a kind of machine. It is not part of a run's identity.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 /// The device that computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(try_from = "String", into = "String")]
 pub enum DeviceChoice {
-    /// CUDA if available, else the CPU.
+    /// The first CUDA device if it can be used, else the CPU.
     Auto,
     Cpu,
-    /// The first CUDA device.
-    Cuda,
+    /// The CUDA device of this index.
+    Cuda(usize),
+}
+
+/// Not the name of a device.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no device: give \"auto\", \"cpu\", \"cuda\", or a card by its index such as \"cuda:1\"")]
+pub struct NotADevice(String);
+
+impl TryFrom<String> for DeviceChoice {
+    type Error = NotADevice;
+
+    fn try_from(name: String) -> Result<Self, NotADevice> {
+        let index = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        match (name.as_str(), name.strip_prefix("cuda:").and_then(index)) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda(0)),
+            (_, Some(index)) => Ok(Self::Cuda(index)),
+            _ => Err(NotADevice(name)),
+        }
+    }
+}
+
+impl From<DeviceChoice> for String {
+    fn from(device: DeviceChoice) -> Self {
+        device.to_string()
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(0) => f.write_str("cuda"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
 }
 
 /// Precision of the inner steps. Parameters stay in f32.
@@ -99,6 +137,8 @@ pub struct MachineConfig {
     pub threads: usize,
     /// Sequences computed at once; gradients of a batch are accumulated over several. 0 for the whole batch.
     pub micro_batch_sequences: usize,
+    /// Memory of the device that training may take, in bytes; 0 for all of it.
+    pub memory_limit_bytes: u64,
     /// Activation checkpointing, block by block.
     pub checkpointing: Checkpointing,
     /// Limit of tokens a second for training, for each peer of this machine; 0 for none. Keeps a laptop cool, or
@@ -136,6 +176,7 @@ impl Default for MachineConfig {
             precision: PrecisionChoice::Auto,
             threads: 0,
             micro_batch_sequences: 0,
+            memory_limit_bytes: 0,
             checkpointing: Checkpointing::Auto,
             train_tokens_per_s: 0,
             answer: Answer::All,
@@ -151,6 +192,30 @@ impl Default for MachineConfig {
             mdns: true,
             upnp: true,
             runs: PathBuf::from("runs"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_named_by_its_kind_or_a_card_by_its_index() {
+        for (name, device) in [
+            ("auto", DeviceChoice::Auto),
+            ("cpu", DeviceChoice::Cpu),
+            ("cuda", DeviceChoice::Cuda(0)),
+            ("cuda:1", DeviceChoice::Cuda(1)),
+            ("cuda:12", DeviceChoice::Cuda(12)),
+        ] {
+            assert_eq!(DeviceChoice::try_from(name.to_owned()).unwrap(), device);
+            assert_eq!(device.to_string(), name, "it is written as it is read");
+        }
+        for wrong in ["", "tpu", "cuda:", "cuda:x", "cuda:-1", "cuda:+1", "cuda1", "CUDA", "cuda:99999999999999999999"]
+        {
+            let refused = DeviceChoice::try_from(wrong.to_owned()).unwrap_err().to_string();
+            assert!(refused.contains("\"cuda:1\""), "{refused}");
         }
     }
 }

@@ -21,31 +21,58 @@ pub enum DeviceError {
     Library(String),
     #[error("device = \"cuda\": libtorch finds no CUDA device; check the driver (nvidia-smi) or use device = \"cpu\"")]
     NoDevice,
+    #[error(
+        "device = \"cuda:{index}\": this machine has {}; use one of {}, or device = \"cpu\"",
+        match count { 1 => "one card".to_owned(), count => format!("{count} cards") },
+        (0..*count).map(|card| format!("\"cuda:{card}\"")).collect::<Vec<_>>().join(", ")
+    )]
+    NoCard { index: usize, count: usize },
 }
 
-/// It is there where NVIDIA's driver is.
-const NVIDIA_DRIVER: &str = "/proc/driver/nvidia/version";
+/// One of them is there where a card of NVIDIA is.
+const NVIDIA_FILES: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidia0", "dev/nvidiactl"];
 
 /// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else the CPU.
 pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     keep_freed_memory();
     match choice {
         DeviceChoice::Cpu => Ok(Device::Cpu),
-        DeviceChoice::Cuda => open_cuda(),
-        DeviceChoice::Auto => Ok(open_cuda().unwrap_or_else(|reason| {
+        DeviceChoice::Cuda(index) => open_cuda(index),
+        DeviceChoice::Auto => Ok(open_cuda(0).unwrap_or_else(|reason| {
             static SAID: Once = Once::new();
-            SAID.call_once(|| match Path::new(NVIDIA_DRIVER).exists() {
-                true => tracing::warn!(%reason, "this machine has an NVIDIA card, but the CPU is used"),
-                false => tracing::debug!(%reason, "using the CPU"),
+            SAID.call_once(|| match fallback_words(Path::new("/"), &reason) {
+                Some(words) => tracing::warn!("{words}"),
+                None => tracing::debug!(%reason, "using the CPU"),
             });
             Device::Cpu
         })),
     }
 }
 
+/// What people should hear where `auto` takes the CPU although the machine has a card of NVIDIA; else `None`.
+pub fn unused_card(choice: DeviceChoice) -> Option<String> {
+    match (choice, open_cuda(0)) {
+        (DeviceChoice::Auto, Err(reason)) => fallback_words(Path::new("/"), &reason),
+        _ => None,
+    }
+}
+
+/// Those words, if below this folder there are files of NVIDIA's driver.
+fn fallback_words(root: &Path, reason: &DeviceError) -> Option<String> {
+    let is_there = NVIDIA_FILES.iter().any(|file| root.join(file).exists());
+    is_there.then(|| {
+        format!(
+            "WARNING: this machine has an NVIDIA card, but it cannot be used, and the CPU computes instead. {reason}"
+        )
+    })
+}
+
 /// The name of a device in a machine's profile.
-pub fn device_name(device: Device) -> &'static str {
-    if device == Device::Cpu { "cpu" } else { "cuda" }
+pub fn device_name(device: Device) -> String {
+    match device {
+        Device::Cuda(index) => DeviceChoice::Cuda(index).to_string(),
+        _ => DeviceChoice::Cpu.to_string(),
+    }
 }
 
 /// Restarts the program in the same process with OpenMP threads that sleep while they wait. Must be the first call in
@@ -88,9 +115,18 @@ fn available_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn open_cuda() -> Result<Device, DeviceError> {
+fn open_cuda(index: usize) -> Result<Device, DeviceError> {
     load_cuda_library()?;
-    if tch::Cuda::is_available() { Ok(Device::Cuda(0)) } else { Err(DeviceError::NoDevice) }
+    card(index, if tch::Cuda::is_available() { usize::try_from(tch::Cuda::device_count()).unwrap_or(0) } else { 0 })
+}
+
+/// The card of this index among so many.
+fn card(index: usize, count: usize) -> Result<Device, DeviceError> {
+    match count {
+        0 => Err(DeviceError::NoDevice),
+        _ if index < count => Ok(Device::Cuda(index)),
+        _ => Err(DeviceError::NoCard { index, count }),
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -142,8 +178,30 @@ mod tests {
 
     #[test]
     fn missing_cuda_is_said_in_words() {
-        if let Err(error) = open_device(DeviceChoice::Cuda) {
+        if let Err(error) = open_device(DeviceChoice::Cuda(0)) {
             assert!(error.to_string().contains("use device = \"cpu\""), "{error}");
         }
+    }
+
+    #[test]
+    fn a_card_that_is_not_there_is_refused_with_those_that_are() {
+        assert_eq!(card(1, 2).unwrap(), Device::Cuda(1));
+        assert!(matches!(card(0, 0), Err(DeviceError::NoDevice)));
+        let said = |index, count| card(index, count).unwrap_err().to_string();
+        let two =
+            "device = \"cuda:2\": this machine has 2 cards; use one of \"cuda:0\", \"cuda:1\", or device = \"cpu\"";
+        assert_eq!(said(2, 2), two);
+        assert!(said(7, 1).contains("has one card; use one of \"cuda:0\""), "{}", said(7, 1));
+    }
+
+    #[test]
+    fn a_card_that_auto_cannot_use_is_told_of_loudly_and_with_the_reason() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(fallback_words(root.path(), &DeviceError::NoDevice), None, "there is no card");
+        std::fs::create_dir(root.path().join("dev")).unwrap();
+        std::fs::write(root.path().join("dev/nvidia0"), "").unwrap();
+        let words = fallback_words(root.path(), &DeviceError::NoDevice).unwrap();
+        assert!(words.starts_with("WARNING") && words.contains("finds no CUDA device"), "{words}");
+        assert_eq!(unused_card(DeviceChoice::Cpu), None, "the CPU was asked for");
     }
 }

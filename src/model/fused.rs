@@ -20,6 +20,7 @@ unsafe extern "C" {
     ) -> *mut c_char;
     fn pathswarm_norm(tensors: *const RawTensor, count: usize, norm: *mut *mut c_void) -> *mut c_char;
     fn pathswarm_cuda_empty_cache() -> *mut c_char;
+    fn pathswarm_cuda_memory(device: i32, free: *mut i64, total: *mut i64) -> *mut c_char;
     fn pathswarm_cuda_peak_bytes(device: i32, reset: bool, allocated: *mut i64, reserved: *mut i64) -> *mut c_char;
 }
 
@@ -113,6 +114,27 @@ pub fn cuda_peak_bytes(device: usize, reset: bool) -> Result<PeakBytes, TchError
     Ok(PeakBytes { allocated: bytes(allocated), reserved: bytes(reserved) })
 }
 
+/// A CUDA device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Bytes that no program has taken.
+    pub free: u64,
+    /// All bytes.
+    pub total: u64,
+}
+
+/// The memory of a CUDA device.
+///
+/// # Errors
+/// If there is no such device, or CUDA is not loaded.
+pub fn cuda_memory(device: usize) -> Result<DeviceMemory, TchError> {
+    let (mut free, mut total) = (0, 0);
+    // SAFETY: both numbers live until the call returns.
+    said(unsafe { pathswarm_cuda_memory(i32::try_from(device).unwrap_or(i32::MAX), &raw mut free, &raw mut total) })?;
+    let bytes = |count: i64| u64::try_from(count).unwrap_or(0);
+    Ok(DeviceMemory { free: bytes(free), total: bytes(total) })
+}
+
 /// Gives back to a CUDA device what libtorch keeps for later tensors.
 pub fn empty_cache(device: Device) -> Result<(), TchError> {
     if !device.is_cuda() {
@@ -167,6 +189,7 @@ mod tests {
         assert!(empty_cache(Device::Cpu).is_ok());
         if !tch::Cuda::is_available() {
             assert!(cuda_peak_bytes(0, false).is_err());
+            assert!(cuda_memory(0).is_err());
         }
     }
 }

@@ -79,6 +79,15 @@ char *pathswarm_cuda_peak_bytes(int device, bool reset, int64_t *allocated, int6
     });
 }
 
+// Bytes of a CUDA device that are free, and all of them.
+char *pathswarm_cuda_memory(int device, int64_t *free, int64_t *total) {
+    return guarded([&] {
+        auto found = at::getDeviceAllocator(at::kCUDA)->getMemoryInfo(static_cast<c10::DeviceIndex>(device));
+        *free = static_cast<int64_t>(found.first);
+        *total = static_cast<int64_t>(found.second);
+    });
+}
+
 // Gives back to the device what libtorch keeps for later tensors.
 char *pathswarm_cuda_empty_cache() {
     return guarded([&] { at::getDeviceAllocator(at::kCUDA)->emptyCache(); });

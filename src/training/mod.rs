@@ -9,6 +9,7 @@ pub mod evaluate;
 pub mod generate;
 pub mod inner;
 pub mod level_bytes;
+pub mod memory_plan;
 pub mod outer_gradient;
 pub mod sampler;
 #[cfg(test)]

@@ -98,6 +98,34 @@ fn parameters_are_counted_per_module_per_path_and_in_all() {
     assert!(shown.contains("in all          2,396,878,848"), "{shown}");
 }
 
+#[cfg(all(feature = "learning", feature = "network"))]
+#[test]
+fn the_memory_of_a_step_is_planned_by_part_and_chosen_by_what_fits() {
+    let of = |settings: &[&str]| {
+        let flags = settings.iter().flat_map(|setting| ["--set", setting]);
+        let base = ["config", "memory", "configs/smollm2-2x2.toml", "--format", "json", "--set", "device=cpu"];
+        pathswarm(&[], &base.into_iter().chain(flags).collect::<Vec<_>>())
+    };
+    let plan = |settings: &[&str]| json(&text(&of(settings).stdout)).remove(0);
+    let whole = plan(&["micro_batch_sequences=8", "checkpointing=off", "memory_limit_bytes=1000000000000"]);
+    let parts = whole["parts"].as_object().unwrap();
+    assert_eq!(parts["parameters"], 4 * 134_515_008u64);
+    assert_eq!(parts["moments"], 8 * 134_515_008u64);
+    assert_eq!(whole["bytes"], parts.values().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>());
+    let tight = plan(&["memory_limit_bytes=6000000000"]);
+    let bytes = |plan: &Value, key: &str| plan[key].as_u64().unwrap();
+    let is_less = bytes(&tight, "micro_batch") < 8 || tight["checkpointing"] == true;
+    assert!(is_less && bytes(&tight, "bytes") <= bytes(&tight, "budget_bytes"), "{tight}");
+    let refused = of(&["memory_limit_bytes=1000000000"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = text(&refused.stderr);
+    assert!(said.contains("of its sequences at once and checkpointing"), "{said}");
+    let no_card = mistake(&[], &["config", "memory", "configs/demo.toml", "--set", "device=cuda:99"]);
+    assert!(no_card.contains("device = \"cuda"), "{no_card}");
+    let no_device = mistake(&[], &["config", "show", "--set", "device=cuda:x"]);
+    assert!(no_device.contains("\"cuda:1\""), "{no_device}");
+}
+
 #[test]
 fn what_a_token_meets_is_counted_where_it_chooses() {
     let line = |run: &str| json(&printed(&[], &["config", "parameters", run, "--format", "json"])).remove(0);

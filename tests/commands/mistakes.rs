@@ -89,6 +89,13 @@ fn a_configuration_that_cannot_be_trained() {
 }
 
 #[test]
+fn a_run_that_does_not_fit_into_memory() {
+    let world = World::new();
+    let created = ["found", &world.config, "--corpus", &world.corpus, "--set", "memory_limit_bytes=1000"];
+    refused(&world, &created, &["an inner step takes about", "this machine gives"]);
+}
+
+#[test]
 fn a_corpus_that_cannot_be_used() {
     let world = World::new();
     let small = world.name("small");

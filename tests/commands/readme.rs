@@ -90,7 +90,7 @@ fn words(arguments: &[String]) -> Vec<&str> {
 /// The configuration is shown.
 fn configured(to_type: &mut ToType, file: &dyn Fn(&str) -> Option<String>) {
     let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
-    for config in ["config show", "config explain", "config parameters"] {
+    for config in ["config show", "config explain", "config parameters", "config memory"] {
         for line in to_type.take(config, &key) {
             ends_well(&line, &[]);
         }

@@ -1,5 +1,7 @@
-//! `pathswarm config`: the values of a configuration, their origins, what each key means, and parameter counts.
+//! `pathswarm config`: the values of a configuration, their origins, what each key means, parameter counts, and memory.
 
+#[cfg(all(feature = "learning", feature = "network"))]
+pub(super) mod memory;
 mod reference;
 
 use std::path::{Path, PathBuf};
@@ -35,6 +37,9 @@ enum Question {
         /// A key such as training.clip_norm, or a table such as training; without it, all keys are listed.
         key: Option<String>,
     },
+    /// Show what training a path takes of this machine's memory.
+    #[cfg(all(feature = "learning", feature = "network"))]
+    Memory(memory::Memory),
     /// Show the parameters per module, per path and in all.
     Parameters {
         /// The run, such as configs/demo.toml.
@@ -47,6 +52,8 @@ impl Config {
         match self.question {
             Question::Show { file } => show(globals, file.as_deref()),
             Question::Explain { key } => explain(globals.output(), key.as_deref()),
+            #[cfg(all(feature = "learning", feature = "network"))]
+            Question::Memory(memory) => memory.run(globals),
             Question::Parameters { file } => {
                 let run = globals.run(&file)?.value;
                 let grid = run.grid()?;

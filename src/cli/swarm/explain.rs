@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use super::mistake::Mistake;
+use crate::cli::config::memory::TOO_LARGE;
 use crate::cli::swarm::access;
 use crate::cli::swarm::reading::UNFIT;
 use crate::experiment::training::assignment::AssignmentError;
@@ -21,6 +22,7 @@ use crate::routing::{FeaturesError, KmeansError, LogisticError, RouterError, Sha
 use crate::store::OpenError;
 use crate::text::{CorpusError, TokenizerError};
 use crate::training::StepError;
+use crate::training::memory_plan::PlanError;
 
 const OTHER_FOLDER: &str = "choose another folder with --dir";
 /// The hint if a peer's folder was copied.
@@ -59,6 +61,9 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     let too_little = cause.is::<ShardError>() || cause.is::<AssignmentError>() || cause.is::<LogisticError>();
     if too_little || cause.is::<RouterError>() || cause.is::<KmeansError>() {
         return Some(MORE_TEXT);
+    }
+    if let Some(PlanError::TooLarge(_)) = cause.downcast_ref() {
+        return Some(TOO_LARGE);
     }
     if cause.is::<DeviceError>() {
         return Some("choose device = \"cpu\" in the machine's profile, or --set device=cpu");

@@ -13,8 +13,10 @@ use super::running::{Display, Watch};
 use super::stages::{RunSupervisor, line_of};
 use crate::cli::process::{private_files, runtime};
 use crate::cli::swarm::create::corpus::TextFlags;
+use crate::cli::swarm::training_memory::tell_memory;
 use crate::cli::swarm::web::WebFlags;
 use crate::cli::swarm::{Globals, access, listen};
+use crate::config::MachineConfig;
 use crate::names::RunId;
 use crate::observe::{Progress, View, logging};
 use crate::peer::folder::{present_folder, read_manifest};
@@ -86,13 +88,14 @@ impl Join {
                 event_sink: watch.event_sink.clone(),
                 invitation,
             };
+            let own_machine = launch.machine.clone();
             let mut log = Ok(None);
             let mut told = |manifest: &Manifest, run: RunId| {
                 log = std::fs::create_dir_all(&folder)
                     .map_err(anyhow::Error::from)
                     .and_then(|()| Ok(Some(logging::start(&folder, &log_filter)?)));
                 display.record_in(&folder);
-                tell_cost(&progress, manifest, run, &folder);
+                tell_cost(&progress, (manifest, run), &folder, &own_machine);
                 // The manifest was checked, so its grid can be.
                 *line.lock().unwrap_or_else(PoisonError::into_inner) = line_of(&display, &manifest.config).ok();
             };
@@ -127,16 +130,19 @@ fn resumable(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Prints the cost of joining, before anything is downloaded.
-fn tell_cost(progress: &Progress, manifest: &Manifest, run: RunId, folder: &Path) {
+fn tell_cost(progress: &Progress, (manifest, run): (&Manifest, RunId), folder: &Path, machine: &MachineConfig) {
     let cost = manifest.cost_of_a_path();
     let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     progress.note(format!("run {} ({})", manifest.config.name, run.short()));
     progress.note(format!(
-        "downloads about {}, keeps about {} in {}, holds about {} in memory",
+        "downloads about {}, keeps about {} in {}, holds about {} in memory besides training",
         mb(cost.download_bytes),
         mb(cost.disk_bytes),
         folder.display(),
-        mb(cost.memory_bytes)
+        mb(cost.host_bytes)
     ));
-    progress.result(json!({ "event": "joining", "run": run, "name": manifest.config.name, "cost": cost }));
+    let memory = tell_memory(progress, &manifest.config, machine);
+    progress.result(json!({
+        "event": "joining", "run": run, "name": manifest.config.name, "cost": cost, "memory": memory,
+    }));
 }

@@ -15,6 +15,7 @@ mod simulate;
 mod stages;
 mod status;
 mod stopped;
+mod training_memory;
 mod web;
 
 use super::{Globals, commands, interrupt, mistake, output};

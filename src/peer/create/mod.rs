@@ -49,6 +49,7 @@ use crate::routing::shards::trained_on;
 use crate::store::{BlobError, BlobStore, LockedStore};
 use crate::text::chat::template::chat_of;
 use crate::text::{CorpusSource, Survey, TokenSet};
+use crate::training::memory_plan::planned;
 
 /// The text of a new run.
 pub enum TextFrom {
@@ -165,8 +166,8 @@ pub fn create_run(
     if run.frozen().is_some() && plan.start.ancestor().is_none() {
         return Err(CreateError::NotPretrained.into());
     }
-    // Fails before any work if the device is missing.
-    open_device(plan.machine.device)?;
+    // Fails before any work if the device is missing or too small.
+    planned(run, plan.machine, open_device(plan.machine.device)?)?;
     let paths = grid.path_count();
     let found = read(plan.text, run, most_paths, stop, told)?;
     go_on(stop)?;

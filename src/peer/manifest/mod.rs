@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compress::frame;
 use crate::config::run::RunConfigError;
-use crate::config::{Codec, OuterConfig, OuterMode, RunConfig, Stagger, level_parameters};
+use crate::config::{Codec, OuterConfig, RunConfig, Stagger, level_parameters};
 use crate::grid::GridError;
 use crate::model::hugging_face::pretrained::MAX_ENCODED_BYTES;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
@@ -24,6 +24,8 @@ use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
 use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
 use crate::store::BlobStore;
+use crate::training::memory_plan::host::state_bytes;
+use crate::training::memory_plan::host_bytes;
 
 /// Changes with the manifest, a blob's format or the outer arithmetic. Peers with different versions refuse each other.
 pub const FORMAT_VERSION: u32 = 3;
@@ -341,21 +343,15 @@ impl Manifest {
         };
         let text_download = if self.share_text { text } else { 0 };
         let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
-        let states = match self.config.outer.mode {
-            OuterMode::Synchronous => 8 * parameters,
-            OuterMode::Asynchronous => 12 * parameters,
-        };
+        let states = state_bytes(&self.config, parameters);
         // Twice, for the trainer and the aggregator.
         let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
         let best_bytes = if self.config.paths_end_apart() { 4 * parameters } else { 0 };
-        // The trainer's state stays in memory between the parts of a phase.
-        let last_bytes = if self.config.outer.streaming.is_some() { 16 * parameters } else { 0 };
         PathCost {
             download_bytes: sum(&[everybody, text_download, states]),
             // Two states of each module, the trainer's moments and residual, and compressed gradients.
             disk_bytes: sum(&[everybody, text, 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes]),
-            // Parameters, gradient, two moments, and the states while an update is applied.
-            memory_bytes: sum(&[16 * parameters + 2 * states, text, atlas_bytes, best_bytes, last_bytes]),
+            host_bytes: sum(&[host_bytes(&self.config, parameters), text, atlas_bytes]),
         }
     }
 }
@@ -367,6 +363,6 @@ pub struct PathCost {
     pub download_bytes: u64,
     /// In the run's folder.
     pub disk_bytes: u64,
-    /// Without the tensors of a batch.
-    pub memory_bytes: u64,
+    /// In the host's memory besides the trainer, whose plan is [`planned`](crate::training::memory_plan::planned).
+    pub host_bytes: u64,
 }

@@ -34,7 +34,7 @@ fn sizes_that_cannot_be_are_told_of_as_what_they_are() {
     let parts = Resharding { atlas: tiny.ancestor, slice: tiny.ancestor, slice_documents: 1 };
     for resharding in [None, Some(parts)] {
         let cost = Manifest { resharding, ..tiny.clone() }.cost_of_a_path();
-        assert_eq!([cost.download_bytes, cost.disk_bytes, cost.memory_bytes], [u64::MAX; 3]);
+        assert_eq!([cost.download_bytes, cost.disk_bytes, cost.host_bytes], [u64::MAX; 3]);
     }
 }
 

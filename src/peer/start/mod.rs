@@ -15,6 +15,7 @@ use anyhow::Context;
 
 use crate::access::invitation::InvitationToken;
 use crate::config::{Link, MachineConfig};
+use crate::model::open_device;
 use crate::names::{PeerKey, RunId};
 use crate::network::{
     Bandwidth, Identity, IdentityError, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at,
@@ -37,6 +38,7 @@ use crate::peer::manifest::shard_table::Shard;
 use crate::peer::start::assembly::{Peer, PeerPlan};
 use crate::peer::{DeviceScheduler, StoredBlobs};
 use crate::store::{DiskError, LockedStore, OpenError, write_file};
+use crate::training::memory_plan::planned;
 
 /// Time for the system to close the sockets of a stopped network.
 const CLOSES_WITHIN: Duration = Duration::from_secs(5);
@@ -337,6 +339,7 @@ impl Listening {
         if disk_bytes > 0 && needs_bytes > disk_bytes {
             return Err(JoinError::TooLarge { needs_bytes, disk_bytes }.into());
         }
+        planned(&manifest.config, &self.launch.machine, open_device(self.launch.machine.device)?)?;
         let store = lock_store(&self.launch.folder)?;
         limit(&store, &self.launch.machine);
         let blobs = store.blobs.clone();

@@ -12,9 +12,7 @@ use tch::{Kind, Reduction, TchError, Tensor};
 use crate::config::Precision;
 use crate::model::layers::linear::Products;
 use crate::training::batches::IGNORED;
-
-/// Limit of logits per chunk, on the CPU and on CUDA.
-const CHUNK_VALUES: [usize; 2] = [1 << 21, 1 << 28];
+use crate::training::memory_plan::logit_chunks::chunk_rows;
 
 /// The loss of a batch, with gradients of the head and of the hidden states.
 pub struct LossGradient {
@@ -140,8 +138,7 @@ pub fn row_losses(products: &Products, head: &Tensor, hidden: &Tensor, targets: 
 /// The start of each chunk and its rows.
 fn chunks(hidden: &Tensor, head: &Tensor) -> Result<Vec<(i64, i64)>, TchError> {
     let ((rows, _), (vocabulary, _)) = (hidden.size2()?, head.size2()?);
-    let most = CHUNK_VALUES[usize::from(hidden.device().is_cuda())] as i64 / vocabulary.max(1);
-    let step = (most / 16 * 16).max(16);
+    let step = chunk_rows(vocabulary, hidden.device().is_cuda());
     Ok((0..rows).step_by(step as usize).map(|begin| (begin, step.min(rows - begin))).collect())
 }
 

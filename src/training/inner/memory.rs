@@ -1,8 +1,9 @@
 //! How much of a batch an inner step computes at once, and what it does when memory runs out.
 
-use tch::TchError;
+use tch::{Device, TchError};
 
-use crate::config::{Checkpointing, MachineConfig, TrainingConfig};
+use crate::config::{MachineConfig, Precision, RunConfig};
+use crate::training::memory_plan::{Workload, budget, choose};
 
 /// What decides the memory of an inner step. The step's result is the same for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,13 +15,16 @@ pub struct MemoryUse {
 }
 
 impl MemoryUse {
-    /// What a machine's profile says.
-    pub fn of(training: &TrainingConfig, machine: &MachineConfig) -> Self {
-        let micro_batch = match machine.micro_batch_sequences {
-            0 => training.batch_sequences,
-            most => most,
-        };
-        Self { micro_batch, checkpointing: machine.checkpointing == Checkpointing::On }
+    /// What a machine's profile says; what it leaves open, as the memory plan of this step has it. If nothing fits, it is
+    /// what takes least: `create` and `join` have refused, or another program is to share its memory.
+    pub fn of(run: &RunConfig, precision: Precision, machine: &MachineConfig, device: Device) -> Self {
+        let work = Workload::of(run, precision, device.is_cuda());
+        let plan = choose(&work, machine, budget(run, machine, device)).unwrap_or_else(|error| {
+            tracing::warn!(%error, "training with what takes least");
+            error.least
+        });
+        tracing::debug!(?plan, "memory of an inner step");
+        Self { micro_batch: plan.micro_batch, checkpointing: plan.checkpointing }
     }
 
     /// Halves the micro-batch if an allocation has failed and there is something to halve. `batch` is the batch's number of
@@ -45,10 +49,10 @@ pub fn is_out_of_memory(error: &TchError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tch::{Device, Kind, Tensor};
+    use tch::{Kind, Tensor};
 
     use super::*;
-    use crate::config::RunConfig;
+    use crate::config::Checkpointing;
     use crate::model::initial_levels;
     use crate::seed::Seed;
     use crate::training::batches::BatchOrder;

@@ -58,12 +58,14 @@ impl InnerTrainer {
     /// A trainer with all parameters zero until they are loaded. Sets the thread count of the process.
     pub fn new(run: &RunConfig, machine: &MachineConfig, device: Device) -> Result<Self, TrainerError> {
         set_threads(machine.threads);
-        let model = PathModel::new(&run.model, &run.levels, device, precision_on(device, machine.precision)?)?;
+        let precision = precision_on(device, machine.precision)?;
+        let memory = MemoryUse::of(run, precision, machine, device);
+        let model = PathModel::new(&run.model, &run.levels, device, precision)?;
         let training = run.training.clone();
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
         let mut trainer = Self {
             optimizer: InnerOptimizer::new(&training, model.weights()),
-            memory: MemoryUse::of(&training, machine),
+            memory,
             limits: BatchLimits {
                 first_target: if training.predict_prefix { 1 } else { run.routing.prefix_tokens },
                 ..BatchLimits::of(&run.model)

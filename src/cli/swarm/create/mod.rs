@@ -22,6 +22,7 @@ use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::running::{Display, Watch};
 use crate::cli::swarm::stages::{RunSupervisor, line_of, stages_of};
+use crate::cli::swarm::training_memory::tell_memory;
 use crate::cli::swarm::web::WebFlags;
 use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
@@ -161,6 +162,7 @@ impl Found {
         if read_manifest(&launch.folder)?.is_some() {
             return Ok(None);
         }
+        tell_memory(progress, run, &launch.machine);
         if self.share_text {
             progress.note("newcomers receive this run's text (--share-text)");
         } else {

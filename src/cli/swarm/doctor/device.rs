@@ -116,7 +116,8 @@ impl Page<'_> {
             let python = self.torch.unwrap_or_default();
             // What this process keeps would be missing there. Where it cannot be given back, PyTorch says so.
             let _ = fused::empty_cache(device);
-            let reference = Reference { python, device: device_name(device), precision, threads: threads() };
+            let device = device_name(device);
+            let reference = Reference { python, device: &device, precision, threads: threads() };
             match reference.tokens_per_s(size, *sequences, compiled) {
                 Ok(theirs) => {
                     found = format!("{found}; {what} {theirs:.0}, ratio {:.2}", tokens_per_s / theirs);

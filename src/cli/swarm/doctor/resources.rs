@@ -11,10 +11,13 @@ use rand::RngExt;
 
 use super::finding::Finding;
 use crate::config::{MachineConfig, RunConfig};
-use crate::model::{LIBTORCH, device_name, initial_levels, open_device};
+use crate::model::{Device, LIBTORCH, device_name, initial_levels, open_device, unused_card};
 use crate::seed::Seed;
 use crate::training::device::SIZES;
 use crate::training::{BatchOrder, InnerTrainer};
+
+/// What to do where a card is there and the CPU computes.
+const USE_THE_CARD: &str = "run scripts/libtorch --cuda and check the driver with nvidia-smi, or say device = \"cpu\"";
 
 /// Bytes written to measure the disk.
 const DISK_BYTES: usize = 64 << 20;
@@ -156,19 +159,27 @@ pub fn device(machine: &MachineConfig) -> Vec<Finding> {
             }
             Ok(device) => {
                 let name = device_name(device);
-                let card = device.is_cuda().then(card).flatten().map_or_else(String::new, |card| format!(" ({card})"));
+                let card = match device {
+                    Device::Cuda(index) => card(index).map_or_else(String::new, |card| format!(" ({card})")),
+                    _ => String::new(),
+                };
                 let found = format!("{name}{card}, and {cores} cores; libtorch {LIBTORCH}");
-                Finding::good("device", found).with("device", name)
+                let finding = match unused_card(machine.device) {
+                    Some(words) => Finding::poor("device", format!("{found}. {words}"), USE_THE_CARD),
+                    None => Finding::good("device", found),
+                };
+                finding.with("device", name)
             }
         }
         .with("cores", cores),
     ]
 }
 
-/// Name, driver and MiB of the first card, as NVIDIA's tool tells; none where there is no such tool.
-fn card() -> Option<String> {
-    let query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits", "--id=0"];
-    let output = Command::new("nvidia-smi").args(query).stderr(Stdio::null()).output().ok()?;
+/// Name, driver and MiB of a card, as NVIDIA's tool tells; none where there is no such tool.
+fn card(index: usize) -> Option<String> {
+    let query = ["--query-gpu=name,driver_version,memory.total", "--format=csv,noheader,nounits"];
+    let output =
+        Command::new("nvidia-smi").args(query).arg(format!("--id={index}")).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 

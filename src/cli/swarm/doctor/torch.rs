@@ -14,7 +14,7 @@ const PROGRAM: &str = include_str!("torch_reference.py");
 pub struct Reference<'a> {
     /// A Python that can import torch.
     pub python: &'a str,
-    /// `cpu` or `cuda`.
+    /// `cpu`, or `cuda` with the index of a card.
     pub device: &'a str,
     /// `f32` or `bf16`.
     pub precision: &'a str,

@@ -1,0 +1,62 @@
+//! How much memory a machine has for a step.
+
+use tch::Device;
+
+use crate::config::{MachineConfig, RunConfig, level_parameters};
+use crate::model::fused::cuda_memory;
+use crate::training::memory_plan::host_bytes;
+
+/// What the program itself takes on the CPU before it trains, with libtorch.
+const PROGRAM_BYTES: u64 = 400 << 20;
+
+/// Bytes that a step of a run's path may take on a device: what the device has, or `memory_limit_bytes` if that is less. On
+/// the CPU without what the rest of a peer holds. `None` where the system does not tell.
+pub fn budget(run: &RunConfig, machine: &MachineConfig, device: Device) -> Option<u64> {
+    let limit = Some(machine.memory_limit_bytes).filter(|bytes| *bytes > 0);
+    let there = match device {
+        Device::Cuda(index) => cuda_memory(index).ok().map(|memory| memory.total),
+        _ => host_memory(),
+    };
+    let most = [limit, there].into_iter().flatten().min()?;
+    let parameters = run.levels.iter().map(|level| level_parameters(&run.model, level) as u64).sum();
+    let besides = if device.is_cuda() { 0 } else { host_bytes(run, parameters) + PROGRAM_BYTES };
+    Some(most.saturating_sub(besides))
+}
+
+/// Bytes of memory that this process may take: the machine's, or its control group's if that has fewer.
+fn host_memory() -> Option<u64> {
+    let read = |path| std::fs::read_to_string(path).ok();
+    let machine = read("/proc/meminfo").as_deref().and_then(total_of);
+    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let group = group.into_iter().filter_map(read).find_map(|text| text.trim().parse().ok());
+    [machine, group].into_iter().flatten().min()
+}
+
+/// Bytes in all, from what the system says of its memory.
+fn total_of(said: &str) -> Option<u64> {
+    let line = said.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(1024 * line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::training::samples::small_run;
+
+    #[test]
+    fn a_limit_of_the_profile_is_kept_where_the_machine_has_more() {
+        let run = small_run();
+        let limit = |memory_limit_bytes| MachineConfig { memory_limit_bytes, ..MachineConfig::default() };
+        let small = 2 * PROGRAM_BYTES;
+        let given = budget(&run, &limit(small), Device::Cpu).unwrap();
+        assert!(given < small - PROGRAM_BYTES && given > small - PROGRAM_BYTES - (1 << 20), "{given}");
+        assert_eq!(budget(&run, &limit(1), Device::Cpu), Some(0));
+        assert!(budget(&run, &limit(u64::MAX), Device::Cpu) < Some(u64::MAX / 2) || !cfg!(target_os = "linux"));
+    }
+
+    #[test]
+    fn what_the_system_says_is_read() {
+        assert_eq!(total_of("MemTotal:       24594532 kB\nMemFree: 1 kB\n"), Some(24_594_532 * 1024));
+        assert_eq!(total_of("nothing"), None);
+    }
+}
