@@ -83,7 +83,7 @@ impl Way {
         };
         let batches: Vec<Batch> = chosen.chunks(self.micro).map(|chosen| lay_out(chosen).expect("it fits")).collect();
         let tokens = batches.iter().map(Batch::target_count).sum();
-        let (loss, _) = loss_and_gradients(model, &batches, tokens, &Unwatched).expect("enough memory");
+        let (loss, _) = loss_and_gradients(model, &batches, tokens, (&Unwatched, false)).expect("enough memory");
         assert!(loss.is_finite());
         if let Device::Cuda(index) = model.device() {
             tch::Cuda::synchronize(index as i64);

@@ -163,7 +163,7 @@ pub fn create_run(
     let then = then.map(|then| with_chat(then, &plan.start)).transpose()?;
     let grid = run.grid()?;
     let most_paths = check_size(&plan)?;
-    if run.frozen().is_some() && plan.start.ancestor().is_none() {
+    if run.frozen().is_some() && matches!(plan.start, StartFrom::Nothing) {
         return Err(CreateError::NotPretrained.into());
     }
     // Fails before any work if the device is missing or too small.
@@ -183,8 +183,8 @@ pub fn create_run(
     let blobs = &store.blobs;
     let mut trainer = DenseTrainer::new(run, plan.machine, scheduler, stop)?;
     let seen = trained_on(&text.train, run.text.held_out_share);
-    let ancestor = match plan.start.ancestor() {
-        Some((levels, frozen)) => Dense { levels: levels.to_vec(), frozen, ..Dense::initial(run) },
+    let ancestor = match plan.start.ancestor(run) {
+        Some(ancestor) => ancestor,
         None => train_ancestor(run, plan.folder, (&mut trainer, &seen), of_text(run, &text)?, told)?,
     };
     let frozen = run.frozen();
@@ -341,16 +341,17 @@ fn put_shards(texts: &RunTexts, sizes: &[u64], blobs: &BlobStore) -> Result<Shar
 }
 
 impl StartFrom {
-    /// The levels of the ancestor, and what is frozen.
-    fn ancestor(&self) -> Option<(&[Vec<f32>], Arc<[f32]>)> {
-        match self {
-            Self::Nothing => None,
-            Self::Ancestor { levels, frozen, .. } => Some((levels, frozen.clone())),
+    /// The ancestor, if it need not be trained.
+    fn ancestor(&self, run: &RunConfig) -> Option<Dense> {
+        let (levels, frozen) = match self {
+            Self::Nothing => return None,
+            Self::Ancestor { levels, frozen, .. } => (levels, frozen),
             Self::Continuation(continuation) => {
                 let Collected { ancestor, frozen, .. } = continuation.collected();
-                Some((ancestor, frozen.clone()))
+                (ancestor, frozen)
             }
-        }
+        };
+        Some(Dense { levels: levels.clone(), frozen: frozen.clone(), ..Dense::initial(run) })
     }
 
     fn continuation(&self) -> Option<&Continuation> {

@@ -105,8 +105,15 @@ impl<'a> Workload<'a> {
     pub fn of(run: &'a RunConfig, precision: Precision, cuda: bool) -> Self {
         let model = &run.model;
         let frozen = run.frozen().map_or(0, |level| level_parameters(model, &level) as u64);
-        let mut work =
-            Self { model, trained: 0, frozen, trains_head: false, batch: run.training.batch_sequences, precision, cuda };
+        let mut work = Self {
+            model,
+            trained: 0,
+            frozen,
+            trains_head: false,
+            batch: run.training.batch_sequences,
+            precision,
+            cuda,
+        };
         let head = if model.tied_head { "embedding.tokens.weight" } else { "head.weight" };
         for tensor in run.levels.iter().flat_map(|level| level_tensors(model, level)) {
             *(if tensor.trained { &mut work.trained } else { &mut work.frozen }) += tensor.count() as u64;
