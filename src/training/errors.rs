@@ -20,6 +20,12 @@ pub enum StepError {
     Tensor(#[from] TchError),
 }
 
+/// # Errors
+/// If the value is not finite.
+pub(super) fn finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {
+    if value.is_finite() { Ok(()) } else { Err(StepError::NotFinite { step, what, value }) }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum TrainerError {
     #[error(transparent)]

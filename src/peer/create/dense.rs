@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::config::RunConfig;
+use crate::model::exchange::{self, ExchangeError};
 use crate::model::initial_levels;
 use crate::names::BlobHash;
 use crate::peer::trainer::path_state::PathState;
@@ -36,6 +37,14 @@ impl Dense {
         let levels = initial_levels(&run.model, &run.levels, Seed::root(run.seed).child("initial parameters"));
         let sizes: Vec<usize> = levels.iter().map(Vec::len).collect();
         Self { inner: InnerState::fresh(&sizes), levels, frozen: Arc::default() }
+    }
+
+    /// Its parameters as a file, with what is frozen.
+    pub fn to_safetensors(&self, run: &RunConfig) -> Result<Vec<u8>, ExchangeError> {
+        let frozen = run.frozen();
+        let levels = run.levels.iter().zip(self.levels.iter().map(Vec::as_slice));
+        let all: Vec<_> = levels.chain(frozen.iter().map(|level| (level, &*self.frozen))).collect();
+        exchange::encode(&run.model, &all, &[])
     }
 
     /// AdamW's state as a blob. A dense path has no residuals.

@@ -27,7 +27,7 @@ pub use crate::peer::create::text::{Documents, Text};
 use crate::config::run::RunConfigError;
 use crate::config::{MachineConfig, OuterMode, RunConfig, TextFormat};
 use crate::model::hugging_face::PretrainedFiles;
-use crate::model::{exchange, open_device};
+use crate::model::open_device;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::limits::TOPICS_PER_PEER;
 use crate::peer::collected::Collected;
@@ -162,12 +162,7 @@ pub fn create_run(
     let (run, then) = (&with_chat(plan.run, &plan.start)?, plan.then.as_ref());
     let then = then.map(|then| with_chat(then, &plan.start)).transpose()?;
     let grid = run.grid()?;
-    let most_paths = check_size(&plan)?;
-    if run.frozen().is_some() && matches!(plan.start, StartFrom::Nothing) {
-        return Err(CreateError::NotPretrained.into());
-    }
-    // Fails before any work if the device is missing or too small.
-    planned(run, plan.machine, open_device(plan.machine.device)?)?;
+    let most_paths = check_before_work(&plan)?;
     let paths = grid.path_count();
     let found = read(plan.text, run, most_paths, stop, told)?;
     go_on(stop)?;
@@ -187,10 +182,7 @@ pub fn create_run(
         Some(ancestor) => ancestor,
         None => train_ancestor(run, plan.folder, (&mut trainer, &seen), of_text(run, &text)?, told)?,
     };
-    let frozen = run.frozen();
-    let pairs = run.levels.iter().zip(ancestor.levels.iter().map(Vec::as_slice));
-    let pairs: Vec<_> = pairs.chain(frozen.iter().map(|level| (level, &*ancestor.frozen))).collect();
-    let ancestor_file = exchange::encode(&run.model, &pairs, &[])?;
+    let ancestor_file = ancestor.to_safetensors(run)?;
     let ancestor_hash = BlobHash::of(&ancestor_file);
 
     go_on(stop)?;
@@ -269,8 +261,13 @@ fn with_chat(run: &RunConfig, start: &StartFrom) -> Result<RunConfig, RunConfigE
     Ok(run)
 }
 
-/// The largest number of paths over the stages of the run: the text must be enough for later stages, too.
-fn check_size(plan: &Plan<'_>) -> anyhow::Result<u32> {
+/// What can be refused before any work: too many modules, adapters beside nothing, a device that is missing or too small.
+/// Returns the largest number of paths over the stages of the run, since the text must be enough for later stages, too.
+fn check_before_work(plan: &Plan<'_>) -> anyhow::Result<u32> {
+    if plan.run.frozen().is_some() && matches!(plan.start, StartFrom::Nothing) {
+        return Err(CreateError::NotPretrained.into());
+    }
+    planned(plan.run, plan.machine, open_device(plan.machine.device)?)?;
     let mut most_paths = 1;
     for stage in std::iter::once(plan.run).chain(plan.then.as_ref()) {
         let modules = stage.slots()?.grid().modules().len();

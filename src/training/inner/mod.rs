@@ -15,7 +15,7 @@ use rayon::ThreadPool;
 use tch::{Device, TchError, Tensor};
 
 use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Sequences};
-use super::errors::{StepError, TrainerError};
+use super::errors::{StepError, TrainerError, finite};
 use crate::config::{MachineConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
 use crate::model::{PathModel, WeightsError, precision_on, set_threads};
@@ -280,10 +280,6 @@ struct Found {
     tokens: u64,
     gradients: Gradients,
     tally: Tally,
-}
-
-fn finite(step: u64, what: &'static str, value: f64) -> Result<(), StepError> {
-    if value.is_finite() { Ok(()) } else { Err(StepError::NotFinite { step, what, value }) }
 }
 
 #[cfg(test)]
