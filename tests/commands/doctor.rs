@@ -56,7 +56,7 @@ fn a_device_is_compared_with_the_cpu_and_one_that_does_not_exist_is_the_users_mi
     let lines = String::from_utf8(compared.stdout).unwrap();
     assert_eq!(lines.lines().filter(|line| line.contains(r#""about":"agreement""#)).count(), 10, "{lines}");
     let said = mistake(&["doctor", "--device", "tpu"]);
-    assert!(said.contains("tpu") && said.contains("`cuda`"), "{said}");
+    assert!(said.contains("\"tpu\"") && said.contains("\"cuda\""), "{said}");
 }
 
 #[test]

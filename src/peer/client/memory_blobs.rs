@@ -26,6 +26,10 @@ impl MemoryBlobs {
         self.lock().get(&hash).cloned()
     }
 
+    pub fn has(&self, hash: BlobHash) -> bool {
+        self.lock().contains_key(&hash)
+    }
+
     /// Drops all but these.
     pub fn keep(&self, hashes: &[BlobHash]) {
         self.lock().retain(|hash, _| hashes.contains(hash));

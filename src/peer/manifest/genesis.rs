@@ -39,7 +39,9 @@ pub(crate) fn frozen(
     if manifest.config.frozen().is_none() {
         return Ok(Vec::new());
     }
-    let ancestor = read(manifest.ancestor)?.context("the ancestor, whose adapters these are, is not in the store")?;
+    let missing = "the ancestor, beside which adapters are trained, is not in the store; leave, and join again with an \
+        empty folder";
+    let ancestor = read(manifest.ancestor)?.context(missing)?;
     Ok(exchange::decode_frozen(&ancestor, model, levels)?)
 }
 

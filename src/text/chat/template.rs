@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Serde, Value};
-use minijinja::{Environment, Error, ErrorKind, context};
+use minijinja::{Environment, Error, ErrorKind, State, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value as Json;
 
@@ -21,6 +21,9 @@ pub const DEFAULT_STOP: &str = "\nUser:";
 
 /// Steps that a template may take: it comes with the run, from a stranger.
 const FUEL: u64 = 1_000_000;
+
+/// Bytes of a string that count as a step.
+const BYTES_PER_STEP: u64 = 64;
 
 /// The longest text of a conversation, in bytes.
 const MOST_BYTES: usize = 32 << 20;
@@ -73,7 +76,7 @@ impl ChatTemplate {
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.map_err(|error| TemplateError::Syntax(error.to_string()))?);
         environment.set_fuel(Some(FUEL));
-        environment.set_unknown_method_callback(unknown_method_callback);
+        environment.set_unknown_method_callback(python_method);
         environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
@@ -107,7 +110,10 @@ impl ChatTemplate {
 
     /// The text of a conversation, to be continued by the assistant or not.
     pub(super) fn write(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Written, TemplateError> {
-        if self.marks_generation && messages.iter().any(|message| message.content.contains(MARKS)) {
+        let is_marked = |message: &Message| {
+            [Some(&message.content), message.name.as_ref()].into_iter().flatten().any(|text| text.contains(MARKS))
+        };
+        if self.marks_generation && messages.iter().any(is_marked) {
             return Err(TemplateError::Marks);
         }
         let template =
@@ -126,6 +132,18 @@ impl ChatTemplate {
             Err(error) => Err(TemplateError::Refused(said(&error))),
         }
     }
+}
+
+/// A method of Python's types. `join` is charged for the strings that it puts together, which the library does not do: a
+/// list of a hundred thousand times the same long string costs nothing.
+fn python_method(state: &mut State<'_, '_>, value: &Value, method: &str, arguments: &[Value]) -> Result<Value, Error> {
+    if let ("join", Some(_), [items]) = (method, value.as_str(), arguments) {
+        for item in items.try_iter()? {
+            let text = item.as_str().ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "join takes strings"))?;
+            state.consume_fuel(1 + text.len() as u64 / BYTES_PER_STEP)?;
+        }
+    }
+    unknown_method_callback(state, value, method, arguments)
 }
 
 /// The chat template of a pretrained model among its files, if it has one.
@@ -277,6 +295,10 @@ mod tests {
             "{% for a in range(9999) %}{% for b in range(9999) %}{{ a }}{% endfor %}{% endfor %}",
             "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
             "{% for a in range(9999) %}{{ '%9999s' | format('x') }}{% endfor %}",
+            "{{ ''.join(['a' * 1000000] * 100000) }}",
+            "{{ ''.join([['a' * 1000000] * 100000]) }}",
+            "{{ ['a' * 1000000] * 100000 | join }}",
+            "{{ ('a' * 1000000).replace('a', 'b' * 1000000) }}",
         ] {
             assert!(own(template).render(&[message("user", "Hi")]).is_err(), "{template}");
         }
@@ -292,8 +314,11 @@ mod tests {
         let parts: Vec<&str> = parts.into_iter().map(|part| &text[part]).collect();
         assert_eq!(parts, [" Hi</s>", " Ho</s>"]);
         assert_eq!(marked.render(&[message("user", "Hi")]).unwrap(), "user: Hi</s>|");
-        let error = marked.render(&[message("user", "\u{fdd0}")]).unwrap_err().to_string();
-        assert!(error.contains("U+FDD0"), "{error}");
+        let named = Message { name: Some("\u{fdd1}".to_owned()), ..message("user", "Hi") };
+        for hostile in [message("user", "\u{fdd0}"), named] {
+            let error = marked.render(&[hostile]).unwrap_err().to_string();
+            assert!(error.contains("U+FDD0"), "{error}");
+        }
     }
 
     #[test]

@@ -247,7 +247,9 @@ impl Batch {
             start += if packs { inner.len() } else { time };
         }
         let all = if limits.images { sizes.len() } else { height * time };
-        let every_row = weights.is_empty() && rows.len() == all && rows.len().is_multiple_of(ROW_STEP);
+        // As many targets as rows may still be several in some rows and none in others.
+        let in_order = rows.iter().copied().eq(0..all as i64);
+        let every_row = weights.is_empty() && in_order && rows.len().is_multiple_of(ROW_STEP);
         let padded = rows.len().next_multiple_of(ROW_STEP);
         if !every_row {
             rows.resize(padded, 0);
@@ -326,6 +328,34 @@ mod tests {
 
     const LIMITS: BatchLimits =
         BatchLimits { context: 64, vocabulary: 300, first_target: 0, unscored: 0, images: false };
+
+    /// Sixteen targets at one place.
+    struct Often(Vec<u32>);
+
+    impl Sequences for Often {
+        fn len(&self) -> usize {
+            1
+        }
+
+        fn sequence(&self, _: usize) -> &[u32] {
+            &self.0
+        }
+
+        fn targets(&self, _: usize, _: usize) -> Vec<(usize, u32)> {
+            vec![(3, 7); 16]
+        }
+    }
+
+    #[test]
+    fn as_many_targets_as_tokens_are_not_taken_for_one_after_each() {
+        let set = Often((0..17).collect());
+        for packs in [true, false] {
+            let limits = BatchLimits { context: 16, ..LIMITS };
+            let batch = Batch::laid_out(&set, &[0], &limits, (Device::Cpu, packs)).unwrap();
+            let rows: Vec<i64> = Vec::try_from(batch.rows.expect("chosen rows")).unwrap();
+            assert_eq!(rows, [3; 16]);
+        }
+    }
 
     fn order(sequences: usize) -> BatchOrder {
         BatchOrder { seed: Seed::root(7), sequences }

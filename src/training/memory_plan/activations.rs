@@ -9,17 +9,17 @@ use crate::config::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBytes {
     /// The input of a segment.
-    pub input: u64,
+    pub input: u128,
     /// Activations of all blocks and routed steps.
-    pub all: u64,
+    pub all: u128,
     /// Of the segment with most.
-    pub most: u64,
+    pub most: u128,
     /// Of the first segment.
-    pub least: u64,
+    pub least: u128,
     /// Intermediate values of the backward pass in a block.
-    pub passing: u64,
+    pub passing: u128,
     /// The final norm, the hidden states and their gradients.
-    pub ends: u64,
+    pub ends: u128,
 }
 
 /// Bytes of values of each kind.
@@ -58,13 +58,14 @@ impl TokenBytes {
             dna.steps as u64 * (dna.top_k as u64 * (mean + 3 * widths.stream) + widths.stream)
         });
         let inner = (model.feed_forward() * if model.gated { 3 } else { 2 }) as u64;
+        let first = if model.blocks > 0 { block } else { routed };
         Self {
-            input: widths.stream,
-            all: model.blocks as u64 * block + routed,
-            most: block.max(routed),
-            least: if model.blocks > 0 { block } else { routed },
-            passing: 2 * widths.stream + widths.product * inner,
-            ends: 2 * widths.stream + widths.normed,
+            input: widths.stream.into(),
+            all: model.blocks as u128 * u128::from(block) + u128::from(routed),
+            most: block.max(routed).into(),
+            least: first.into(),
+            passing: (2 * widths.stream + widths.product * inner).into(),
+            ends: (2 * widths.stream + widths.normed).into(),
         }
     }
 }
@@ -99,14 +100,17 @@ impl Widths {
         }
         let normalised = if model.qk_norm.is_some() { 4 * 2 * (queries + keys) } else { 0 };
         let sums = 4 * model.heads as u64;
-        self.norm(model) + self.product * (width + kept + queries) + normalised + sums
+        // Of adapters, the narrow products of queries, keys and values, and of the output.
+        let narrow = 4 * adapter_rank(model);
+        self.norm(model) + self.product * (width + kept + queries + narrow) + normalised + sums
     }
 
     /// The feed-forward part, with its norm. In parallel to attention it reads the stream that attention's norm has kept.
     fn feed_forward(self, model: &ModelConfig) -> u64 {
         let inner = model.feed_forward() as u64 * if model.gated { 4 } else { 2 };
         let norm = self.norm(model) - if model.parallel_residual { self.stream } else { 0 };
-        norm + self.product * (model.width as u64 + inner)
+        let narrow = if model.gated { 3 } else { 2 } * adapter_rank(model);
+        norm + self.product * (model.width as u64 + inner + narrow)
     }
 
     /// The router of directions and what it takes from the heads.
@@ -120,6 +124,10 @@ impl Widths {
         };
         router + 3 * self.product * suppressed
     }
+}
+
+fn adapter_rank(model: &ModelConfig) -> u64 {
+    model.adapter.map_or(0, |adapter| adapter.rank as u64)
 }
 
 /// Bytes of copies of weights that the backward pass keeps, of all blocks and of one: products in bfloat16 have their

@@ -28,11 +28,11 @@ const LOGIT_TENSORS: u64 = 4;
 
 /// Tensors of the head's size while the loss is computed: its gradient so far and that of a chunk. In f32 on the CPU, oneDNN
 /// holds the head and its gradient in its own order as well (fitted to measurements).
-const HEAD_TENSORS: [u64; 2] = [2, 4];
+const HEAD_TENSORS: [u128; 2] = [2, 4];
 
 /// Percent by which the C library's heap is larger on the CPU than the tensors in it that come and go: it is kept for later
 /// steps, in pieces. Fitted to measurements; with a mapping for each tensor it would be none.
-const FRAGMENTED_PERCENT: u64 = 30;
+const FRAGMENTED_PERCENT: u128 = 30;
 
 /// What libtorch's libraries keep besides tensors as soon as they compute: kernels that are made at run time, and their
 /// scratch memory.
@@ -140,35 +140,37 @@ impl<'a> Workload<'a> {
             fragmentation: 0,
             buffers: if self.cuda { CUDA_BUFFERS } else { CPU_BUFFERS },
         };
-        let tokens = micro_batch as u64 * model.stream_length(model.context) as u64;
-        let scored = if model.reads_images() { micro_batch as u64 } else { tokens };
+        let tokens = micro_batch as u128 * model.stream_length(model.context) as u128;
+        let scored = if model.reads_images() { micro_batch as u128 } else { tokens };
         let moments = self.moments_of_need(tokens, scored, micro_batch < self.batch, checkpointing);
         let most = moments.into_iter().max_by_key(Moment::bytes).unwrap_or_default();
-        plan.fragmentation = if self.cuda { 0 } else { most.bytes() * FRAGMENTED_PERCENT / 100 };
+        plan.fragmentation = if self.cuda { 0 } else { narrow(most.bytes() * FRAGMENTED_PERCENT / 100) };
         let Moment { gradients, activations, logits, copies } = most;
-        (plan.gradients, plan.activations, plan.logits, plan.copies) = (gradients, activations, logits, copies);
+        (plan.gradients, plan.activations, plan.logits, plan.copies) =
+            (narrow(gradients), narrow(activations), narrow(logits), narrow(copies));
         plan
     }
 
-    /// The moments at which a step may need most.
-    fn moments_of_need(&self, tokens: u64, scored: u64, several: bool, checkpointing: bool) -> [Moment; 4] {
+    /// The moments at which a step may need most. A manifest can ask for more bytes than 64 bits count.
+    fn moments_of_need(&self, tokens: u128, scored: u128, several: bool, checkpointing: bool) -> [Moment; 4] {
         let model = self.model;
         let bytes = TokenBytes::of(model, self.precision, self.cuda);
-        let segments = model.blocks as u64 + u64::from(model.dna.is_some());
+        let segments = model.blocks as u128 + u128::from(model.dna.is_some());
         let (kept, live) = match checkpointing {
             true => (tokens * bytes.input * segments, bytes.most),
             false => (tokens * bytes.all, 0),
         };
-        let [copied, copied_at_once] = copied_weight_bytes(model, self.precision);
+        let [copied, copied_at_once] = copied_weight_bytes(model, self.precision).map(u128::from);
+        let trained = u128::from(self.trained);
         let copies = if checkpointing { copied_at_once } else { copied };
         // The sums of the micro-batches before.
-        let sums = if several { 4 * self.trained } else { 0 };
-        let head = 4 * (model.vocabulary * model.width) as u64;
+        let sums = if several { 4 * trained } else { 0 };
+        let head = 4 * (model.vocabulary * model.width) as u128;
         let ends = tokens * bytes.input + scored * bytes.ends;
-        let logits = logit_bytes(model, scored, (self.precision, self.cuda));
+        let logits = u128::from(logit_bytes(model, narrow(scored), (self.precision, self.cuda)));
         // A frozen head has no gradient, and oneDNN holds it in its own order alone.
         let reordered = usize::from(!self.cuda && self.precision == Precision::F32);
-        let head_tensors = if self.trains_head { HEAD_TENSORS[reordered] } else { reordered as u64 };
+        let head_tensors = if self.trains_head { HEAD_TENSORS[reordered] } else { reordered as u128 };
         let at_loss = Moment {
             gradients: sums,
             activations: kept + ends + scored * bytes.input,
@@ -180,18 +182,18 @@ impl<'a> Workload<'a> {
         let begins = backward(sums, kept + tokens * (live + bytes.passing));
         // Then all gradients are there, and those of a tied head are not yet in the embedding's.
         let last = tokens * (if checkpointing { bytes.input } else { 0 } + bytes.least + bytes.passing);
-        let own = 4 * self.trained - if model.tied_head { 0 } else { by_head.min(4 * self.trained) };
+        let own = 4 * trained - if model.tied_head { 0 } else { by_head.min(4 * trained) };
         let ending = Moment { copies: copied_at_once, ..backward(sums + own, last) };
         // Parameters come as values of the host.
-        let values = if self.cuda { 0 } else { 8 * (self.trained + self.frozen) };
+        let values = if self.cuda { 0 } else { 8 * u128::from(self.trained + self.frozen) };
         let loading = Moment { copies: values, ..Moment::default() };
         [at_loss, begins, ending, loading]
     }
 
-    fn narrow_head(&self) -> u64 {
+    fn narrow_head(&self) -> u128 {
         match self.precision {
             Precision::F32 => 0,
-            Precision::Bf16 => 2 * (self.model.vocabulary * self.model.width) as u64,
+            Precision::Bf16 => 2 * (self.model.vocabulary * self.model.width) as u128,
         }
     }
 }
@@ -210,14 +212,19 @@ fn logit_bytes(model: &ModelConfig, rows: u64, (precision, cuda): (Precision, bo
 /// What a step holds at one moment besides parameters and the optimiser's moments, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
-    gradients: u64,
-    activations: u64,
-    logits: u64,
-    copies: u64,
+    gradients: u128,
+    activations: u128,
+    logits: u128,
+    copies: u128,
+}
+
+/// Bytes that no machine has stay so many.
+fn narrow(bytes: u128) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 impl Moment {
-    fn bytes(&self) -> u64 {
+    fn bytes(&self) -> u128 {
         self.gradients + self.activations + self.logits + self.copies
     }
 }
@@ -225,7 +232,7 @@ impl Moment {
 impl MemoryPlan {
     /// All of it.
     pub fn bytes(&self) -> u64 {
-        self.parts().iter().map(|(_, bytes)| bytes).sum()
+        self.parts().iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     /// Each part with its name.
@@ -246,6 +253,8 @@ impl MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{AdapterConfig, LevelConfig};
+    use crate::grid::Sharing;
     use crate::training::samples::small_run;
 
     fn run() -> RunConfig {
@@ -277,6 +286,36 @@ mod tests {
         assert_eq!(all.parameters, fewer.parameters);
         assert_eq!(all.moments - fewer.moments, 8 * half);
         assert!(fewer.gradients < all.gradients);
+    }
+
+    #[test]
+    fn the_largest_network_that_a_manifest_may_ask_for_is_planned_and_fits_nowhere() {
+        let mut run = run();
+        let model = &mut run.model;
+        (model.blocks, model.width, model.heads, model.head_width) = (1024, 1 << 16, 1024, Some(1 << 14));
+        (model.context, model.vocabulary, model.feed_forward) = (1 << 20, 1 << 20, Some(1 << 18));
+        (run.training.batch_sequences, model.gated) = (1 << 20, true);
+        model.adapter = Some(AdapterConfig { rank: 1024, alpha: None });
+        assert_eq!(model.check(), Ok(()));
+        run.levels = vec![LevelConfig { parts: vec!["adapters.0-1023".to_owned()], sharing: Sharing::Shared }];
+        for checkpointing in [true, false] {
+            let work = Workload::of(&run, Precision::F32, false);
+            assert!(work.plan(1 << 20, checkpointing).bytes() > 1 << 60);
+        }
+        assert!(planned(&run, &MachineConfig::default(), Device::Cpu).is_err());
+    }
+
+    #[test]
+    fn adapters_keep_their_narrow_products_and_nothing_of_what_is_frozen() {
+        let mut run = run();
+        run.model.adapter = Some(AdapterConfig { rank: 64, alpha: None });
+        run.levels = vec![LevelConfig { parts: vec!["adapters.0-7".to_owned()], sharing: Sharing::Shared }];
+        let whole = run.model.without_adapter();
+        let [of_all, of_adapters] = [&whole, &run.model].map(|model| TokenBytes::of(model, Precision::F32, false).all);
+        assert_eq!(of_adapters - of_all, 8 * 4 * 6 * 64, "three of queries, keys and values, and one of each other");
+        let work = Workload::of(&run, Precision::F32, false);
+        assert!(!work.trains_head && work.frozen > work.trained);
+        assert_eq!(work.plan(1, false).moments, 8 * work.trained);
     }
 
     #[test]

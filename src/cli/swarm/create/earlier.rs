@@ -10,6 +10,7 @@ use crate::model::exchange::{self, ExchangeError};
 use crate::model::hugging_face::PretrainedFiles;
 use crate::model::initial_levels;
 use crate::peer::collected::PRETRAINED;
+use crate::peer::folder::read_manifest;
 use crate::seed::Seed;
 
 /// What a run takes over from an earlier one.
@@ -39,6 +40,7 @@ pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
     if !single || run.frozen().is_some() {
         files.push(folder.join("ancestor.safetensors"));
     }
+    same_adapters(folder, run)?;
     let files = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     let (levels, frozen) = parameters(&files, run).map_err(|error| {
         let hint = match error {
@@ -54,6 +56,22 @@ pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
         Err(error) => Some(Err(format!("{}: {error}", file.display()))),
     };
     Ok(Earlier { tokenizer, levels, frozen: frozen.into(), pretrained: pretrained.transpose().or_mistake(hint)? })
+}
+
+/// Refuses to scale the adapters of an earlier run anew, or to cut them: their files have no α.
+fn same_adapters(folder: &Path, run: &RunConfig) -> Result<(), Mistake> {
+    let earlier = read_manifest(folder).map_err(|error| Mistake::new(format!("{error:#}")))?;
+    let earlier = earlier.and_then(|(_, manifest, _)| manifest.config.model.adapter);
+    let (Some(earlier), Some(own)) = (earlier, run.model.adapter) else { return Ok(()) };
+    for (key, was, is) in [("rank", earlier.rank as f64, own.rank as f64), ("alpha", earlier.alpha(), own.alpha())] {
+        if was != is {
+            let error = format!("model.adapter.{key} is {is}, but {was} in the run in {}", folder.display());
+            return Err(
+                Mistake::new(error).hint(format!("set model.adapter.{key} = {was}, or export a path, and import it"))
+            );
+        }
+    }
+    Ok(())
 }
 
 /// The levels of a run and what is frozen in it, from the files of an earlier one. Adapters that it did not have begin as

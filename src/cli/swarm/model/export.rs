@@ -81,7 +81,7 @@ impl Export {
         let PeftFiles { config, weights } = peft((&config.model, base), &config.levels, &values)
             .or_mistake("leave --adapter out: the whole model is exported, with its adapters merged")?;
         let files = [("adapter_config.json", config), ("adapter_model.safetensors", weights)];
-        Ok(("adapter for PEFT", self.write(collected, files)?))
+        Ok(("PEFT adapter", self.write(collected, files)?))
     }
 
     /// The path or the ancestor, with its adapters merged, if it has any.

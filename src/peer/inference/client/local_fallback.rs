@@ -80,7 +80,7 @@ impl LocalFallback {
                 Err(reason) => return Ok(Err(format!("module {module}: {reason}"))),
             }
         }
-        if self.manifest.config.frozen().is_some() && self.blobs.get(self.manifest.ancestor.hash).is_none() {
+        if self.manifest.config.frozen().is_some() && !self.blobs.has(self.manifest.ancestor.hash) {
             match from.part_of_run(self.manifest.ancestor).await? {
                 Ok(ancestor) => self.blobs.put(self.manifest.ancestor.hash, ancestor),
                 Err(reason) => return Ok(Err(format!("the ancestor: {reason}"))),
