@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::run::{Peer, RUN, World, dna_run, pathswarm, program};
+use crate::run::{Peer, RUN, World, dna_run, mistake, pathswarm, program};
 use image::{Rgb, RgbImage};
 use serde_json::Value;
 
@@ -122,6 +122,10 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
         assert_eq!(ends_well(&export, &[])["layout"], "pathswarm");
         assert_eq!(pathswarm(&words(&export)).status.code(), Some(2), "what is there is not replaced");
     }
+    let alone = |word: &str| if word == "FOLDER" { Some(world.name("alone")) } else { out(word) };
+    for export in to_type.take("export DIR FOLDER --path 0 --adapter", &alone) {
+        assert!(mistake(&words(&export)).contains("no adapters"));
+    }
     for export in to_type.take("export", &out) {
         assert_eq!(ends_well(&export, &[])["layout"], "GPT-NeoX");
         assert_eq!(pathswarm(&words(&export)).status.code(), Some(2), "what is there is not replaced");
@@ -129,16 +133,19 @@ fn there_and_back(world: &World, to_type: &mut ToType, short: &[&str]) {
         let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
         assert!(nowhere.status.code() == Some(2) && said.contains("paths 0 to 3"), "{said}");
     }
-    let back = |word: &str| match word {
-        "MODEL" => Some(world.name("exported")),
-        "FOLDER" => Some(world.name("imported")),
-        _ => None,
-    };
-    for import in to_type.take("import", &back) {
-        let told = ends_well(&import, &[]);
-        let found = ["create", told["run"].as_str().unwrap(), "--ancestor", &world.name("imported")];
-        let mut creator = Peer::start(&world.path("e"), &[&found[..], &["--corpus", &world.corpus], short].concat());
-        assert_eq!(creator.wait_for("result")["event"], "result");
+    for (command, folder) in [("import MODEL FOLDER --adapter", "adapted"), ("import", "imported")] {
+        let back = |word: &str| match word {
+            "MODEL" => Some(world.name("exported")),
+            "FOLDER" => Some(world.name(folder)),
+            _ => None,
+        };
+        for import in to_type.take(command, &back) {
+            let told = ends_well(&import, &[]);
+            let found = ["create", told["run"].as_str().unwrap(), "--ancestor", &world.name(folder)];
+            let create = [&found[..], &["--corpus", &world.corpus], short].concat();
+            let mut creator = Peer::start(&world.path(&format!("of-{folder}")), &create);
+            assert_eq!(creator.wait_for("result")["event"], "result");
+        }
     }
 }
 
