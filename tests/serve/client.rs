@@ -147,9 +147,14 @@ impl Served {
     /// Waits until no request is answered or waits.
     #[expect(clippy::disallowed_methods, reason = "patience has an end")]
     pub fn wait_until_idle(&self) {
+        self.wait_for_requests(0);
+    }
+
+    /// Waits until so many requests are being answered.
+    pub fn wait_for_requests(&self, count: usize) {
         let began = Instant::now();
-        while self.requests() > 0 {
-            assert!(began.elapsed() < TIMEOUT, "{} requests are never done", self.requests());
+        while self.requests() != count {
+            assert!(began.elapsed() < TIMEOUT, "{} requests and never {count}", self.requests());
             std::thread::yield_now();
         }
     }
