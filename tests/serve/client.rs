@@ -145,12 +145,12 @@ impl Served {
     }
 
     /// Waits until no request is answered or waits.
-    #[expect(clippy::disallowed_methods, reason = "patience has an end")]
     pub fn wait_until_idle(&self) {
         self.wait_for_requests(0);
     }
 
     /// Waits until so many requests are being answered.
+    #[expect(clippy::disallowed_methods, reason = "patience has an end")]
     pub fn wait_for_requests(&self, count: usize) {
         let began = Instant::now();
         while self.requests() != count {
