@@ -151,7 +151,7 @@ impl Served {
 
     /// Waits until so many requests are being answered.
     #[expect(clippy::disallowed_methods, reason = "patience has an end")]
-    pub fn wait_for_requests(&self, count: usize) {
+    pub fn wait_for_requests(&self, count: u64) {
         let began = Instant::now();
         while self.requests() != count {
             assert!(began.elapsed() < TIMEOUT, "{} requests and never {count}", self.requests());
