@@ -113,7 +113,7 @@ impl Bench {
     /// Runs forward and backward, to all parameters.
     fn step(&self) {
         let tokens = self.batch.target_count();
-        let (loss, _) = loss_and_gradients(&self.model, std::slice::from_ref(&self.batch), tokens, &Unwatched)
+        let (loss, _) = loss_and_gradients(&self.model, std::slice::from_ref(&self.batch), tokens, (&Unwatched, false))
             .expect("enough memory");
         assert!(loss.is_finite());
     }

@@ -1,5 +1,6 @@
 //! Conversations are written as `apply_chat_template` of `transformers` writes them. Its texts and the script that made them
 //! are in tests/reference.
+#![cfg(feature = "learning")]
 
 use std::collections::BTreeMap;
 
