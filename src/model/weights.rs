@@ -89,11 +89,6 @@ impl Weights {
         self.levels.iter().map(|level| level.count).collect()
     }
 
-    /// Number of frozen values.
-    pub fn frozen_count(&self) -> usize {
-        self.frozen.as_ref().map_or(0, |frozen| frozen.count)
-    }
-
     /// Whether nothing is missing: the frozen parts have been set.
     pub fn is_complete(&self) -> bool {
         self.is_complete

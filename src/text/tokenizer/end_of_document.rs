@@ -167,7 +167,7 @@ fn read(path: &Path, most_bytes: usize) -> std::io::Result<Option<Vec<u8>>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::PathBuf;
 
     use tempfile::TempDir;
@@ -311,14 +311,14 @@ mod tests {
         assert!(error.contains("tokenizer_config.json beside it"), "{error}");
     }
 
-    #[test]
-    fn a_file_of_sentence_piece_is_taken_if_it_gives_texts_back() {
+    /// A file as SentencePiece's are converted: bytes, then these entries, then `</s>` with the id 300.
+    pub(in crate::text::tokenizer) fn sentence_piece(entries: [&str; 5], merges: [&str; 2]) -> Value {
         let mut vocab: serde_json::Map<String, Value> =
             (0..=255u32).map(|byte| (format!("<0x{byte:02X}>"), Value::from(byte))).collect();
-        for (number, entry) in ["▁", "a", "b", "▁a", "ab"].iter().enumerate() {
+        for (number, entry) in entries.iter().enumerate() {
             vocab.insert((*entry).to_owned(), (256 + number).into());
         }
-        let piece = json!({
+        json!({
             "added_tokens": [{ "id": 300, "content": "</s>", "special": true, "single_word": false, "lstrip": false,
                 "rstrip": false, "normalized": false }],
             "normalizer": { "type": "Sequence", "normalizers": [
@@ -327,8 +327,13 @@ mod tests {
             ] },
             "pre_tokenizer": null,
             "model": { "type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": null, "vocab": vocab,
-                "merges": ["▁ a", "a b"] },
-        });
+                "merges": merges },
+        })
+    }
+
+    #[test]
+    fn a_file_of_sentence_piece_is_taken_if_it_gives_texts_back() {
+        let piece = sentence_piece(["▁", "a", "b", "▁a", "ab"], ["▁ a", "a b"]);
         let (_folder, path) = write(&[("tokenizer.json", &piece)]);
         let tokenizer = Tokenizer::adopt(&path).unwrap();
         let text = "a ab\n漢 a";

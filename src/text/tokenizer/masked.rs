@@ -134,8 +134,9 @@ mod tests {
     use crate::config::ChatConfig;
     use crate::text::chat::ChatTemplate;
     use crate::text::chat::tests::{CHAT_ML, message};
+    use crate::text::tokenizer::end_of_document::tests::sentence_piece;
     use crate::text::tokenizer::file::tests::bytes_alone;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     const SPECIALS: [&str; 3] = ["<|end|>", "<|im_start|>", "<|im_end|>"];
 
@@ -195,22 +196,7 @@ mod tests {
 
     #[test]
     fn a_tokenizer_that_puts_a_space_before_a_text_reads_question_and_answer_at_once() {
-        let mut vocab: serde_json::Map<String, Value> =
-            (0..=255u32).map(|byte| (format!("<0x{byte:02X}>"), Value::from(byte))).collect();
-        for (number, entry) in ["▁", "a", "b", "▁a", "▁b"].iter().enumerate() {
-            vocab.insert((*entry).to_owned(), (256 + number).into());
-        }
-        let piece = json!({
-            "added_tokens": [{ "id": 300, "content": "</s>", "special": true, "single_word": false, "lstrip": false,
-                "rstrip": false, "normalized": false }],
-            "normalizer": { "type": "Sequence", "normalizers": [
-                { "type": "Prepend", "prepend": "▁" },
-                { "type": "Replace", "pattern": { "String": " " }, "content": "▁" },
-            ] },
-            "pre_tokenizer": null,
-            "model": { "type": "BPE", "byte_fallback": true, "fuse_unk": true, "unk_token": null, "vocab": vocab,
-                "merges": ["▁ a", "▁ b"] },
-        });
+        let piece = sentence_piece(["▁", "a", "b", "▁a", "▁b"], ["▁ a", "▁ b"]);
         let tokenizer = Tokenizer::from_json(&serde_json::to_vec(&piece).unwrap()).unwrap();
         let ids = tokenizer.encode_masked(&MaskedText::completed("a b", " b")).unwrap();
         assert_eq!((ids.ids, ids.runs), (vec![259, 260, 260, 300], vec![2, 2]));

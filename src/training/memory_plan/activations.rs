@@ -1,8 +1,7 @@
 //! What a token leaves behind in each block for the backward pass, as autograd keeps it.
 
 use crate::config::{
-    DirectionalConfig, ModelConfig, ModuleKind, NormKind, NormPlacement, Part, Pooling, Positions, Precision,
-    TensorSpec,
+    DirectionalConfig, ModelConfig, ModuleKind, NormKind, Part, Pooling, Positions, Precision, TensorSpec,
 };
 
 /// Bytes of a token, by what keeps them.
@@ -71,14 +70,10 @@ impl TokenBytes {
 }
 
 impl Widths {
-    /// The norm of a branch, as far as it keeps more than the input of the product after it: the stream that it reads,
-    /// which the addition before has made.
-    fn norm(self, model: &ModelConfig) -> u64 {
-        match model.norm_placement {
-            NormPlacement::Before => self.stream + self.normed,
-            // It reads the branch's output. The stream is the input of the product, in the precision of products.
-            NormPlacement::After => self.stream + self.normed,
-        }
+    /// The norm of a branch. Before it, the norm keeps the stream, which the addition before has made; after it, its own
+    /// input, and the product keeps the stream.
+    fn norm(self) -> u64 {
+        self.stream + self.normed
     }
 
     /// Attention, with its norm.
@@ -102,13 +97,13 @@ impl Widths {
         let sums = 4 * model.heads as u64;
         // Of adapters, the narrow products of queries, keys and values, and of the output.
         let narrow = 4 * adapter_rank(model);
-        self.norm(model) + self.product * (width + kept + queries + narrow) + normalised + sums
+        self.norm() + self.product * (width + kept + queries + narrow) + normalised + sums
     }
 
     /// The feed-forward part, with its norm. In parallel to attention it reads the stream that attention's norm has kept.
     fn feed_forward(self, model: &ModelConfig) -> u64 {
         let inner = model.feed_forward() as u64 * if model.gated { 4 } else { 2 };
-        let norm = self.norm(model) - if model.parallel_residual { self.stream } else { 0 };
+        let norm = self.norm() - if model.parallel_residual { self.stream } else { 0 };
         let narrow = if model.gated { 3 } else { 2 } * adapter_rank(model);
         norm + self.product * (model.width as u64 + inner + narrow)
     }
