@@ -3,11 +3,13 @@
 mod shape;
 
 use criterion::{Criterion, Throughput, criterion_group};
-use pathswarm::config::{Optimizer, Positions, Precision};
+use pathswarm::config::{Optimizer, Precision};
+use pathswarm::training::device::SIZES;
 
 fn inner_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("inner step");
-    group.throughput(Throughput::Elements(shape::TOKENS as u64)).sample_size(20);
+    let size = SIZES[0];
+    group.throughput(Throughput::Elements((size.sequences * size.context) as u64)).sample_size(20);
     for (name, precision, threads, optimizer) in [
         ("f32, all threads", Precision::F32, 0, Optimizer::AdamW),
         ("f32, all threads, Muon", Precision::F32, 0, Optimizer::Muon),
@@ -15,7 +17,7 @@ fn inner_step(criterion: &mut Criterion) {
         ("f32, one thread, Muon", Precision::F32, 1, Optimizer::Muon),
         ("bf16, all threads", Precision::Bf16, 0, Optimizer::AdamW),
     ] {
-        let mut run = shape::run(Positions::Rotary);
+        let mut run = size.run(size.sequences);
         run.training.optimizer = optimizer;
         let mut bench = shape::Bench::new(&run, precision, threads);
         group.bench_function(name, |bencher| bencher.iter(|| bench.step()));

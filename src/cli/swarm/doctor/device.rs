@@ -20,6 +20,9 @@ const ASSUMED_SHARE: f64 = 0.3;
 /// Duration of a timed round.
 const ROUND: Duration = Duration::from_millis(500);
 
+/// The longest that PyTorch may take for one size, with its compiler.
+const TORCH_LIMIT_S: u32 = 600;
+
 /// The machine's device, and how it is measured.
 pub struct Page<'a> {
     pub machine: &'a MachineConfig,
@@ -117,7 +120,7 @@ impl Page<'_> {
             // What this process keeps would be missing there. Where it cannot be given back, PyTorch says so.
             let _ = fused::empty_cache(device);
             let device = device_name(device);
-            let reference = Reference { python, device: &device, precision, threads: threads() };
+            let reference = Reference { python, device: &device, precision, threads: threads(), limit_s: TORCH_LIMIT_S };
             match reference.tokens_per_s(size, *sequences, compiled) {
                 Ok(theirs) => {
                     found = format!("{found}; {what} {theirs:.0}, ratio {:.2}", tokens_per_s / theirs);

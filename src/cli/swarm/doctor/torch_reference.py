@@ -6,9 +6,14 @@ for a line on standard input before each round, so that another program can alte
 
 import argparse
 import json
+import os
+import signal
 import statistics
 import sys
 import time
+
+# Before torch is loaded, which may hang as well.
+signal.alarm(int(os.environ.get("PATHSWARM_LIMIT_S", "0")))
 
 import torch
 import torch.nn.functional as F
@@ -90,7 +95,8 @@ def main():
     parser.add_argument("--positions", choices=["rotary", "learned"], default="rotary")
     parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--compile", action="store_true", help="torch.compile, and a fused AdamW")
+    parser.add_argument("--compile", action="store_true", help="torch.compile of the network and the loss")
+    parser.add_argument("--fused", action="store_true", help="AdamW in one kernel")
     parser.add_argument("--interactive", action="store_true")
     arguments = parser.parse_args()
 
@@ -98,7 +104,7 @@ def main():
     torch.manual_seed(1)
     device = torch.device(arguments.device)
     model = Transformer(arguments).to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=arguments.compile or None)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=arguments.fused or None)
     shape = (arguments.batch, arguments.context + 1)
     batches = [torch.randint(0, arguments.vocabulary, shape, device=device) for _ in range(8)]
 
