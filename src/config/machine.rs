@@ -137,7 +137,7 @@ pub struct MachineConfig {
     pub threads: usize,
     /// Sequences computed at once; gradients of a batch are accumulated over several. 0 for the whole batch.
     pub micro_batch_sequences: usize,
-    /// Memory of the device that training may take, in bytes; 0 for all of it.
+    /// Memory of the device that training may take, in bytes; 0 for all of it. On the CPU, memory of the process.
     pub memory_limit_bytes: u64,
     /// Activation checkpointing, block by block.
     pub checkpointing: Checkpointing,

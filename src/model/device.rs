@@ -9,6 +9,7 @@ use std::sync::Once;
 use tch::Device;
 
 use crate::config::DeviceChoice;
+use crate::model::tensor_memory::keep_within_groups;
 
 /// The version of libtorch that the program is built with (`scripts/libtorch`).
 pub const LIBTORCH: &str = "2.11.0";
@@ -32,9 +33,11 @@ pub enum DeviceError {
 /// One of them is there where a card of NVIDIA is.
 const NVIDIA_FILES: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidia0", "dev/nvidiactl"];
 
-/// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else the CPU.
+/// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else the CPU. From then on tensors of the
+/// CPU stay within what this process may take.
 pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     keep_freed_memory();
+    keep_within_groups();
     match choice {
         DeviceChoice::Cpu => Ok(Device::Cpu),
         DeviceChoice::Cuda(index) => open_cuda(index),

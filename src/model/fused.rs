@@ -145,7 +145,7 @@ pub fn empty_cache(device: Device) -> Result<(), TchError> {
 }
 
 /// An error from its message, which is freed.
-fn said(message: *mut c_char) -> Result<(), TchError> {
+pub(super) fn said(message: *mut c_char) -> Result<(), TchError> {
     if message.is_null() {
         return Ok(());
     }

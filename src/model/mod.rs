@@ -1,5 +1,6 @@
 //! The network of a path: its tensors, the layout of its levels in memory, and its computation.
 
+pub mod control_group;
 pub mod device;
 pub mod dna;
 pub mod exchange;
@@ -11,6 +12,7 @@ pub mod merged;
 pub mod precision;
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod tensor_memory;
 pub mod transformer;
 pub mod weights;
 

@@ -110,7 +110,7 @@ impl Feed {
 fn tone(event: &PeerEvent) -> Tone {
     match event {
         PeerEvent::ShortOfDisk(_) | PeerEvent::NotInvited(_) | PeerEvent::Alone { .. } => Tone::Bad,
-        PeerEvent::WrongBytes { .. } => Tone::Warning,
+        PeerEvent::WrongBytes { .. } | PeerEvent::ShortOfMemory(_) => Tone::Warning,
         PeerEvent::Reported(report) => match report {
             Report::Caught { .. } | Report::CopiedIdentity { .. } => Tone::Bad,
             Report::PathTaken(_) => Tone::Good,

@@ -6,6 +6,7 @@ use super::batches::{Batch, BatchLimits, Sequences};
 use super::evaluate::EvaluateError;
 use crate::model::PathModel;
 use crate::model::weights::to_values;
+use crate::training::smaller_batches::in_batches;
 
 /// Sequences computed at once.
 const BATCH_SEQUENCES: usize = 32;
@@ -22,18 +23,23 @@ pub fn preferences(
     let limits = BatchLimits::of(config);
     let mut found = vec![Vec::new(); set.len()];
     let asked: Vec<usize> = (0..set.len()).filter(|index| !set.targets(*index, 1).is_empty()).collect();
-    for chosen in asked.chunks(BATCH_SEQUENCES) {
-        let batch = Batch::new(set, chosen, &limits, model.device())?;
-        let products = model.exact();
-        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, Some(&batch.lengths), &products)?)?;
-        let among = among.min(config.vocabulary);
-        let head = model.head().f_narrow(0, 0, among as i64)?;
-        let values = to_values(&products.linear(&hidden, &head, None)?.f_log_softmax(-1, Kind::Float)?)?;
-        let mut rows = values.chunks_exact(among.max(1)).map(<[f32]>::to_vec);
-        for (sequence, count) in chosen.iter().zip(&batch.counts) {
-            found[*sequence] = rows.by_ref().take(*count).collect();
-        }
-    }
+    in_batches(
+        &asked,
+        |_| BATCH_SEQUENCES,
+        |chosen| {
+            let batch = Batch::new(set, chosen, &limits, model.device())?;
+            let products = model.exact();
+            let hidden = batch.scored_rows(&model.trunk(&batch.inputs, Some(&batch.lengths), &products)?)?;
+            let among = among.min(config.vocabulary);
+            let head = model.head().f_narrow(0, 0, among as i64)?;
+            let values = to_values(&products.linear(&hidden, &head, None)?.f_log_softmax(-1, Kind::Float)?)?;
+            let mut rows = values.chunks_exact(among.max(1)).map(<[f32]>::to_vec);
+            for (sequence, count) in chosen.iter().zip(&batch.counts) {
+                found[*sequence] = rows.by_ref().take(*count).collect();
+            }
+            Ok::<_, EvaluateError>(())
+        },
+    )?;
     Ok(found)
 }
 

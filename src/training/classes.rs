@@ -3,6 +3,7 @@
 use super::batches::{Batch, BatchLimits, Sequences};
 use super::evaluate::{EvaluateError, rows_at_once};
 use crate::model::PathModel;
+use crate::training::smaller_batches::in_batches;
 
 /// The number of images whose likeliest class is right.
 pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Result<u64, EvaluateError> {
@@ -12,13 +13,18 @@ pub fn right_classes(model: &PathModel, set: &(impl Sequences + ?Sized)) -> Resu
     let rows = rows_at_once(config, config.context);
     let all: Vec<usize> = (0..set.len()).collect();
     let mut right = 0;
-    for chosen in all.chunks(rows) {
-        let batch = Batch::new(set, chosen, &limits, model.device())?;
-        let hidden = batch.scored_rows(&model.trunk(&batch.inputs, None, &products)?)?;
-        let likeliest = products.linear(&hidden, model.head(), None)?.f_argmax(-1, false)?;
-        // Padding has a target that is not a class.
-        right += likeliest.f_eq_tensor(&batch.targets)?.f_sum(tch::Kind::Int64)?.f_int64_value(&[])? as u64;
-    }
+    in_batches(
+        &all,
+        |_| rows,
+        |chosen| {
+            let batch = Batch::new(set, chosen, &limits, model.device())?;
+            let hidden = batch.scored_rows(&model.trunk(&batch.inputs, None, &products)?)?;
+            let likeliest = products.linear(&hidden, model.head(), None)?.f_argmax(-1, false)?;
+            // Padding has a target that is not a class.
+            right += likeliest.f_eq_tensor(&batch.targets)?.f_sum(tch::Kind::Int64)?.f_int64_value(&[])? as u64;
+            Ok::<_, EvaluateError>(())
+        },
+    )?;
     Ok(right)
 }
 

@@ -10,6 +10,7 @@ use crate::config::ModelConfig;
 use crate::model::PathModel;
 use crate::model::weights::to_values;
 use crate::training::inner::loss::row_losses;
+use crate::training::smaller_batches::in_batches;
 
 /// Padded tokens computed at once.
 const BATCH_TOKENS: usize = 8192;
@@ -81,7 +82,7 @@ pub fn evaluate(
 /// a sequence's first token, which has no context. `token_bytes` is the number of bytes of text for each token.
 /// `goes_on` is called after each batch.
 ///
-/// Computed in f32 without gradient, in batches of similar length; summed in f64.
+/// Computed in f32 without gradient, in batches of similar length, smaller ones where memory runs out; summed in f64.
 pub fn evaluate_each(
     model: &PathModel,
     set: &(impl Sequences + ?Sized),
@@ -121,11 +122,8 @@ pub fn target_losses(
     let mut by_length: Vec<usize> = (0..set.len()).filter(scored).collect();
     by_length.sort_by_key(|index| std::cmp::Reverse(set.sequence(*index).len()));
     let mut found = vec![Vec::new(); set.len()];
-    let mut rest = by_length.as_slice();
-    while let Some(longest) = rest.first() {
-        let rows = rows_at_once(config, set.sequence(*longest).len()).min(rest.len());
-        let (chosen, later) = rest.split_at(rows);
-        rest = later;
+    let rows = |rest: &[usize]| rest.first().map_or(1, |longest| rows_at_once(config, set.sequence(*longest).len()));
+    in_batches(&by_length, rows, |chosen| {
         let batch = Batch::new(set, chosen, &limits, model.device())?;
         let losses = batch_losses(model, &batch)?;
         let mut losses = losses.as_slice();
@@ -135,7 +133,8 @@ pub fn target_losses(
             found[*sequence] = own.to_vec();
         }
         goes_on();
-    }
+        Ok::<_, EvaluateError>(())
+    })?;
     Ok(found)
 }
 

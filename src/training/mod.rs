@@ -14,6 +14,7 @@ pub mod outer_gradient;
 pub mod sampler;
 #[cfg(test)]
 pub(crate) mod samples;
+pub mod smaller_batches;
 pub mod token_scores;
 
 pub use crate::training::batches::marked::Marked;

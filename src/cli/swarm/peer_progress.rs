@@ -92,6 +92,7 @@ fn note(news: &PeerEvent, slots: &WorkerSlots) -> Option<String> {
             "training and aggregation are paused until the disk accepts writes again; this peer still serves its data: \
              {reason}"
         ),
+        PeerEvent::ShortOfMemory(what) => format!("out of memory: {what}"),
         PeerEvent::WrongBytes { peer, blob } => {
             format!("peer …{} sent wrong bytes for blob {}; they were discarded", peer.short(), blob.short())
         }

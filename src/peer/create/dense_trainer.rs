@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::open_device;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
+use crate::peer::inference::model_slot::features;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::seed::Seed;
 use crate::text::TokenSet;
@@ -108,18 +109,7 @@ impl<'a> DenseTrainer<'a> {
     pub fn features(&mut self, dense: &Dense, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
         self.load(dense)?;
         let _lease = self.scheduler.acquire();
-        let mut failed = None;
-        let model = self.inner.model();
-        let features = crate::routing::features_of(prefixes, self.run.model.width, &mut |batch| {
-            model.prefix_features(batch).unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                Vec::new()
-            })
-        });
-        match failed {
-            Some(error) => Err(error.into()),
-            None => Ok(features?),
-        }
+        features(self.inner.model(), prefixes)
     }
 }
 

@@ -36,6 +36,8 @@ pub enum PeerEvent {
     },
     /// The disk rejects writes, with the reason: training and aggregation are paused.
     ShortOfDisk(String),
+    /// Memory ran out: what the trainer does about it.
+    ShortOfMemory(String),
     /// The disk accepts writes again.
     DiskTakes,
     /// Other peers do not admit this peer, with the reason.

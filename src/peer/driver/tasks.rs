@@ -132,6 +132,7 @@ impl Driver {
     pub(crate) fn handle_trainer_report(&mut self, told: TrainerReport) -> Result<(), PeerError> {
         match told {
             TrainerReport::Alive { path, phase, steps } => self.progressed(path, phase, steps),
+            TrainerReport::ShortOfMemory(what) => (self.event_sink)(PeerEvent::ShortOfMemory(what)),
             TrainerReport::Checkpointed { path, phase, steps, blob } => {
                 self.events.push_back(Event::Checkpointed { path, phase, steps, blob });
             }

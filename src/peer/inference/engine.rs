@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use crate::config::DeviceChoice;
+use crate::model::tensor_memory::{first_line, ran_out_of_memory};
 use crate::model::{PathModel, exchange};
 use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::outer::ModuleState;
@@ -87,6 +88,12 @@ impl Engine {
         match self.result(question, parts) {
             Ok(result) => Response::QueryResult(result),
             Err(error) if error.is::<MovedOn>() => Response::Refused(error.to_string()),
+            Err(error) if ran_out_of_memory(error.as_ref()) => {
+                // Its trainer may need what the network has.
+                self.rest();
+                tracing::warn!(reason = %first_line(&format_args!("{error:#}")), "no memory for a query");
+                Response::Refused("busy: this peer is out of memory; ask another one, or again later".to_owned())
+            }
             Err(error) => {
                 // Errors of the disk or the device are not sent to other peers.
                 tracing::warn!(error = %format!("{error:#}"), "a query was not answered");

@@ -2,11 +2,12 @@
 //! folder.
 
 use crate::config::{DeviceChoice, Precision, RunConfig};
-use crate::model::{PathModel, open_device};
+use crate::model::{ForwardError, PathModel, open_device};
 use crate::names::{BlobHash, PathId};
 use crate::query::{Prompt, TokenSpan};
 use crate::routing::{Router, features_of};
 use crate::seed::Seed;
+use crate::training::smaller_batches::in_batches;
 use crate::training::{EvaluateError, GenerateError, Sampling, Sequences, generate, right_classes, target_losses};
 
 /// The source of a level's parameters.
@@ -83,10 +84,16 @@ pub fn routes(router: &Router, ancestor: Option<&PathModel>, prefixes: &[&[u32]]
 pub fn features(ancestor: &PathModel, prefixes: &[&[u32]]) -> anyhow::Result<Vec<f32>> {
     let mut failed = None;
     let features = features_of(prefixes, ancestor.config().width, &mut |batch| {
-        ancestor.prefix_features(batch).unwrap_or_else(|error| {
+        let mut rows = Vec::new();
+        let computed = in_batches(batch, <[_]>::len, |batch| {
+            rows.extend(ancestor.prefix_features(batch)?);
+            Ok::<_, ForwardError>(())
+        });
+        if let Err(error) = computed {
             failed.get_or_insert(error);
-            Vec::new()
-        })
+            rows.clear();
+        }
+        rows
     });
     match failed {
         Some(error) => Err(error.into()),

@@ -7,6 +7,7 @@
 //! the driver; [`device_scheduler`] shares the device among the trainers of a machine, `throttle` limits their rate.
 
 pub mod device_scheduler;
+mod memory_wait;
 pub mod path_state;
 mod scores;
 mod start_parameters;
@@ -26,8 +27,10 @@ use crate::compress::{EncodeError, compress_with_feedback};
 use crate::config::MachineConfig;
 use crate::grid::Grid;
 use crate::model::open_device;
+use crate::model::tensor_memory::ran_out_of_memory;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::outer::ModuleState;
+use crate::peer::trainer::memory_wait::{Waited, wait_for_memory};
 use crate::peer::trainer::path_state::{PathState, PathStateError, PhaseState};
 use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::peer::trainer::text::{Purpose, Texts};
@@ -41,20 +44,26 @@ use crate::training::{InnerTrainer, OuterGradientError, StepError, TrainerError,
 /// Least interval between two reports of progress.
 const REPORT: Duration = Duration::from_millis(250);
 
-/// The work of a trainer's thread.
+/// The work of a trainer's thread. Where memory runs out, it waits and tries again.
 pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -> Work {
     Arc::new(move |mut handle| {
-        let mut worker = match Worker::new(manifest.clone(), &machine, blobs.clone()) {
-            Ok(worker) => worker,
-            Err(error) => {
-                // Without a receiver, the driver is gone.
-                handle.report(TrainerReport::Failed(error));
-                return;
+        let mut worker = loop {
+            match Worker::new(manifest.clone(), &machine, blobs.clone()) {
+                Ok(worker) => break worker,
+                Err(error) if ran_out_of_memory(error.as_ref()) => {
+                    if wait_for_memory(&handle, &error, None) == Waited::Abandoned {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    // Without a receiver, the driver is gone.
+                    handle.report(TrainerReport::Failed(error));
+                    return;
+                }
             }
         };
         while let Some(task) = handle.next_task() {
-            let outcome = worker.carry_out(&handle, task).unwrap_or_else(|error| Some(TrainerReport::Failed(error)));
-            let Some(outcome) = outcome else { return };
+            let Some(outcome) = worker.outcome(&handle, &task) else { return };
             if !handle.report(outcome) {
                 return;
             }
@@ -124,17 +133,49 @@ impl Worker {
         })
     }
 
-    /// `None` if the driver has gone.
-    fn carry_out(&mut self, handle: &WorkerHandle, task: Task) -> anyhow::Result<Option<TrainerReport>> {
+    /// The report with which a task ends; `None` if the driver has gone. A task for which there is no memory begins anew,
+    /// from what is stored.
+    fn outcome(&mut self, handle: &WorkerHandle, task: &Task) -> Option<TrainerReport> {
+        loop {
+            match self.carry_out(handle, task) {
+                Ok(outcome) => return outcome,
+                Err(error) if !ran_out_of_memory(error.as_ref()) => return Some(TrainerReport::Failed(error)),
+                Err(error) => {
+                    self.last = None;
+                    match (wait_for_memory(handle, &error, Some(self.sign(task))), task) {
+                        (Waited::Abandoned, _) => return None,
+                        (Waited::Paused, Task::Train(PhaseTask { path, phase, .. })) => {
+                            return Some(TrainerReport::Paused { path: *path, phase: *phase, middle: None });
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a task begins, as a sign of life.
+    fn sign(&self, task: &Task) -> (PathId, Phase, u64) {
         match task {
-            Task::Train(task) => self.train(handle, &task),
-            Task::Score { path, drawn, phase, states } => {
-                let scores = self.score(handle, (path, phase), (drawn, &[Purpose::HeldOut]), &states);
+            Task::Train(PhaseTask { path, phase, part, resume, .. }) => {
+                (*path, *phase, resume.map_or(part.first, |resume| resume.steps))
+            }
+            Task::Score { path, phase, .. } => (*path, *phase, 0),
+            Task::Evaluate { path, .. } => (*path, Phase(self.manifest.config.training.phases), 0),
+        }
+    }
+
+    /// `None` if the driver has gone.
+    fn carry_out(&mut self, handle: &WorkerHandle, task: &Task) -> anyhow::Result<Option<TrainerReport>> {
+        match *task {
+            Task::Train(ref task) => self.train(handle, task),
+            Task::Score { path, drawn, phase, ref states } => {
+                let scores = self.score(handle, (path, phase), (drawn, &[Purpose::HeldOut]), states);
                 let scores = scores.inspect_err(|error| tracing::warn!(%path, %phase, %error, "not scored")).ok();
                 Ok(Some(TrainerReport::Scored { path, phase, held_out: scores.map(|scores| scores[0]) }))
             }
-            Task::Evaluate { path, drawn, states, trainer } => {
-                self.evaluate(handle, (path, drawn), &states, trainer).map(Some)
+            Task::Evaluate { path, drawn, ref states, trainer } => {
+                self.evaluate(handle, (path, drawn), states, trainer).map(Some)
             }
         }
     }

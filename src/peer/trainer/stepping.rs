@@ -62,7 +62,7 @@ impl Worker {
                     break;
                 }
                 let schedule_step = place_in_schedule(&self.manifest.config.training, phase, step, part.of);
-                let report = self.step(task, schedule_step)?;
+                let report = self.step(handle, task, schedule_step)?;
                 step += 1;
                 measures = [report.loss, report.gradient_norm, report.learning_rate];
                 tokens += report.tokens;
@@ -94,14 +94,18 @@ impl Worker {
         Ok(if told { Steps::All(step) } else { Steps::Abandoned })
     }
 
-    fn step(&mut self, task: &PhaseTask, schedule_step: u64) -> anyhow::Result<StepReport> {
+    fn step(&mut self, handle: &WorkerHandle, task: &PhaseTask, schedule_step: u64) -> anyhow::Result<StepReport> {
         let path = task.drawn;
         let Some(shard) = self.texts.held() else { anyhow::bail!("the shard of path {path} is not loaded") };
         let seed = Seed::root(self.manifest.config.seed).child("batches").number(u64::from(path.0));
         // Each trainer of a path reads its text in another order.
         let seed = if task.trainer_number > 0 { seed.number(u64::from(task.trainer_number)) } else { seed };
         let order = BatchOrder { seed, sequences: shard.len() };
-        Ok(self.inner.step(shard, &order, schedule_step)?)
+        let made = self.inner.step(shard, &order, schedule_step);
+        if let Some(what) = self.inner.memory_note() {
+            handle.report(TrainerReport::ShortOfMemory(what));
+        }
+        Ok(made?)
     }
 
     fn between_checkpoints(&self) -> Duration {

@@ -81,6 +81,8 @@ pub enum TrainerReport {
         /// The trainer state after them.
         blob: BlobRef,
     },
+    /// Memory ran out: what is done about it. The task goes on.
+    ShortOfMemory(String),
     /// A phase was paused on request.
     Paused {
         path: PathId,

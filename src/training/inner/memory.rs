@@ -1,17 +1,27 @@
 //! How much of a batch an inner step computes at once, and what it does when memory runs out.
 
-use tch::{Device, TchError};
+use std::error::Error;
 
-use crate::config::{MachineConfig, Precision, RunConfig};
+use tch::Device;
+
+use crate::config::{Checkpointing, MachineConfig, Precision, RunConfig};
+use crate::model::tensor_memory::{ProfileLimit, first_line, lift_profile_limit, ran_out_of_memory};
+use crate::training::inner::InnerTrainer;
 use crate::training::memory_plan::{Workload, budget, choose};
 
 /// What decides the memory of an inner step. The step's result is the same for all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct MemoryUse {
     /// Sequences computed at once, at least 1.
     pub micro_batch: usize,
     /// Whether the backward pass computes blocks again instead of keeping their activations.
     pub checkpointing: bool,
+    /// Whether the machine's profile leaves checkpointing open.
+    may_checkpoint: bool,
+    /// What was done about memory that ran out, until somebody asks.
+    note: Option<String>,
+    /// What the profile gives to this trainer, on the CPU.
+    _limit: Option<ProfileLimit>,
 }
 
 impl MemoryUse {
@@ -24,39 +34,56 @@ impl MemoryUse {
             error.least
         });
         tracing::debug!(?plan, "memory of an inner step");
-        Self { micro_batch: plan.micro_batch, checkpointing: plan.checkpointing }
+        Self {
+            micro_batch: plan.micro_batch,
+            checkpointing: plan.checkpointing,
+            may_checkpoint: machine.checkpointing == Checkpointing::Auto,
+            note: None,
+            _limit: if device.is_cuda() { None } else { ProfileLimit::new(machine.memory_limit_bytes) },
+        }
     }
 
-    /// Halves the micro-batch if an allocation has failed and there is something to halve. `batch` is the batch's number of
-    /// sequences.
-    pub fn shrinks_after(&mut self, error: &TchError, batch: usize) -> bool {
-        if self.micro_batch <= 1 || !is_out_of_memory(error) {
+    /// After an allocation that failed, makes steps smaller, if they can be: the micro-batch is halved, and where it is a
+    /// single sequence, blocks are computed again in the backward pass. Then the profile's limit is given up. `batch` is the
+    /// batch's number of sequences.
+    pub fn shrinks_after(&mut self, error: &(dyn Error + 'static), batch: usize) -> bool {
+        if !ran_out_of_memory(error) {
             return false;
         }
-        self.micro_batch = self.micro_batch.min(batch).div_ceil(2);
-        tracing::warn!(%error, sequences = self.micro_batch, "memory ran out: smaller micro-batches now");
+        if self.micro_batch.min(batch) > 1 {
+            self.micro_batch = self.micro_batch.min(batch).div_ceil(2);
+            let sequences = if self.micro_batch == 1 { "sequence is" } else { "sequences are" };
+            return self.note(error, format!("{} {sequences} computed at once from now on", self.micro_batch));
+        }
+        if self.may_checkpoint && !self.checkpointing {
+            self.checkpointing = true;
+            return self.note(error, "the backward pass computes blocks again from now on".to_owned());
+        }
+        lift_profile_limit() && self.note(error, "training gets more than memory_limit_bytes from now on".to_owned())
+    }
+
+    fn note(&mut self, error: &dyn Error, what: String) -> bool {
+        tracing::warn!(reason = %first_line(&error), "memory ran out: {what}");
+        self.note = Some(what);
         true
     }
 }
 
-/// What libtorch's allocators say, on the CPU and on CUDA.
-const SAID: [&str; 3] = ["can't allocate memory", "not enough memory", "out of memory"];
-
-/// Whether an allocation failed. libtorch has no kind of its own for it.
-pub fn is_out_of_memory(error: &TchError) -> bool {
-    matches!(error, TchError::Torch(said) if SAID.iter().any(|phrase| said.to_lowercase().contains(phrase)))
+impl InnerTrainer {
+    /// What was done about memory that ran out since this was last asked.
+    pub fn memory_note(&mut self) -> Option<String> {
+        self.memory.note.take()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use tch::{Kind, Tensor};
+    use tch::{Kind, TchError, Tensor};
 
     use super::*;
-    use crate::config::Checkpointing;
     use crate::model::initial_levels;
     use crate::seed::Seed;
     use crate::training::batches::BatchOrder;
-    use crate::training::inner::InnerTrainer;
     use crate::training::samples::small_run;
 
     fn trainer(run: &RunConfig, micro_batch_sequences: usize, checkpointing: Checkpointing) -> InnerTrainer {
@@ -68,12 +95,31 @@ mod tests {
     }
 
     #[test]
+    fn a_step_becomes_smaller_until_it_cannot_and_for_no_other_error() {
+        let (run, refused) = (small_run(), TchError::Torch("out of memory: a tensor".to_owned()));
+        let of = |checkpointing| {
+            let machine = MachineConfig { micro_batch_sequences: 5, checkpointing, ..MachineConfig::default() };
+            MemoryUse::of(&run, Precision::F32, &machine, Device::Cpu)
+        };
+        let mut memory = of(Checkpointing::Auto);
+        assert!(!memory.shrinks_after(&TchError::Torch("of another shape".to_owned()), 4));
+        let mut taken = Vec::new();
+        while memory.shrinks_after(&refused, 4) {
+            taken.push((memory.micro_batch, memory.checkpointing));
+        }
+        assert_eq!(taken, [(2, false), (1, false), (1, true)], "no limit of the profile can be given up");
+        let mut memory = of(Checkpointing::Off);
+        assert!(memory.shrinks_after(&refused, 4) && memory.shrinks_after(&refused, 4));
+        assert!(!memory.shrinks_after(&refused, 4) && !memory.checkpointing);
+    }
+
+    #[test]
     fn a_failed_allocation_is_told_from_other_errors() {
         let float = (Kind::Float, Device::Cpu);
         let too_large = Tensor::f_zeros([1i64 << 50].as_slice(), float).unwrap_err();
-        assert!(is_out_of_memory(&too_large), "{too_large}");
+        assert!(ran_out_of_memory(&too_large), "{too_large}");
         let wrong = Tensor::f_zeros([2i64].as_slice(), float).unwrap().f_reshape([3i64].as_slice()).unwrap_err();
-        assert!(!is_out_of_memory(&wrong), "{wrong}");
+        assert!(!ran_out_of_memory(&wrong), "{wrong}");
     }
 
     /// Most bytes of address space from now on: what this process has, and `more`.

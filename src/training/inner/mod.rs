@@ -196,8 +196,8 @@ impl InnerTrainer {
         Ok(())
     }
 
-    /// Mean loss, targets, gradients and choices of the next batch. If memory runs out, micro-batches are smaller from
-    /// then on.
+    /// Mean loss, targets, gradients and choices of the next batch. If memory runs out, steps are smaller from then on
+    /// ([`MemoryUse::shrinks_after`]).
     fn next_gradient(
         &mut self,
         set: &(impl Sequences + ?Sized),
@@ -206,7 +206,7 @@ impl InnerTrainer {
     ) -> Result<Found, StepError> {
         loop {
             match self.gradient_now(set, order, schedule_step) {
-                Err(StepError::Tensor(error)) if self.memory.shrinks_after(&error, self.training.batch_sequences) => {}
+                Err(error) if self.memory.shrinks_after(&error, self.training.batch_sequences) => {}
                 found => return found,
             }
         }

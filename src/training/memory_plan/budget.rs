@@ -3,6 +3,7 @@
 use tch::Device;
 
 use crate::config::{MachineConfig, RunConfig, level_parameters};
+use crate::model::control_group::lowest_limit;
 use crate::model::fused::cuda_memory;
 use crate::training::memory_plan::host_bytes;
 
@@ -23,13 +24,10 @@ pub fn budget(run: &RunConfig, machine: &MachineConfig, device: Device) -> Optio
     Some(most.saturating_sub(besides))
 }
 
-/// Bytes of memory that this process may take: the machine's, or its control group's if that has fewer.
+/// Bytes of memory that this process may take: the machine's, or those of its control groups if one of them has fewer.
 fn host_memory() -> Option<u64> {
-    let read = |path| std::fs::read_to_string(path).ok();
-    let machine = read("/proc/meminfo").as_deref().and_then(total_of);
-    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
-    let group = group.into_iter().filter_map(read).find_map(|text| text.trim().parse().ok());
-    [machine, group].into_iter().flatten().min()
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().as_deref().and_then(total_of);
+    [machine, lowest_limit()].into_iter().flatten().min()
 }
 
 /// Bytes in all, from what the system says of its memory.

@@ -1,6 +1,7 @@
 //! What fits into a machine: the largest micro-batch, and checkpointing only where nothing fits without.
 
 use crate::config::{Checkpointing, MachineConfig};
+use crate::model::tensor_memory::keeps_limits;
 use crate::training::memory_plan::{MemoryPlan, Workload};
 
 /// No plan fits.
@@ -25,7 +26,8 @@ const ERROR_PERCENT: u64 = 15;
 
 /// The plan by which a machine trains. What its profile leaves open is chosen: the whole batch at once if it fits, else the
 /// first half of it that does, halved again and again. Checkpointing costs time, so it is taken last. Without a known
-/// `budget`, the whole batch is.
+/// `budget`, the whole batch is. A micro-batch that the profile gives is kept where memory that runs out is noticed, since it
+/// is then halved.
 pub fn choose(work: &Workload<'_>, machine: &MachineConfig, budget: Option<u64>) -> Result<MemoryPlan, TooLarge> {
     let sizes: Vec<usize> = match machine.micro_batch_sequences {
         0 => std::iter::successors(Some(work.batch.max(1)), |size| (*size > 1).then(|| size.div_ceil(2))).collect(),
@@ -42,6 +44,10 @@ pub fn choose(work: &Workload<'_>, machine: &MachineConfig, budget: Option<u64>)
         return Ok(fits);
     }
     let least = plans().min_by_key(MemoryPlan::bytes).unwrap_or_else(|| work.plan(1, true));
+    let is_halved = machine.micro_batch_sequences > 0 && (work.cuda || keeps_limits(machine.memory_limit_bytes));
+    if is_halved && checkpointing.iter().any(|on| work.plan(1, *on).bytes() <= budget) {
+        return Ok(least);
+    }
     let at_least = least.bytes() / 100 * (100 - ERROR_PERCENT);
     if at_least <= budget { Ok(least) } else { Err(TooLarge { least, budget }) }
 }
@@ -82,5 +88,10 @@ mod tests {
         let plan = choose(&work, &machine, None).unwrap();
         assert_eq!((plan.micro_batch, plan.checkpointing), (8, false));
         assert_eq!(choose(&work, &machine, Some(1)).unwrap_err().least, plan);
+        let card = Workload { cuda: true, ..work };
+        let (smallest, given) = (card.plan(1, false), card.plan(8, false));
+        assert!(smallest.bytes() < given.bytes());
+        assert_eq!(choose(&card, &machine, Some(smallest.bytes())), Ok(given), "it is halved where it does not fit");
+        assert_eq!(choose(&card, &machine, Some(smallest.bytes() / 2)).unwrap_err().least, given);
     }
 }

@@ -4,4 +4,6 @@ mod faults;
 mod full_disk;
 mod killed_owner;
 mod killed_store;
+#[cfg(target_os = "linux")]
+mod memory;
 mod text_keeping;

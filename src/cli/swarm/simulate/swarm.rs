@@ -108,6 +108,7 @@ impl Tally {
                 self.scores.insert(*drawn, (*held_out, *test));
             }
             PeerEvent::Waiting(_)
+            | PeerEvent::ShortOfMemory(_)
             | PeerEvent::Fetched { .. }
             | PeerEvent::Reported(_)
             | PeerEvent::Alone { .. }
