@@ -41,7 +41,7 @@ fn explain(error: CorpusError, run: &RunConfig) -> anyhow::Error {
         (CorpusError::Unfit { .. }, _) => UNFIT.to_owned(),
         (_, true) => "this run reads images: give a .images file, which pathswarm prepare writes".to_owned(),
         (_, false) if run.text.format != TextFormat::Text => {
-            format!("give JSON lines of the run's own text.format, \"{}\"", run.text.format.name())
+            format!("give JSON lines or Parquet of the run's own text.format, \"{}\"", run.text.format.name())
         }
         (_, false) => format!("give text files, or JSON objects or Parquet with a \"{}\" field", run.text.column),
     };

@@ -120,6 +120,6 @@ fn read(message: Value, number: usize) -> Result<Message, ApiError> {
         }
         _ => return Err(wrong(".content", "must be a string, or a list of parts of text")),
     };
-    let name = message.remove("name").and_then(|name| name.as_str().map(str::to_owned));
-    Ok(Message { role, content, name })
+    let name = message.remove("name").and_then(|name| Some(("name".to_owned(), name.as_str()?.into())));
+    Ok(Message { more: name.into_iter().collect(), ..Message::new(role, content) })
 }

@@ -1,12 +1,14 @@
 //! A text of which only some parts are learnt.
 //!
 //! Where a template does not say what the assistant says, it is found by writing the beginning of the conversation: what
-//! the text with the answer has more than the text that asks for it.
+//! the text with the answer has more than the text that asks for it. Some templates write the last answer otherwise than
+//! those before it: Qwen3 drops what was thought. Of such an answer the same text has to end what is written where it is
+//! the last one, and to begin what follows the question in the whole conversation.
 
 use std::ops::Range;
 
 use crate::text::chat::template::{ChatTemplate, TemplateError};
-use crate::text::chat::{ASSISTANT, Message};
+use crate::text::chat::{ASSISTANT, Conversation, Message, Value};
 
 /// A text, and the parts of it that are learnt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,26 +33,27 @@ impl MaskedText {
 }
 
 impl ChatTemplate {
-    /// A conversation, of which what the assistant says is learnt.
+    /// A conversation, of which what the assistant says is learnt, with its calls of tools.
     ///
     /// # Errors
     /// If the template refuses it, or does not show what the assistant says.
-    pub fn conversation(&self, messages: &[Message]) -> Result<MaskedText, TemplateError> {
-        let (text, marked) = self.write(messages, false)?;
+    pub fn conversation<'a>(&self, of: impl Into<Conversation<'a>>) -> Result<MaskedText, TemplateError> {
+        let of: Conversation<'_> = of.into();
+        let (text, marked) = self.write(of, false)?;
         if self.marks_generation() {
             let learnt = if marked.is_empty() { Err(TemplateError::NoGeneration) } else { Ok(marked) }?;
             return Ok(MaskedText { text, learnt, until_special: false, ends: false });
         }
         let mut learnt: Vec<Range<usize>> = Vec::new();
-        for message in (0..messages.len()).filter(|message| messages[*message].role == ASSISTANT) {
-            let part = self.part(&text, messages, message..message + 1)?;
+        for message in (0..of.messages.len()).filter(|message| of.messages[*message].role == ASSISTANT) {
+            let part = self.part(&text, of, message..message + 1)?;
             match learnt.last_mut() {
                 Some(last) if last.end > part.start => return Err(TemplateError::Changes { message }),
                 Some(last) if last.end == part.start => last.end = part.end,
                 _ => learnt.push(part),
             }
         }
-        let ends = self.is_default() && messages.last().is_some_and(|last| last.role == ASSISTANT);
+        let ends = self.is_default() && of.messages.last().is_some_and(|last| last.role == ASSISTANT);
         Ok(MaskedText { text, learnt, until_special: true, ends })
     }
 
@@ -58,25 +61,73 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If the template refuses them, or does not show what the completion is.
-    pub fn completion(&self, prompt: &[Message], completion: &[Message]) -> Result<MaskedText, TemplateError> {
+    pub fn completion(
+        &self,
+        prompt: &[Message],
+        completion: &[Message],
+        tools: Option<&Value>,
+    ) -> Result<MaskedText, TemplateError> {
         let messages = [prompt, completion].concat();
-        let (text, _) = self.write(&messages, false)?;
-        let learnt = vec![self.part(&text, &messages, prompt.len()..messages.len())?];
+        let of = Conversation { messages: &messages, tools };
+        let (text, _) = self.write(of, false)?;
+        let learnt = vec![self.part(&text, of, prompt.len()..messages.len())?];
         Ok(MaskedText { text, learnt, until_special: true, ends: self.is_default() })
     }
 
     /// Where some messages stand in the text of all.
-    fn part(&self, text: &str, messages: &[Message], of: Range<usize>) -> Result<Range<usize>, TemplateError> {
+    fn part(&self, text: &str, all: Conversation<'_>, of: Range<usize>) -> Result<Range<usize>, TemplateError> {
         let changes = TemplateError::Changes { message: of.start };
-        let (before, _) = self.write(&messages[..of.start], true)?;
-        let until = if of.end == messages.len() {
+        let (before, _) = self.write(all.first(of.start), true)?;
+        let Some(rest) = text.strip_prefix(&before) else { return Err(changes) };
+        let until = if of.end == all.messages.len() {
             text.len()
         } else {
-            let (until, _) = self.write(&messages[..of.end], false)?;
-            if text.starts_with(&until) { until.len() } else { return Err(changes) }
+            let (until, _) = self.write(all.first(of.end), false)?;
+            match until.strip_prefix(&before) {
+                Some(_) if text.starts_with(&until) => until.len(),
+                Some(last) => before.len() + common(last, rest, &all.messages[of.end - 1]).ok_or(changes)?,
+                None => return Err(changes),
+            }
         };
-        if text.starts_with(&before) && before.len() < until { Ok(before.len()..until) } else { Err(changes) }
+        if before.len() < until { Ok(before.len()..until) } else { Err(TemplateError::Changes { message: of.start }) }
     }
+}
+
+/// The length of the longest text that ends `last`, as a template writes a last answer, and begins `rest`, what it writes
+/// where others follow. `None` if the answer is not in it.
+fn common(last: &str, rest: &str, answer: &Message) -> Option<usize> {
+    let (last, bytes) = (last.as_bytes(), rest.as_bytes());
+    // For each beginning of the rest, the longest shorter beginning that ends it, as Knuth, Morris and Pratt search.
+    let mut shorter = vec![0; bytes.len().min(last.len())];
+    let mut length = 0;
+    for at in 1..shorter.len() {
+        while length > 0 && bytes[length] != bytes[at] {
+            length = shorter[length - 1];
+        }
+        length += usize::from(bytes[length] == bytes[at]);
+        shorter[at] = length;
+    }
+    let mut found = 0;
+    for byte in last {
+        while found > 0 && (found == shorter.len() || bytes[found] != *byte) {
+            found = shorter[found - 1];
+        }
+        found += usize::from(bytes.get(found) == Some(byte));
+    }
+    let said = rest.get(..found)?;
+    end_of(answer).is_some_and(|end| said.contains(&end)).then_some(found)
+}
+
+/// What the text of an answer has to have: the name of the last tool that it calls, or the last line that it says.
+fn end_of(answer: &Message) -> Option<String> {
+    let Some(calls) = answer.more.get("tool_calls") else {
+        let line = answer.content.as_ref()?.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        return Some(line.to_owned());
+    };
+    let call = calls.get_item_by_index(calls.len()?.checked_sub(1)?).ok()?;
+    let function = call.get_attr("function").ok().filter(|function| !function.is_undefined());
+    let name = function.unwrap_or(call).get_attr("name").ok()?;
+    name.as_str().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -121,15 +172,15 @@ mod tests {
 
     #[test]
     fn a_completion_is_learnt_whole() {
-        let masked = template(CHAT_ML).completion(&conversation()[..4], &conversation()[4..]).unwrap();
+        let masked = template(CHAT_ML).completion(&conversation()[..4], &conversation()[4..], None).unwrap();
         assert_eq!(learnt(&masked), ["2<|im_end|>\n"]);
         let plain = MaskedText::completed("1 + 1 =", " 2");
         assert_eq!((learnt(&plain), plain.ends), (vec![" 2"], true));
     }
 
     #[test]
-    fn a_template_that_changes_what_it_wrote_is_refused_unless_it_marks_what_is_said() {
-        // As Qwen3 does with what was thought.
+    fn a_template_that_drops_what_was_thought_before_shows_what_is_said() {
+        // As Qwen3 does.
         let thinks = |marks: [&str; 2]| {
             format!(
                 "{{% for m in messages %}}[{{{{ m.role }}}}]{{% if m.role == 'assistant' %}}{}{{% if loop.last \
@@ -138,13 +189,40 @@ mod tests {
                 marks[0], marks[1]
             )
         };
-        let error = template(&thinks(["", ""])).conversation(&conversation()).unwrap_err();
-        assert!(matches!(error, TemplateError::Changes { message: 2 }), "{error}");
-        assert!(error.to_string().contains("{% generation %}"), "{error}");
-        let marked = template(&thinks(["{% generation %}", "{% endgeneration %}"]));
-        let masked = marked.conversation(&conversation()).unwrap();
+        let masked = template(&thinks(["", ""])).conversation(&conversation()).unwrap();
         assert_eq!(learnt(&masked), ["1</s>", "<think>2</s>"]);
+        let marked = template(&thinks(["{% generation %}", "{% endgeneration %}"]));
+        let of_marks = marked.conversation(&conversation()).unwrap();
+        assert_eq!((learnt(&of_marks), &of_marks.text), (learnt(&masked), &masked.text));
         assert!(matches!(marked.conversation(&conversation()[..2]), Err(TemplateError::NoGeneration)));
+    }
+
+    #[test]
+    fn a_template_that_writes_an_answer_otherwise_when_others_follow_is_refused() {
+        for answer in [
+            // Not at all, in other words, and with another end.
+            "{% if loop.last %}{{ m.content }}|{% endif %}",
+            "{% if loop.last %}{{ m.content }}{% else %}something{% endif %}|",
+            "{{ m.content }}{% if loop.last %}.{% else %},{% endif %}",
+        ] {
+            let of = format!(
+                "{{% for m in messages %}}[{{{{ m.role }}}}]{{% if m.role == 'assistant' %}}{answer}{{% else %}}{{{{ \
+                 m.content }}}}{{% endif %}}{{% endfor %}}{{% if add_generation_prompt %}}[assistant]{{% endif %}}"
+            );
+            let error = template(&of).conversation(&conversation()).unwrap_err();
+            assert!(matches!(error, TemplateError::Changes { message: 2 }), "{error}");
+            assert!(error.to_string().contains("{% generation %}"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_longest_text_that_ends_one_and_begins_the_other_is_found() {
+        let said = |last, rest, answer| common(last, rest, &message(ASSISTANT, answer));
+        assert_eq!(said("<t>ab|", "ab|[user]ab", "ab"), Some(3));
+        assert_eq!(said("<t>aabaab|", "aabaab|x", "aabaab"), Some(7));
+        assert_eq!(said("<t>ä|", "ä|x", "ä"), Some(3));
+        assert_eq!(said("<t>ab|", "|x", "ab"), None, "the end alone is no answer");
+        assert_eq!((said("ab|", "", "ab"), said("", "ab|", "ab")), (None, None));
     }
 
     #[test]

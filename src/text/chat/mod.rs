@@ -1,12 +1,17 @@
 //! Conversations as text of which a part is learnt.
 //!
-//! [`template`] is a model's chat template. [`masked`] writes a conversation with it and finds what the assistant says;
-//! [`record`] reads a conversation, or a prompt and its completion, from a JSON object.
+//! [`template`] is a model's chat template, with [`json`] for what it writes as JSON. [`masked`] writes a conversation with
+//! it and finds what the assistant says; [`record`] reads a conversation, or a prompt and its completion, from an object.
 
+mod json;
 pub mod masked;
 pub mod record;
 pub mod template;
 
+use std::collections::BTreeMap;
+
+/// A JSON value as a template sees it. Objects keep the order of their members.
+pub use minijinja::Value;
 use serde::Serialize;
 
 pub use masked::MaskedText;
@@ -19,9 +24,51 @@ pub const ASSISTANT: &str = "assistant";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Message {
     pub role: String,
-    pub content: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    /// `None` where it says nothing and only calls tools.
+    pub content: Option<String>,
+    /// Its other members, such as `name`, `tool_calls` and `tool_call_id`, which a template may read.
+    #[serde(flatten)]
+    pub more: BTreeMap<String, Value>,
+}
+
+impl Message {
+    /// A message of which only this is known.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: Some(content.into()), more: BTreeMap::new() }
+    }
+}
+
+/// Messages, and the tools that they may call.
+#[derive(Clone, Copy, Debug)]
+pub struct Conversation<'a> {
+    pub messages: &'a [Message],
+    /// A list, as `tools` of `apply_chat_template`.
+    pub tools: Option<&'a Value>,
+}
+
+impl<'a> Conversation<'a> {
+    /// Its first messages.
+    pub(super) fn first(self, messages: usize) -> Self {
+        Self { messages: &self.messages[..messages], ..self }
+    }
+}
+
+impl<'a> From<&'a [Message]> for Conversation<'a> {
+    fn from(messages: &'a [Message]) -> Self {
+        Self { messages, tools: None }
+    }
+}
+
+impl<'a> From<&'a Vec<Message>> for Conversation<'a> {
+    fn from(messages: &'a Vec<Message>) -> Self {
+        Self::from(messages.as_slice())
+    }
+}
+
+impl<'a, const N: usize> From<&'a [Message; N]> for Conversation<'a> {
+    fn from(messages: &'a [Message; N]) -> Self {
+        Self::from(messages.as_slice())
+    }
 }
 
 #[cfg(test)]
@@ -34,6 +81,6 @@ pub(crate) mod tests {
         }}{% endif %}";
 
     pub(crate) fn message(role: &str, content: &str) -> Message {
-        Message { role: role.to_owned(), content: content.to_owned(), name: None }
+        Message::new(role, content)
     }
 }

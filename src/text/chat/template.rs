@@ -4,13 +4,14 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value};
+use minijinja::value::{Serde, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value as Json;
 
 use crate::config::ChatConfig;
-use crate::text::chat::Message;
+use crate::text::chat::json::to_json;
+use crate::text::chat::{Conversation, Message};
 
 /// For a run without a template: each message behind the name of its role.
 pub const DEFAULT: &str = "{% for message in messages %}{{ message.role | capitalize }}: {{ message.content | trim }}\n\n\
@@ -80,6 +81,7 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<String, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
+        environment.add_filter("tojson", to_json);
         environment.add_filter("generation", |text: String| format!("{}{text}{}", MARKS[0], MARKS[1]));
         let (template, marks_generation) = with_filters(chat.map_or(DEFAULT, |chat| &chat.template));
         environment
@@ -104,23 +106,26 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// If the template refuses it, as many refuse two messages of one role in a row.
-    pub fn render(&self, messages: &[Message]) -> Result<String, TemplateError> {
-        Ok(self.write(messages, true)?.0)
+    pub fn render<'a>(&self, conversation: impl Into<Conversation<'a>>) -> Result<String, TemplateError> {
+        Ok(self.write(conversation.into(), true)?.0)
     }
 
     /// The text of a conversation, to be continued by the assistant or not.
-    pub(super) fn write(&self, messages: &[Message], add_generation_prompt: bool) -> Result<Written, TemplateError> {
+    pub(super) fn write(&self, of: Conversation<'_>, add_generation_prompt: bool) -> Result<Written, TemplateError> {
         let is_marked = |message: &Message| {
-            [Some(&message.content), message.name.as_ref()].into_iter().flatten().any(|text| text.contains(MARKS))
+            message.content.as_ref().is_some_and(|content| content.contains(MARKS))
+                || message.more.iter().any(|(key, value)| key.contains(MARKS) || has_marks(value))
         };
-        if self.marks_generation && messages.iter().any(is_marked) {
+        if self.marks_generation && (of.messages.iter().any(is_marked) || of.tools.is_some_and(has_marks)) {
             return Err(TemplateError::Marks);
         }
         let template =
             self.environment.get_template("chat").map_err(|error| TemplateError::Syntax(error.to_string()))?;
         let mut text = Bounded(Vec::new());
+        // As transformers does, what is not there is None, not undefined.
         let values = context! {
-            messages => Value::from(Serde(messages)), add_generation_prompt,
+            messages => Value::from(Serde(of.messages)), tools => of.tools.cloned().unwrap_or(Value::from(())),
+            documents => Value::from(()), add_generation_prompt,
             bos_token => self.bos.as_str(), eos_token => self.eos.as_str(),
         };
         match template.render_captured_to(values, &mut text).map(drop) {
@@ -199,10 +204,23 @@ fn without_marks(marked: &str) -> Written {
     (text, parts)
 }
 
+/// Whether a string somewhere in a value has a mark.
+fn has_marks(value: &Value) -> bool {
+    match value.kind() {
+        ValueKind::String => value.as_str().is_some_and(|text| text.contains(MARKS)),
+        ValueKind::Seq => value.try_iter().is_ok_and(|mut items| items.any(|item| has_marks(&item))),
+        ValueKind::Map => value.try_iter().is_ok_and(|mut keys| {
+            keys.any(|key| has_marks(&key) || value.get_item(&key).is_ok_and(|member| has_marks(&member)))
+        }),
+        _ => false,
+    }
+}
+
 /// What a template says itself when it refuses, or else what is wrong.
 fn said(error: &Error) -> String {
     error.detail().map_or_else(|| error.to_string(), str::to_owned)
 }
+
 /// A template, or the one of several that is for chats.
 fn named(field: &Json) -> Option<String> {
     match field {
@@ -284,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_template_says_itself_why_it_refuses() {
-        let refused = own("{{ raise_exception('Conversation roles must alternate') }}").render(&[]).unwrap_err();
+        let refused = own("{{ raise_exception('Conversation roles must alternate') }}").render(&[][..]).unwrap_err();
         assert!(refused.to_string().ends_with("conversation: Conversation roles must alternate"), "{refused}");
         assert!(of("{% for %}").is_err());
     }
@@ -309,13 +327,14 @@ mod tests {
         let marked =
             own("{% for m in messages %}{{ m.role }}: {%- generation %}\n {{ m.content }}{{ eos_token }}\n    \
                           {%- endgeneration -%}\n|{% endfor %}");
-        let (text, parts) = marked.write(&[message("user", "Hi"), message("assistant", "Ho")], false).unwrap();
+        let (text, parts) = marked.write((&[message("user", "Hi"), message("assistant", "Ho")]).into(), false).unwrap();
         assert_eq!(text, "user: Hi</s>|assistant: Ho</s>|");
         let parts: Vec<&str> = parts.into_iter().map(|part| &text[part]).collect();
         assert_eq!(parts, [" Hi</s>", " Ho</s>"]);
         assert_eq!(marked.render(&[message("user", "Hi")]).unwrap(), "user: Hi</s>|");
-        let named = Message { name: Some("\u{fdd1}".to_owned()), ..message("user", "Hi") };
-        for hostile in [message("user", "\u{fdd0}"), named] {
+        let mut calls = message("user", "Hi");
+        calls.more.insert("tool_calls".to_owned(), Value::from(vec![Value::from_pairs([("id", "\u{fdd1}")])]));
+        for hostile in [message("user", "\u{fdd0}"), calls] {
             let error = marked.render(&[hostile]).unwrap_err().to_string();
             assert!(error.contains("U+FDD0"), "{error}");
         }

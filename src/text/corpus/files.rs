@@ -65,7 +65,7 @@ pub(super) fn read(
 
 fn read_file(path: &Path, kind: &Kind, text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     match kind.format {
-        Format::Parquet => parquet_file::read(path, &text.column, into),
+        Format::Parquet => parquet_file::read(path, text, into),
         Format::Images => read_images(path, into),
         Format::Json(layout) => json_file::read((path, kind.packing, layout), &kind.name, text, into),
         Format::Plain => plain_file::read((path, kind.packing), &kind.name, text.document_bytes, into),

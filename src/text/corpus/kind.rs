@@ -90,10 +90,9 @@ pub(super) fn look(path: &Path, text: &TextConfig, stop: &AtomicBool) -> Result<
     };
     let name = if said == Packing::None { ending } else { self::ending(&path.with_extension("")) };
     let format = format_of(&unpacked, &name, text)?;
-    if text.format != TextFormat::Text && matches!(format, Format::Plain | Format::Parquet) {
-        let what = if format == Format::Parquet { "Parquet" } else { "plain text" };
+    if text.format != TextFormat::Text && format == Format::Plain {
         let (format, wanted) = (text.format.name(), words(text));
-        return Err(format!("{what}, but with text.format = \"{format}\" this run reads {wanted}; write it so"));
+        return Err(format!("plain text, but with text.format = \"{format}\" this run reads {wanted}; write it so"));
     }
     match format {
         Format::Parquet | Format::Images if packing != Packing::None => {
@@ -102,7 +101,7 @@ pub(super) fn look(path: &Path, text: &TextConfig, stop: &AtomicBool) -> Result<
                 packing.name()
             ));
         }
-        Format::Parquet => parquet_file::check(path, &text.column)?,
+        Format::Parquet => parquet_file::check(path, text)?,
         _ => {}
     }
     let name = match format {

@@ -48,8 +48,8 @@ pub enum CorpusSource {
         /// Path of the `Cargo.toml`.
         manifest: PathBuf,
     },
-    /// Files and folders: JSON objects with a `text` field, Parquet with a `text` column, prepared images, everything
-    /// else as plain text. All but Parquet and images may be packed with gzip, Zstandard, bzip2 or xz. Folders are read
+    /// Files and folders: JSON objects with a `text` field, Parquet with a `text` column, or both with conversations,
+    /// prepared images, everything else as plain text. All but Parquet and images may be packed with gzip, Zstandard, bzip2 or xz. Folders are read
     /// completely, in order of name, without hidden files. A file that cannot be read is an error.
     Paths(Vec<PathBuf>),
     /// The same, but files that cannot be read are left out, from where they cannot be read.

@@ -1,9 +1,7 @@
-//! JSON objects that are conversations, or prompts with their completions.
-
-use serde_json::{Map, Value};
+//! Objects that are conversations, or prompts with their completions.
 
 use crate::config::{TextConfig, TextFormat};
-use crate::text::chat::record::{RecordError, keys, read};
+use crate::text::chat::record::{Record, TOOLS, keys, read};
 use crate::text::chat::{ChatTemplate, MaskedText, TemplateError};
 use crate::text::corpus::json_object::{Member, Members, is_key, unescaped};
 use crate::text::corpus::left_out::Reason;
@@ -39,8 +37,10 @@ pub(super) fn members(text: &TextConfig) -> Vec<&str> {
 pub(super) fn words(text: &TextConfig) -> String {
     match text.format {
         TextFormat::Text => format!("text files, or JSON lines or Parquet with a \"{}\" field", text.column),
-        TextFormat::Chat => "JSON lines with \"messages\", a list of objects with \"role\" and \"content\"".to_owned(),
-        TextFormat::PromptCompletion => "JSON lines with \"prompt\" and \"completion\"".to_owned(),
+        TextFormat::Chat => {
+            "JSON lines or Parquet with \"messages\", a list of objects with \"role\" and \"content\"".to_owned()
+        }
+        TextFormat::PromptCompletion => "JSON lines or Parquet with \"prompt\" and \"completion\"".to_owned(),
     }
 }
 
@@ -53,29 +53,41 @@ impl Records {
         Ok(Some(Self { format: text.format, template: ChatTemplate::of(text.chat.as_ref())? }))
     }
 
-    /// Reads an object. Members that nobody asks for never matter.
+    /// Reads a JSON object. Members that nobody asks for never matter.
     pub(super) fn read(&self, object: &[u8]) -> Result<Read, Refused> {
         let not_an_object = |_| Refused { reason: Reason::NotAnObject, detail: None };
-        let bad = |detail: String| Refused { reason: Reason::BadRecord, detail: Some(detail) };
-        let (mut record, mut domain) = (Map::new(), None);
+        let (mut record, mut domain) = (Record::new(), None);
         let mut found = Members::new(object);
         while let Some(Member { key, value }) = found.next().map_err(not_an_object)? {
             let (key, value) = (&object[key], &object[value]);
             if is_key(key, "domain") {
                 domain = value.strip_prefix(b"\"").and_then(|inner| inner.strip_suffix(b"\""));
             }
-            let wanted = keys(self.format).iter().chain(&["tools"]).find(|name| is_key(key, name));
+            let wanted = self.members().find(|name| is_key(key, name));
             if let Some(name) = wanted {
-                let value: Value = serde_json::from_slice(value).map_err(|error| bad(format!("{name}: {error}")))?;
-                record.insert((*name).to_owned(), value);
+                let value = serde_json::from_slice(value).map_err(|error| bad_record(format!("{name}: {error}")))?;
+                record.insert(name.to_owned(), value);
             }
         }
         if !found.rest().iter().all(u8::is_ascii_whitespace) {
             return Err(Refused { reason: Reason::NotAnObject, detail: None });
         }
-        let masked = read(&record, self.format, &self.template).map_err(|error: RecordError| bad(error.to_string()))?;
-        Ok(Read { masked, domain: domain.map(|domain| unescaped(domain).text) })
+        Ok(Read { masked: self.text_of(&record)?, domain: domain.map(|domain| unescaped(domain).text) })
     }
+
+    /// The members that a record may have.
+    pub(super) fn members(&self) -> impl Iterator<Item = &'static str> {
+        keys(self.format).iter().copied().chain([TOOLS])
+    }
+
+    /// The text of a record.
+    pub(super) fn text_of(&self, record: &Record) -> Result<MaskedText, Refused> {
+        read(record, self.format, &self.template).map_err(|error| bad_record(error.to_string()))
+    }
+}
+
+fn bad_record(detail: String) -> Refused {
+    Refused { reason: Reason::BadRecord, detail: Some(detail) }
 }
 
 #[cfg(test)]
@@ -162,7 +174,7 @@ mod tests {
             let (corpus, _) = read_as(&chat(template), "a.jsonl", &record("1+1?", "2"));
             let error = corpus.unwrap_err().to_string();
             assert!(error.contains("a.jsonl line 1 (") && error.contains(said), "{template}: {error}");
-            assert!(error.contains("give JSON lines with \"messages\""), "{error}");
+            assert!(error.contains("give JSON lines or Parquet with \"messages\""), "{error}");
         }
         let (corpus, _) = read_as(&chat("{% for %}"), "a.jsonl", &record("1+1?", "2"));
         assert!(corpus.unwrap_err().to_string().starts_with("text.chat.template: the run's chat template is not one"));

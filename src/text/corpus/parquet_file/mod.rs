@@ -1,7 +1,10 @@
-//! Reading a corpus from Parquet, the format of C4 and FineWeb: one column, page by page.
+//! Reading a corpus from Parquet, the format of C4 and FineWeb: one column, page by page. [`records`] reads conversations,
+//! which are several columns.
 //!
 //! A page holds its rows for as long as one of them is held, and pages of long rows are large. So as few rows are read at
 //! a time as fill some megabytes.
+
+mod records;
 
 use std::fs::File;
 use std::io::{BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -14,8 +17,9 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
-use parquet::schema::types::ColumnDescPtr;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 
+use crate::config::{TextConfig, TextFormat};
 use crate::text::corpus::collector::Collector;
 use crate::text::corpus::error::{CorpusError, unreadable};
 use crate::text::corpus::left_out::{At, Reason};
@@ -34,7 +38,7 @@ const END: &[u8; 4] = b"PAR1";
 ///
 /// # Errors
 /// What is wrong, and what to do.
-pub(super) fn check(path: &Path, column: &str) -> Result<(), String> {
+pub(super) fn check(path: &Path, text: &TextConfig) -> Result<(), String> {
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     let mut end = [0; END.len()];
     let read = file.seek(SeekFrom::End(-(END.len() as i64))).and_then(|_| file.read_exact(&mut end));
@@ -43,10 +47,18 @@ pub(super) fn check(path: &Path, column: &str) -> Result<(), String> {
     }
     let looked = catch_unwind(AssertUnwindSafe(|| {
         let reader = SerializedFileReader::new(Whole(file)).map_err(|error| damaged(&error.to_string()))?;
-        let columns = reader.metadata().file_metadata().schema_descr().columns();
-        place(columns, column).map(drop).ok_or_else(|| no_column(columns, column))
+        let schema = reader.metadata().file_metadata().schema_descr();
+        has_documents(schema, text)
     }));
     looked.unwrap_or_else(|_| Err(damaged("its end makes no sense")))
+}
+
+fn has_documents(schema: &SchemaDescriptor, text: &TextConfig) -> Result<(), String> {
+    if text.format != TextFormat::Text {
+        return records::check(schema, text.format);
+    }
+    let (columns, column) = (schema.columns(), &text.column);
+    place(columns, column).map(drop).ok_or_else(|| no_column(columns, column))
 }
 
 fn damaged(reason: &str) -> String {
@@ -64,11 +76,14 @@ fn no_column(columns: &[ColumnDescPtr], column: &str) -> String {
     format!("there is no text column \"{column}\", only {others}; name one as text.column in the run's file")
 }
 
-/// The text of each row is a document of any length. Only this column and `domain`, if present, are read, one row group
-/// after the other.
-pub(super) fn read(path: &Path, column: &str, into: &mut Collector<'_>) -> Result<(), CorpusError> {
+/// Each row is a document of any length. Only the wanted columns and `domain`, if present, are read, one row group after
+/// the other.
+pub(super) fn read(path: &Path, text: &TextConfig, into: &mut Collector<'_>) -> Result<(), CorpusError> {
     // The reader panics on some damaged files.
-    let outcome = catch_unwind(AssertUnwindSafe(|| read_rows(path, column, into)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| match into.records.clone() {
+        Some(records) => records::read(path, &records, into),
+        None => read_rows(path, &text.column, into),
+    }));
     outcome.unwrap_or_else(|_| Err(unreadable(path, std::io::Error::other(damaged("its pages make no sense")))))
 }
 
