@@ -39,6 +39,12 @@ pub fn ran_out_of_memory(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref().is_some_and(is_out_of_memory) || error.source().is_some_and(ran_out_of_memory)
 }
 
+/// An error of libtorch, for tests elsewhere.
+#[cfg(test)]
+pub(crate) fn torch_error(said: &str) -> TchError {
+    TchError::Torch(said.to_owned())
+}
+
 /// What an allocator said, without the places in libtorch at which it was.
 pub fn first_line(error: &dyn std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
@@ -223,7 +229,7 @@ mod tests {
         drop((first, second));
         assert!(counted() < MIB, "{}", counted());
         let mut again = floats(250 * MIB).unwrap();
-        assert!((again.sum(Kind::Double).double_value(&[])).abs() < 1e-9);
+        assert!(again.sum(Kind::Float).double_value(&[]).abs() < 1e-9);
         let grown = again.f_resize_([64 * MIB]);
         assert!(grown.is_err_and(|error| is_out_of_memory(&error)), "256 MiB beside 250");
         let [first, second] = limits;

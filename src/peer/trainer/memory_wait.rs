@@ -57,3 +57,38 @@ fn wait(handle: &WorkerHandle, time: Duration, phase: Option<(PathId, Phase, u64
     }
     Waited::Enough
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use super::*;
+    use crate::model::tensor_memory::torch_error;
+    use crate::peer::trainer::is_due_to_the_state;
+    use crate::peer::trainer::thread::{TrainerThread, Work};
+    use crate::training::TrainerError;
+
+    #[test]
+    fn memory_that_ran_out_is_no_reason_to_drop_what_a_path_carries() {
+        let error = |said| anyhow::Error::new(TrainerError::Tensor(torch_error(said)));
+        assert!(is_due_to_the_state(&error("of another shape")));
+        assert!(!is_due_to_the_state(&error("out of memory: a tensor of 8 bytes")));
+    }
+
+    #[tokio::test]
+    async fn a_trainer_that_waits_for_memory_gives_signs_of_life_and_does_something_else_when_it_is_to() {
+        let (sender, waited) = mpsc::sync_channel(2);
+        let work: Work = Arc::new(move |handle| {
+            let phase = Some((PathId(3), Phase(1), 7));
+            sender.send(wait(&handle, Duration::from_millis(1), phase)).unwrap();
+            sender.send(wait(&handle, Duration::MAX, phase)).unwrap();
+        });
+        let mut trainer = TrainerThread::start(work, Arc::default()).unwrap();
+        let report = trainer.next_report().await.unwrap();
+        assert!(matches!(report, TrainerReport::Alive { path: PathId(3), phase: Phase(1), steps: 7 }), "{report:?}");
+        assert_eq!(waited.recv().unwrap(), Waited::Enough);
+        trainer.pause();
+        assert_eq!(waited.recv().unwrap(), Waited::Paused);
+        trainer.end(Duration::from_secs(60));
+    }
+}

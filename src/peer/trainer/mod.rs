@@ -406,8 +406,11 @@ fn modules(start: &[(BaseVersion, BlobRef)]) -> Vec<(ModuleId, BlobRef)> {
     start.iter().map(|(from, state)| (from.module, *state)).collect()
 }
 
-/// Whether a failure may be due to the carried state, which may come from another peer.
+/// Whether a failure may be due to the carried state, which may come from another peer. Memory that ran out is not.
 fn is_due_to_the_state(error: &anyhow::Error) -> bool {
+    if ran_out_of_memory(error.as_ref()) {
+        return false;
+    }
     let diverged = matches!(error.downcast_ref(), Some(StepError::NotFinite { .. }));
     let unfit = error.is::<OuterGradientError>() || error.is::<EncodeError>() || error.is::<TrainerError>();
     diverged || unfit || error.is::<PathStateError>()

@@ -2,6 +2,7 @@
 //! a path (DiPaCo, section 2.7).
 
 use super::{REPORT, Worker};
+use crate::model::tensor_memory::ran_out_of_memory;
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::peer::trainer::path_state::{Best, PathState};
 use crate::peer::trainer::task::{PhaseTask, TrainerReport};
@@ -42,7 +43,7 @@ impl Worker {
                 match self.score_with(handle, (path, phase), (&own, &texts)) {
                     Ok(scores) => (own, Some(state), scores),
                     // It may come from another peer; the path then only loses its unsent changes.
-                    Err(error) if self.manifest.config.outer.keep_unsent => {
+                    Err(error) if self.manifest.config.outer.keep_unsent && !ran_out_of_memory(error.as_ref()) => {
                         tracing::error!(%path, error = %format!("{error:#}"), "the unsent values do not fit");
                         let scores = self.score_with(handle, (path, phase), (&modules, &texts))?;
                         (modules, None, scores)
