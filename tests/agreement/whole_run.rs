@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use pathswarm::config::{DirectionalConfig, LevelConfig, ModelConfig, Pooling, Precision, RouterReads};
 use pathswarm::grid::{Grid, Sharing};
@@ -19,30 +18,13 @@ use serde_json::{Value, json};
 use tch::{Device, Tensor};
 
 use crate::hugging_face::to_export;
+use crate::reference::transformers;
 use crate::run::{RUN, World, pathswarm};
 
 /// Compares folders with the files beside them of what is expected. Says so where what it needs is not installed.
 fn compare(pairs: &[(String, String)]) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (packages, cuda) = (root.join(".venv"), root.join(".venv/without-cuda"));
-    if !cuda.join("complete").exists() {
-        eprintln!("skipped: scripts/reference has not installed what tests/agreement/whole_run.py needs");
-        return;
-    }
-    let paths = std::env::join_paths([packages, root.join(".libtorch/site")]).unwrap();
-    let home = tempfile::tempdir().unwrap();
-    let mut python = Command::new("python3");
-    python
-        .env("PYTHONPATH", paths)
-        .env("LD_LIBRARY_PATH", cuda)
-        .env("HF_HOME", home.path())
-        .env("HF_HUB_OFFLINE", "1")
-        .env("OMP_NUM_THREADS", "1");
-    python.arg(root.join("tests/agreement/whole_run.py"));
-    let output = python.args(pairs.iter().flat_map(|(folder, expected)| [folder, expected])).output().unwrap();
-    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{wrong}");
-    println!("{said}");
+    let arguments: Vec<String> = pairs.iter().flat_map(|(folder, expected)| [folder, expected]).cloned().collect();
+    transformers("tests/agreement/whole_run.py", None, &arguments);
 }
 
 fn logits(network: &PathModel, tokens: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {

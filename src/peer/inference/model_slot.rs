@@ -101,14 +101,29 @@ pub fn features(ancestor: &PathModel, prefixes: &[&[u32]]) -> anyhow::Result<Vec
     }
 }
 
-/// The nats of each piece.
+/// The nats of each piece. Pieces of one text, one after the other, are read at once: the answers of a conversation cost
+/// what the conversation costs.
 pub fn nats(model: &PathModel, pieces: &[TokenSpan]) -> Result<Vec<f64>, EvaluateError> {
-    let losses = target_losses(model, &Pieces(pieces), 1, &mut || {})?;
-    let sum = |(sequence, losses): (usize, Vec<f32>)| {
-        let nats: f64 = losses.into_iter().map(f64::from).sum();
-        if nats.is_finite() { Ok(nats) } else { Err(EvaluateError::NotFinite { sequence, nats }) }
-    };
-    losses.into_iter().enumerate().map(sum).collect()
+    let texts: Vec<&[TokenSpan]> = pieces.chunk_by(follows).collect();
+    let losses = target_losses(model, &Texts(&texts), 1, &mut || {})?;
+    let mut nats = Vec::with_capacity(pieces.len());
+    for (text, losses) in texts.iter().zip(&losses) {
+        let mut losses = losses.iter();
+        for piece in *text {
+            let own = losses.by_ref().take(piece.tokens.len().saturating_sub(piece.from.max(1) as usize));
+            let sum: f64 = own.map(|loss| f64::from(*loss)).sum();
+            if !sum.is_finite() {
+                return Err(EvaluateError::NotFinite { sequence: nats.len(), nats: sum });
+            }
+            nats.push(sum);
+        }
+    }
+    Ok(nats)
+}
+
+/// Whether a piece is scored behind another in the same text.
+fn follows(before: &TokenSpan, piece: &TokenSpan) -> bool {
+    before.tokens.len() <= piece.from as usize && piece.tokens.starts_with(&before.tokens)
 }
 
 /// The number of images whose class is the likeliest.
@@ -127,6 +142,27 @@ pub fn continue_text(model: &PathModel, opening: &Prompt) -> Result<Vec<u32>, Ge
         before: opening.before as usize,
     };
     generate(model, &opening.tokens, &sampling)
+}
+
+/// Texts of which some pieces are scored: the last one is the whole text.
+struct Texts<'a>(&'a [&'a [TokenSpan]]);
+
+impl Sequences for Texts<'_> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn sequence(&self, index: usize) -> &[u32] {
+        self.0[index].last().map_or(&[], |whole| &whole.tokens)
+    }
+
+    fn targets(&self, index: usize, first: usize) -> Vec<(usize, u32)> {
+        let counted = |piece: &TokenSpan| {
+            let tokens = piece.tokens.iter().enumerate().skip(first.max(piece.from as usize));
+            tokens.map(|(position, token)| (position - 1, *token)).collect::<Vec<_>>()
+        };
+        self.0[index].iter().flat_map(counted).collect()
+    }
 }
 
 struct Pieces<'a>(&'a [TokenSpan]);
@@ -167,5 +203,24 @@ mod tests {
         }
         let all = nats(&path, &[TokenSpan { tokens, from: 1 }]).unwrap();
         assert!(all[0] > whole[0]);
+    }
+
+    #[test]
+    fn the_answers_of_a_conversation_are_read_at_once_and_scored_as_each_alone() {
+        let path = small_path(&small_model(), &small_levels());
+        let of = |factor: u32, from: u32, until: u32| TokenSpan {
+            tokens: (0..until).map(|place| place * factor % 300).collect(),
+            from,
+        };
+        // Two conversations, of which the second begins as a piece that is scored twice.
+        let pieces = [of(37, 3, 6), of(37, 8, 12), of(37, 20, 25), of(41, 1, 9), of(41, 1, 9), of(41, 9, 14)];
+        let texts: Vec<usize> = pieces.chunk_by(follows).map(<[_]>::len).collect();
+        assert_eq!(texts, [3, 1, 2]);
+        let together = nats(&path, &pieces).unwrap();
+        assert_eq!(together.len(), pieces.len());
+        for (piece, nats_of) in pieces.iter().zip(together) {
+            let alone = nats(&path, std::slice::from_ref(piece)).unwrap()[0];
+            assert!((nats_of - alone).abs() < 1e-4 * alone, "{nats_of} {alone}");
+        }
     }
 }

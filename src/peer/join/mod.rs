@@ -143,7 +143,7 @@ pub async fn fetch_blob(
     what: &'static str,
     from: (PeerKey, &Multiaddr),
 ) -> Result<(), JoinError> {
-    fetch(network, events, (blob, what), from, 0).await
+    fetch(network, events, (blob, what), &[(from.0, vec![from.1.clone()])], 0).await
 }
 
 /// The same for a newcomer, which does not give up when hole punching has failed once: some minutes at most.
@@ -154,16 +154,29 @@ pub async fn fetch_part(
     what: &'static str,
     from: (PeerKey, &Multiaddr),
 ) -> Result<(), JoinError> {
-    fetch(network, events, (blob, what), from, PUNCHES).await
+    fetch(network, events, (blob, what), &[(from.0, vec![from.1.clone()])], PUNCHES).await
+}
+
+/// The same from several peers, of which some may be gone.
+pub async fn fetch_from_any(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    blob: BlobRef,
+    what: &'static str,
+    from: &[(PeerKey, Vec<Multiaddr>)],
+) -> Result<(), JoinError> {
+    fetch(network, events, (blob, what), from, 0).await
 }
 
 async fn fetch(
     network: &NetworkHandle,
     events: &mut NetworkEvents,
     (blob, what): (BlobRef, &'static str),
-    (peer, address): (PeerKey, &Multiaddr),
+    donors: &[(PeerKey, Vec<Multiaddr>)],
     mut punches: u32,
 ) -> Result<(), JoinError> {
+    let addresses = || donors.iter().flat_map(|(_, addresses)| addresses).map(Multiaddr::to_string);
+    let from = || addresses().collect::<Vec<_>>().join(", ");
     let mut reason = String::new();
     let (mut id, mut attempts) = (0, 0);
     while attempts < ATTEMPTS {
@@ -172,7 +185,7 @@ async fn fetch(
         }
         id += 1;
         attempts += 1;
-        if let Err(error) = network.fetch(id, blob, vec![(peer, vec![address.clone()])]) {
+        if let Err(error) = network.fetch(id, blob, donors.to_vec()) {
             reason = error.to_string();
             continue;
         }
@@ -180,7 +193,9 @@ async fn fetch(
             match events.next().await {
                 Some(NetworkEvent::Fetched { id: fetched, result, .. }) if fetched == id => break result,
                 Some(_) => {}
-                None => return Err(no_answer(address, "the network has stopped")),
+                None => {
+                    return Err(JoinError::Blob { what, from: from(), reason: "the network has stopped".to_owned() });
+                }
             }
         };
         match result {
@@ -192,18 +207,20 @@ async fn fetch(
                 tracing::info!(%error, seconds = PUNCHING_PAUSE.as_secs(), "trying again after a pause");
                 punches -= 1;
                 attempts = 0;
-                punch_again(network, events, peer).await;
+                punch_again(network, events, donors).await;
             }
             Err(error) => reason = error.to_string(),
         }
     }
-    Err(JoinError::Blob { what, from: address.to_string(), reason })
+    Err(JoinError::Blob { what, from: from(), reason })
 }
 
-/// A hole is punched once for each relayed connection. So ends this one, and waits until fetches wait for the next.
-async fn punch_again(network: &NetworkHandle, events: &mut NetworkEvents, peer: PeerKey) {
-    // A peer that is too busy to hear this is asked again beside the old connection.
-    let _ = network.disconnect(peer);
+/// A hole is punched once for each relayed connection. So ends these, and waits until fetches wait for the next.
+async fn punch_again(network: &NetworkHandle, events: &mut NetworkEvents, donors: &[(PeerKey, Vec<Multiaddr>)]) {
+    for (peer, _) in donors {
+        // A peer that is too busy to hear this is asked again beside the old connection.
+        let _ = network.disconnect(*peer);
+    }
     let pause = tokio::time::sleep(PUNCHING_PAUSE);
     tokio::pin!(pause);
     loop {

@@ -1,8 +1,10 @@
 //! Starting a peer: as the creator of a run, as a newcomer with an address, or again from its own folder.
 //!
 //! Each way first completes the peer's folder: its key, the manifest, and a store with the blobs that every peer of the
-//! run stores. [`assembly`] then restores the node and starts the actors; `bans` keeps bans from one start to the next.
+//! run stores; `ancestor` fetches a damaged one again. [`assembly`] then restores the node and starts the actors; `bans` keeps
+//! bans from one start to the next.
 
+mod ancestor;
 pub mod assembly;
 pub(super) mod bans;
 
@@ -161,8 +163,12 @@ impl Listening {
         contacts: Vec<(PeerKey, Vec<Multiaddr>)>,
         creator: bool,
     ) -> anyhow::Result<Launched> {
-        let Self { launch, identity, network, events, access } = self;
+        let Self { launch, identity, network, mut events, access } = self;
         let (decoded, run) = Manifest::decode(&manifest)?;
+        access.take_in(store.blobs.clone());
+        let mut again =
+            Authentication { network: &network, events: &mut events, identity: &identity, folder: &launch.folder };
+        ancestor::make_whole(&mut again, &decoded, &store, &contacts).await?;
         let access_control = AccessControl::of(&launch.folder, &identity, &decoded, run)?;
         limit(&store, &launch.machine);
         // The holder of the store's lock also owns the key.
