@@ -3,7 +3,9 @@
 pub mod device;
 pub mod dna;
 pub mod exchange;
+pub mod forward_error;
 pub mod fused;
+pub(crate) mod host_values;
 pub mod hugging_face;
 pub mod initial;
 pub mod layers;
@@ -16,8 +18,9 @@ pub mod weights;
 
 pub use crate::model::layers::kv_cache::Memory;
 pub use device::{LIBTORCH, device_name, open_device, set_threads, spin_briefly, threads, unused_card};
+pub use forward_error::ForwardError;
 pub use initial::initial_levels;
 pub use precision::{matrix_flops_per_s, precision_on, synchronize};
 pub use tch::Device;
-pub use transformer::{ForwardError, PathModel};
+pub use transformer::PathModel;
 pub use weights::WeightsError;
