@@ -92,6 +92,31 @@ pub enum Checkpointing {
     On,
 }
 
+/// How the moments of the inner optimiser are kept between steps. In a step they are f32, and so they are for other
+/// machines and in checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MomentFormat {
+    /// 4 bytes a moment of a parameter.
+    F32,
+    /// 2 bytes.
+    Bf16,
+    /// 1 byte, and 4 for each block of 256.
+    #[serde(rename = "8bit")]
+    Bits8,
+}
+
+impl MomentFormat {
+    /// Bytes of a moment of so many parameters, without what blocks at the ends of tensors lack.
+    pub fn bytes(self, parameters: u64) -> u64 {
+        match self {
+            Self::F32 => 4 * parameters,
+            Self::Bf16 => 2 * parameters,
+            Self::Bits8 => parameters + parameters / 64,
+        }
+    }
+}
+
 /// Whose queries about text a machine answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -141,6 +166,8 @@ pub struct MachineConfig {
     pub memory_limit_bytes: u64,
     /// Activation checkpointing, block by block.
     pub checkpointing: Checkpointing,
+    /// How the moments of the inner optimiser are kept. Below f32 they are rounded after each step, at random without bias.
+    pub moments: MomentFormat,
     /// Limit of tokens a second for training, for each peer of this machine; 0 for none. Keeps a laptop cool, or
     /// emulates a slower machine.
     pub train_tokens_per_s: u64,
@@ -178,6 +205,7 @@ impl Default for MachineConfig {
             micro_batch_sequences: 0,
             memory_limit_bytes: 0,
             checkpointing: Checkpointing::Auto,
+            moments: MomentFormat::F32,
             train_tokens_per_s: 0,
             answer: Answer::All,
             answer_share: Share(0.1),

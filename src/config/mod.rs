@@ -22,14 +22,16 @@ pub use crate::config::model::adapter::AdapterConfig;
 pub use crate::config::model::directional::{DirectionalConfig, Pooling, RouterReads};
 pub use crate::config::model::dna::{DnaConfig, ModuleKind, Pool};
 pub use crate::config::model::images::{ImagesConfig, Reads};
-pub use crate::config::model::levels::{LevelConfig, frozen_parts, level_parameters, level_tensors};
+pub use crate::config::model::levels::{LevelConfig, frozen_parts, level_parameters, level_parts, level_tensors};
 pub use crate::config::model::parts::{Part, TensorSpec};
 pub use crate::config::source::resolve::{Entry, ResolveError, Resolved};
 pub use crate::config::source::settings::{Origin, Setting, Settings};
 pub use augment::Augment;
 pub use emulated_link::Link;
 pub use key_error::KeyError;
-pub use machine::{Answer, Checkpointing, DeviceChoice, MachineConfig, Precision, PrecisionChoice, Share};
+pub use machine::{
+    Answer, Checkpointing, DeviceChoice, MachineConfig, MomentFormat, Precision, PrecisionChoice, Share,
+};
 pub use model::blocks::{Activation, Biases, NormKind, NormPlacement, Positions, QkNorm};
 pub use model::rotary::{RotaryConfig, RotaryScaling};
 pub use model::{Architecture, ModelConfig};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::plan::{Arm, Experiment};
-use crate::config::RunConfig;
+use crate::config::{MomentFormat, RunConfig};
 use crate::experiment::checkpoint::ArmCheckpoint;
 use crate::experiment::context::{ExperimentContext, Tokens, hash_of};
 use crate::names::BlobHash;
@@ -29,7 +29,11 @@ impl Identity<'_> {
         let slice = context.slice_share(experiment, tokens);
         let text = (tokens.hash, slice, arm.text_share);
         // The best phase of a path depends on the scored tokens.
-        hash_of(&(run, arm.kind, reshard, text, context.machine.precision, experiment.score_from))
+        let hash = hash_of(&(run, arm.kind, reshard, text, context.machine.precision, experiment.score_from))?;
+        match context.machine.moments {
+            MomentFormat::F32 => Ok(hash),
+            moments => hash_of(&(hash, moments)),
+        }
     }
 
     /// Hash of its training.

@@ -87,10 +87,11 @@ fn with_product(weight: &TensorSpec, own: &[f32], (a, b): (&[f32], &[f32]), scal
 
 #[cfg(test)]
 mod tests {
-    use tch::Device;
+    use tch::{Device, Kind};
 
     use super::*;
     use crate::config::{AdapterConfig, NormKind, Precision};
+    use crate::model::weights::is_kept_narrow;
     use crate::model::{PathModel, initial_levels};
     use crate::seed::Seed;
 
@@ -137,6 +138,30 @@ mod tests {
         silent.iter_mut().flatten().for_each(|value| *value = 0.0);
         let silent = logits(&model, &levels[..], &silent, &frozen);
         assert!((&beside - silent).abs().max().double_value(&[]) > 0.01, "and that is not what they were beside");
+    }
+
+    #[test]
+    fn a_frozen_model_in_bfloat16_computes_what_its_rounded_values_compute() {
+        let (model, levels, values, frozen) = adapted();
+        let computed = |precision, frozen: &[f32]| {
+            let mut path = PathModel::new(&model, &levels, Device::Cpu, precision).unwrap();
+            values.iter().enumerate().for_each(|(level, values)| path.set_level(level, values).unwrap());
+            path.set_frozen(frozen).unwrap();
+            let tokens: Vec<i64> = (0..20).map(|token| 7 * token % 300).collect();
+            path.logits(&Tensor::from_slice(&tokens).unsqueeze(0)).unwrap()
+        };
+        let narrow = computed(Precision::Bf16, &frozen);
+        let mut rounded = Vec::new();
+        for tensor in level_tensors(&model, &frozen_parts(&model, &levels).unwrap()) {
+            let own = &frozen[rounded.len()..][..tensor.count()];
+            let narrow = Tensor::from_slice(own).to_kind(Kind::BFloat16).to_kind(Kind::Float);
+            rounded.extend(if is_kept_narrow(&model, &tensor) { to_values(&narrow).unwrap() } else { own.to_vec() });
+        }
+        assert_ne!(rounded, frozen);
+        assert_eq!(narrow, computed(Precision::F32, &rounded), "no bit differs where nothing was lost");
+        assert_eq!(narrow, computed(Precision::Bf16, &rounded));
+        let apart = (&narrow - computed(Precision::F32, &frozen)).abs().max().double_value(&[]);
+        assert!(apart < 0.05, "{apart}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::{LevelConfig, ModelConfig, Precision};
 use crate::model::dna::Dna;
+use crate::model::forward_error::ForwardError;
 use crate::model::layers::block::{Block, Reading};
 use crate::model::layers::directional::Directional;
 use crate::model::layers::input::Input;
@@ -13,29 +14,7 @@ use crate::model::layers::norm::Norm;
 use crate::model::layers::packed::Packed;
 use crate::model::layers::rotary::rotation;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
-use crate::model::weights::{Weights, WeightsError, to_values};
-
-#[derive(Debug, thiserror::Error)]
-pub enum ForwardError {
-    #[error("tokens must be a [batch, time] tensor of 64-bit integers, found {kind:?} {shape:?}")]
-    Shape { kind: Kind, shape: Vec<i64> },
-    #[error("{found} tokens exceed the context of {context}; cut the sequence")]
-    TooLong { found: usize, context: usize },
-    #[error("token {token} is outside the vocabulary of {vocabulary}; was this text encoded by another tokenizer?")]
-    Token { token: i64, vocabulary: usize },
-    #[error("an image of this network has {expected} bytes, found {found}; was it prepared with another side?")]
-    Image { found: usize, expected: usize },
-    #[error("this network reads images and cannot generate text; use evaluate or inspect with images")]
-    NoText,
-    #[error("this network reads text, not images")]
-    NoImages,
-    #[error("sequence {0} is empty")]
-    Empty(usize),
-    #[error("the frozen parts of this network, on which its adapters were trained, are missing")]
-    NotComplete,
-    #[error("the network: {0}")]
-    Tensor(#[from] TchError),
-}
+use crate::model::weights::{Weights, WeightsError, narrow_operands, to_values};
 
 /// A path's network and its parameters.
 pub struct PathModel {
@@ -61,7 +40,16 @@ impl PathModel {
         device: Device,
         precision: Precision,
     ) -> Result<Self, WeightsError> {
-        let weights = Weights::new(model, levels, device)?;
+        let weights = Weights::keeping(model, levels, device, precision)?;
+        let products = Products { kernel: Kernel::for_device(device), precision };
+        Self::of(weights, model, (products, rotation(model, device)?))
+    }
+
+    fn of(
+        weights: Weights,
+        model: &ModelConfig,
+        (products, rotation): (Products, Option<Tensor>),
+    ) -> Result<Self, WeightsError> {
         let head = if model.tied_head { "embedding.tokens.weight" } else { "head.weight" };
         Ok(Self {
             input: Input::new(&weights, model)?,
@@ -69,11 +57,23 @@ impl PathModel {
             dna: Dna::new(&weights, model)?,
             norm: Norm::new(&weights, "final-norm", model)?,
             head: weights.tensor(head)?,
-            rotation: rotation(model, device)?,
-            products: Products { kernel: Kernel::for_device(device), precision },
+            rotation,
+            products,
             config: model.clone(),
             weights,
         })
+    }
+
+    /// The same network with the operands of its products in bfloat16, for the micro-batches of a step: each weight is
+    /// converted once, and gradients go through the conversion to the weights of this one. `None` where products are not
+    /// in bfloat16, or the network is not one of [`narrow_operands`].
+    pub(crate) fn narrowed(&self) -> Result<Option<Self>, WeightsError> {
+        if self.products.precision != Precision::Bf16 || !narrow_operands(&self.config) {
+            return Ok(None);
+        }
+        let rotation = self.rotation.as_ref().map(Tensor::shallow_clone);
+        let narrow = Self::of(self.weights.narrowed()?, &self.config, (self.products, rotation))?;
+        Ok(Some(Self { head: self.head.f_to_kind(Kind::BFloat16)?, ..narrow }))
     }
 
     /// The model's sizes.

@@ -2,14 +2,15 @@
 //!
 //! Outer gradients, hashes, checkpoints and updates are then one pass over a level, without gathering. Every tensor is
 //! a detached view and its own leaf in autograd. On the CPU this is faster than one flat leaf that is split in the
-//! graph, and gradients arrive without a copy. Frozen parts have a buffer besides, of which no gradient is computed.
+//! graph, and gradients arrive without a copy. Frozen parts are tensors besides, of which no gradient is computed. Where
+//! products are computed in bfloat16, their frozen operands are kept in it.
 
 use std::fmt;
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::model::levels::check_levels;
-use crate::config::{LevelConfig, ModelConfig, TensorSpec, frozen_parts, level_tensors};
+use crate::config::{LevelConfig, ModelConfig, Precision, TensorSpec, frozen_parts, level_tensors};
 
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
@@ -62,8 +63,8 @@ struct Level {
 /// The parameters of one path.
 pub struct Weights {
     levels: Vec<Level>,
-    /// The parts that no level lists.
-    frozen: Option<Level>,
+    /// The tensors of the parts that no level lists, if there are any.
+    frozen: Option<Vec<Leaf>>,
     /// Whether the frozen parts have been set. Without them, the network would compute something else in silence.
     is_complete: bool,
     device: Device,
@@ -72,11 +73,32 @@ pub struct Weights {
 impl Weights {
     /// All zero until levels are set.
     pub fn new(model: &ModelConfig, levels: &[LevelConfig], device: Device) -> Result<Self, WeightsError> {
+        Self::keeping(model, levels, device, Precision::F32)
+    }
+
+    /// The same. With bfloat16 as the `precision` of products, frozen tensors that [are kept in
+    /// it](is_kept_narrow) are.
+    pub fn keeping(
+        model: &ModelConfig,
+        levels: &[LevelConfig],
+        device: Device,
+        precision: Precision,
+    ) -> Result<Self, WeightsError> {
         model.check().map_err(|error| WeightsError::Config(error.to_string()))?;
         check_levels(model, levels).map_err(|error| WeightsError::Config(error.to_string()))?;
-        let new = |level: &LevelConfig, trained| Level::new(level_tensors(model, level), trained, device);
-        let frozen = frozen_parts(model, levels).map(|level| new(&level, false)).transpose()?;
-        let levels = levels.iter().map(|level| new(level, true)).collect::<Result<_, _>>()?;
+        let frozen = frozen_parts(model, levels).map(|level| {
+            let leaf = |spec: TensorSpec| {
+                let is_narrow = precision == Precision::Bf16 && is_kept_narrow(model, &spec);
+                let shape: Vec<i64> = spec.shape.iter().map(|size| *size as i64).collect();
+                let kind = if is_narrow { Kind::BFloat16 } else { Kind::Float };
+                let tensor = Tensor::f_zeros(shape.as_slice(), (kind, device))?;
+                Ok(Leaf { name: spec.name, tensor, trained: false, matrices: spec.matrices })
+            };
+            level_tensors(model, &level).into_iter().map(leaf).collect::<Result<_, TchError>>()
+        });
+        let frozen = frozen.transpose()?;
+        let new = |level| Level::new(level_tensors(model, level), device);
+        let levels = levels.iter().map(new).collect::<Result<_, _>>()?;
         Ok(Self { levels, is_complete: frozen.is_none(), frozen, device })
     }
 
@@ -112,8 +134,7 @@ impl Weights {
     }
 
     fn leaf(&self, name: &str) -> Option<&Leaf> {
-        let frozen = self.frozen.iter().flat_map(|frozen| &frozen.leaves);
-        self.leaves().flatten().chain(frozen).find(|leaf| leaf.name == name)
+        self.leaves().flatten().chain(self.frozen.iter().flatten()).find(|leaf| leaf.name == name)
     }
 
     /// As [`Weights::tensor`], for one that a model may lack.
@@ -131,12 +152,32 @@ impl Weights {
     /// Copies the values of the frozen parts.
     pub fn set_frozen(&mut self, values: &[f32]) -> Result<(), WeightsError> {
         match &mut self.frozen {
-            Some(frozen) => frozen.set(Place::Frozen, values)?,
+            Some(frozen) => set_tensors(frozen, values)?,
             None if values.is_empty() => {}
             None => return Err(WeightsError::Count { place: Place::Frozen, expected: 0, found: values.len() }),
         }
         self.is_complete = true;
         Ok(())
+    }
+
+    /// The same tensors, with the matrices of blocks in bfloat16. The conversion is recorded by autograd: a gradient by one
+    /// of them goes to the tensor here.
+    pub(crate) fn narrowed(&self) -> Result<Self, TchError> {
+        let leaf = |leaf: &Leaf| {
+            let is_operand = !leaf.matrices.is_empty();
+            let tensor = if is_operand { leaf.tensor.f_to_kind(Kind::BFloat16)? } else { leaf.tensor.shallow_clone() };
+            let Leaf { name, trained, matrices, .. } = leaf;
+            Ok(Leaf { name: name.clone(), tensor, trained: *trained, matrices: matrices.clone() })
+        };
+        let all = |leaves: &[Leaf]| leaves.iter().map(leaf).collect::<Result<Vec<_>, TchError>>();
+        let level = |Level { flat, count, leaves }: &Level| {
+            Ok(Level { flat: flat.shallow_clone(), count: *count, leaves: all(leaves)? })
+        };
+        Ok(Self {
+            levels: self.levels.iter().map(level).collect::<Result<_, TchError>>()?,
+            frozen: self.frozen.as_deref().map(all).transpose()?,
+            ..*self
+        })
     }
 
     /// A level's values.
@@ -170,9 +211,46 @@ impl Weights {
     }
 }
 
+/// Whether weights of products can be in bfloat16 when they are made, for a network of this kind: each is used once in a
+/// forward pass, and in products only. Routed modules are used several times, whose gradients are added in f32, and
+/// directional attention multiplies the output projection in f32.
+pub fn narrow_operands(model: &ModelConfig) -> bool {
+    model.dna.is_none() && model.directional.is_none()
+}
+
+/// Whether a frozen tensor is kept in bfloat16 where products are computed in it: the matrices of blocks, the head, and the
+/// vectors of tokens. What a norm or a bias would save is nothing.
+pub fn is_kept_narrow(model: &ModelConfig, tensor: &TensorSpec) -> bool {
+    let is_large = ["embedding.tokens.weight", "head.weight"].contains(&tensor.name.as_str());
+    narrow_operands(model) && (is_large || !tensor.matrices.is_empty())
+}
+
+/// Copies the values of the frozen parts, tensor by tensor.
+fn set_tensors(leaves: &[Leaf], values: &[f32]) -> Result<(), WeightsError> {
+    check(Place::Frozen, values, leaves.iter().map(|leaf| leaf.tensor.numel()).sum())?;
+    let mut rest = values;
+    for leaf in leaves {
+        let (own, after) = rest.split_at(leaf.tensor.numel());
+        rest = after;
+        leaf.tensor.f_view([-1])?.f_copy_(&Tensor::f_from_slice(own)?)?;
+    }
+    Ok(())
+}
+
+/// Whether there are as many values as there should be, all of them finite.
+fn check(place: Place, values: &[f32], expected: usize) -> Result<(), WeightsError> {
+    if values.len() != expected {
+        return Err(WeightsError::Count { place, expected, found: values.len() });
+    }
+    if let Some((index, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        return Err(WeightsError::NotFinite { place, index, value: *value });
+    }
+    Ok(())
+}
+
 impl Level {
-    /// All zero. Gradients are computed of its tensors if it is `trained`.
-    fn new(specs: Vec<TensorSpec>, trained: bool, device: Device) -> Result<Self, WeightsError> {
+    /// All zero.
+    fn new(specs: Vec<TensorSpec>, device: Device) -> Result<Self, WeightsError> {
         let count = specs.iter().map(|spec| spec.count()).sum();
         let flat = Tensor::f_zeros([count as i64], (Kind::Float, device))?;
         let mut leaves = Vec::with_capacity(specs.len());
@@ -181,21 +259,15 @@ impl Level {
             let count = spec.count();
             let shape: Vec<i64> = spec.shape.iter().map(|size| *size as i64).collect();
             let view = flat.f_narrow(0, offset as i64, count as i64)?.f_view(shape.as_slice())?;
-            let trained = trained && spec.trained;
-            let tensor = view.f_detach()?.f_set_requires_grad(trained)?;
-            leaves.push(Leaf { name: spec.name, tensor, trained, matrices: spec.matrices });
+            let tensor = view.f_detach()?.f_set_requires_grad(spec.trained)?;
+            leaves.push(Leaf { name: spec.name, tensor, trained: spec.trained, matrices: spec.matrices });
             offset += count;
         }
         Ok(Self { flat, count, leaves })
     }
 
     fn set(&mut self, place: Place, values: &[f32]) -> Result<(), WeightsError> {
-        if values.len() != self.count {
-            return Err(WeightsError::Count { place, expected: self.count, found: values.len() });
-        }
-        if let Some((index, value)) = values.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-            return Err(WeightsError::NotFinite { place, index, value: *value });
-        }
+        check(place, values, self.count)?;
         self.flat.f_copy_(&Tensor::f_from_slice(values)?)?;
         Ok(())
     }
@@ -208,35 +280,6 @@ pub(crate) fn to_values(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
     let count = values.len();
     flat.f_copy_data(&mut values, count)?;
     Ok(values)
-}
-
-/// The values of a contiguous f32 tensor on the CPU, without a copy.
-///
-/// # Panics
-/// If it is not one.
-pub(crate) fn host_values(tensor: &Tensor) -> &[f32] {
-    assert_host(tensor);
-    // SAFETY: a contiguous f32 tensor on the CPU is `numel` floats at `data_ptr`, which live as long as the tensor. No
-    // one writes to them in the meantime: operations on tensors that share the storage run only on this thread.
-    unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast(), tensor.numel()) }
-}
-
-/// As [`host_values`], to write.
-///
-/// # Panics
-/// If it is not a contiguous f32 tensor on the CPU.
-pub(crate) fn host_values_mut(tensor: &mut Tensor) -> &mut [f32] {
-    assert_host(tensor);
-    // SAFETY: as above. The callers hold no other slice of the same storage, and no graph that saved these values is
-    // used after they change.
-    unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast(), tensor.numel()) }
-}
-
-fn assert_host(tensor: &Tensor) {
-    assert!(
-        tensor.device() == Device::Cpu && tensor.kind() == Kind::Float && tensor.is_contiguous(),
-        "only a contiguous f32 tensor on the CPU has values on the host"
-    );
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use pathswarm::config::{Biases, LevelConfig, MachineConfig, ModelConfig, Optimizer, Positions, Precision, RunConfig};
+use pathswarm::config::{
+    Biases, LevelConfig, MachineConfig, ModelConfig, MomentFormat, Optimizer, Positions, Precision, RunConfig,
+};
 use pathswarm::grid::Sharing;
 use pathswarm::model::layers::attention::Attention;
 use pathswarm::model::layers::block::{Block, Reading};
@@ -13,7 +15,7 @@ use pathswarm::model::layers::rotary::rotation;
 use pathswarm::model::layers::watch::Unwatched;
 use pathswarm::model::weights::Weights;
 use pathswarm::seed::Seed;
-use pathswarm::training::inner::adamw::{Moments, norm};
+use pathswarm::training::inner::adamw::norm;
 use pathswarm::training::inner::optimizer::{InnerOptimizer, StepNow};
 use pathswarm::training::{BatchOrder, InnerTrainer, learning_rate};
 use serde::Deserialize;
@@ -213,8 +215,7 @@ fn follow(reference: &str, optimizer: Optimizer, tolerance: f32) {
     training.optimizer = optimizer;
     let rule = InnerOptimizer::new(&training, &weights);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
-    let zeros = || Tensor::zeros([reference.count as i64], (Kind::Float, Device::Cpu));
-    let mut moments: Vec<Moments> = vec![[zeros(), zeros()]];
+    let mut moments = rule.moments(MomentFormat::F32, Device::Cpu).unwrap();
     for step in 0..50u64 {
         let scale = 0.02 * (1 + step % 5) as f64;
         let flat = Tensor::from_slice(&sines(reference.count, 0.37, 1.3 * step as f64, scale));

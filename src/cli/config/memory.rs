@@ -34,7 +34,7 @@ impl Memory {
         let machine = globals.machine()?.value;
         let device = open_device(machine.device).or_mistake("or leave the choice to the program: device = \"auto\"")?;
         let precision = precision_on(device, machine.precision)?;
-        let work = Workload::of(&run, precision, device.is_cuda());
+        let work = Workload::of(&run, (precision, machine.moments), device.is_cuda());
         let budget = budget(&run, &machine, device);
         let (plan, refused) = match choose(&work, &machine, budget) {
             Ok(plan) => (plan, None),

@@ -134,6 +134,11 @@ pub fn frozen_parts(model: &ModelConfig, levels: &[LevelConfig]) -> Option<Level
     (!parts.is_empty()).then_some(LevelConfig { parts, sharing: Sharing::Shared })
 }
 
+/// The parts of a level. Requires checked levels.
+pub fn level_parts(model: &ModelConfig, level: &LevelConfig) -> Vec<Part> {
+    level.parse(model, 0).unwrap_or_default()
+}
+
 /// A rule for swarms only: balance needs its own level.
 pub fn check_balance(levels: &[LevelConfig]) -> Result<(), LevelError> {
     let mixed = |level: &LevelConfig| level.parts.len() > 1 && level.parts.iter().any(|part| part == "balance");
@@ -142,8 +147,7 @@ pub fn check_balance(levels: &[LevelConfig]) -> Result<(), LevelError> {
 
 /// The tensors of a level's flat buffer, in order. Requires checked levels.
 pub fn level_tensors(model: &ModelConfig, level: &LevelConfig) -> Vec<TensorSpec> {
-    let parts = level.parse(model, 0).unwrap_or_default();
-    parts.into_iter().flat_map(|part| model.tensors(part)).collect()
+    level_parts(model, level).into_iter().flat_map(|part| model.tensors(part)).collect()
 }
 
 /// Number of values in a level's flat buffer.

@@ -51,7 +51,7 @@ impl Input {
     pub fn vectors(&self, tokens: &Tensor, first: i64, products: &Products) -> Result<Tensor, TchError> {
         match self {
             Self::Tokens { vectors, positions } => {
-                let stream = Tensor::f_embedding(vectors, tokens, -1, false, false)?;
+                let stream = Tensor::f_embedding(vectors, tokens, -1, false, false)?.f_to_kind(Kind::Float)?;
                 match positions {
                     Some(positions) => stream.f_add(&positions.f_narrow(0, first, tokens.size2()?.1)?),
                     None => Ok(stream),
@@ -65,7 +65,7 @@ impl Input {
     pub fn vectors_at(&self, tokens: &Tensor, positions: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         match self {
             Self::Tokens { vectors, positions: Some(learned) } => {
-                let stream = Tensor::f_embedding(vectors, tokens, -1, false, false)?;
+                let stream = Tensor::f_embedding(vectors, tokens, -1, false, false)?.f_to_kind(Kind::Float)?;
                 // Not an index_select, whose gradient CUDA sums in any order.
                 stream.f_add(&Tensor::f_embedding(learned, positions, -1, false, false)?.f_unsqueeze(1)?)
             }

@@ -62,6 +62,8 @@ impl Products {
             let bias = bias.map(|bias| bias.f_to_kind(Kind::BFloat16)).transpose()?;
             return input.f_to_kind(Kind::BFloat16)?.f_linear(&weight.f_to_kind(Kind::BFloat16)?, bias);
         }
+        // A frozen weight may be bfloat16; one in f32 stays as it is.
+        let weight = &weight.f_to_kind(Kind::Float)?;
         let mut shape = input.size();
         let columns = shape.pop().unwrap_or(0);
         let rows: i64 = shape.iter().product();

@@ -9,10 +9,11 @@ use rayon::prelude::*;
 use tch::{TchError, Tensor};
 
 use crate::model::fused::{self, FusedAdamW};
-use crate::model::weights::{host_values, host_values_mut};
-
-/// Values in one piece of work. The sum of squares of a piece is a partial sum, so this is part of the arithmetic.
-const PIECE: usize = 1 << 14;
+use crate::model::host_values::{host_values, host_values_mut};
+use crate::training::inner::moments::TensorMoments;
+use crate::training::inner::moments::blocks::BLOCK;
+use crate::training::inner::moments::rounding::Rounding;
+use crate::training::inner::moments::store::{PIECE, Piece};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamW {
@@ -21,9 +22,6 @@ pub struct AdamW {
     /// ε, added to the root of the second moment, as in PyTorch.
     pub epsilon: f64,
 }
-
-/// The two moments of one level, in the order of its buffer.
-pub type Moments = [Tensor; 2];
 
 /// One step of the rule.
 #[derive(Clone, Copy)]
@@ -63,32 +61,88 @@ impl AdamW {
 }
 
 impl AdamWStep {
-    /// Updates the tensors of a level, on the CPU. `kept` has for each the share of its parameters that decay leaves,
-    /// or none for a tensor that stays as it is.
+    /// Updates the tensors of a level, on the CPU. `tensors` has for each the share of its parameters that decay leaves,
+    /// or none for a tensor that stays as it is, and how its moments are rounded.
     pub(super) fn update_slices(
         &self,
         pool: &ThreadPool,
         flat: &mut Tensor,
-        [first, second]: &mut Moments,
-        (gradients, kept): (&[Tensor], &[Option<f32>]),
+        moments: &mut [TensorMoments],
+        (gradients, tensors): (&[Tensor], &[(Option<f32>, Rounding)]),
     ) -> Result<(), TchError> {
         let gradients: Vec<Tensor> = gradients.iter().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
-        let mut rest = [host_values_mut(flat), host_values_mut(first), host_values_mut(second)];
-        let mut pieces = Vec::new();
-        for (gradient, keep) in gradients.iter().map(host_values).zip(kept) {
-            for piece in gradient.chunks(PIECE) {
-                let [(p, p_rest), (m, m_rest), (v, v_rest)] = rest.map(|slice| slice.split_at_mut(piece.len()));
-                rest = [p_rest, m_rest, v_rest];
-                pieces.extend(keep.map(|keep| (p, m, v, piece, keep)));
-            }
+        let mut rest: &mut [f32] = host_values_mut(flat);
+        let mut all = Vec::new();
+        for ((gradient, (keep, rounding)), own) in gradients.iter().zip(tensors).zip(moments) {
+            let gradient: &[f32] = host_values(gradient);
+            let (parameters, after) = std::mem::take(&mut rest).split_at_mut(gradient.len());
+            rest = after;
+            let (Some(keep), Some(second)) = (keep, &mut own.second) else { continue };
+            let values = parameters.chunks_mut(PIECE).zip(gradient.chunks(PIECE));
+            let pieces = values.zip(own.first.pieces().into_iter().zip(second.pieces())).enumerate();
+            all.extend(pieces.map(|(number, ((parameters, gradient), (first, second)))| Work {
+                parameters,
+                gradient,
+                moments: [first, second],
+                keep: *keep,
+                rounding: (*rounding, number * PIECE),
+            }));
         }
         let rule = &self.constants;
-        pool.install(|| pieces.into_par_iter().for_each(|(p, m, v, g, keep)| rule.update_piece([p, m, v], g, keep)));
+        pool.install(|| all.into_par_iter().for_each(|work| work.done(rule)));
         Ok(())
     }
 }
 
+/// A piece of a tensor.
+struct Work<'a> {
+    parameters: &'a mut [f32],
+    gradient: &'a [f32],
+    moments: [Piece<'a>; 2],
+    keep: f32,
+    /// With the place of the piece in its tensor.
+    rounding: (Rounding, usize),
+}
+
+impl Work<'_> {
+    fn done(self, rule: &Constants) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: this processor has AVX2.
+            return unsafe { self.done_in_wide_registers(rule) };
+        }
+        self.done_here(rule);
+    }
+
+    /// The same bits, eight values at once: nothing is contracted.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn done_in_wide_registers(self, rule: &Constants) {
+        self.done_here(rule);
+    }
+
+    #[inline(always)]
+    fn done_here(self, rule: &Constants) {
+        let Self { parameters, gradient, moments: [mut first, mut second], keep, rounding: (rounding, place) } = self;
+        if let (Piece::Wide(first), Piece::Wide(second)) = (&mut first, &mut second) {
+            return rule.update_piece([parameters, first, second], gradient, keep);
+        }
+        let (mut wide, mut noise) = ([[0f32; BLOCK]; 2], [0; BLOCK]);
+        for (number, (parameters, gradient)) in parameters.chunks_mut(BLOCK).zip(gradient.chunks(BLOCK)).enumerate() {
+            let from = number * BLOCK;
+            let [m, v] = wide.each_mut().map(|values| &mut values[..gradient.len()]);
+            first.decode(from, m);
+            second.decode(from, v);
+            rule.update_piece([parameters, m, v], gradient, keep);
+            rounding.fill(place + from, &mut noise);
+            first.encode(from, m, &noise);
+            second.encode(from, v, &noise);
+        }
+    }
+}
+
 impl Constants {
+    #[inline(always)]
     fn update_piece(&self, [parameters, first, second]: [&mut [f32]; 3], gradient: &[f32], keep: f32) {
         for (((p, m), v), g) in parameters.iter_mut().zip(first).zip(second).zip(gradient) {
             let g = g * self.clip;
@@ -124,6 +178,7 @@ fn sum_of_squares(values: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::MomentFormat;
     use tch::{Device, Kind};
 
     fn pool(threads: usize) -> ThreadPool {
@@ -137,21 +192,22 @@ mod tests {
     const RULE: AdamW = AdamW { betas: [0.9, 0.95], epsilon: 1e-8 };
 
     /// Three steps on gradients of two tensors, by slices on so many threads or by libtorch's kernel.
-    fn after_three(threads: Option<usize>) -> Vec<f32> {
+    fn after_three(threads: Option<usize>, format: MomentFormat) -> Vec<f32> {
         let (pool, counts) = (pool(threads.unwrap_or(1)), [40_000, 1001]);
         let mut flat = wave(41_001, 0.1);
-        let mut moments = [flat.zeros_like(), flat.zeros_like()];
+        let mut moments = counts.map(|count| TensorMoments::zeros(count as usize, true, format, Device::Cpu).unwrap());
         for number in 1..=3 {
             let gradients: Vec<Tensor> = counts.map(|count| wave(count, number as f64)).into();
             let step = RULE.step(number, 0.5, 1e-2);
             match threads {
                 Some(_) => {
-                    let kept = [Some(0.99), Some(0.99)];
-                    step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &kept)).unwrap();
+                    let tensors = [0, 1].map(|tensor| (Some(0.99), Rounding::of(number, 0, tensor)));
+                    step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &tensors)).unwrap();
                 }
                 None => {
                     let parts = |whole: &Tensor| whole.split_with_sizes(counts, 0);
-                    let [first, second] = moments.each_ref().map(parts);
+                    let first = moments.each_ref().map(|own| own.first.wide().unwrap());
+                    let second = moments.each_ref().map(|own| own.second.as_ref().unwrap().wide().unwrap());
                     let rule = FusedAdamW { weight_decay: 1.0, ..step.fused };
                     rule.update(&parts(&flat), &gradients, [&first, &second]).unwrap();
                 }
@@ -162,12 +218,15 @@ mod tests {
 
     #[test]
     fn threads_change_no_bit() {
-        assert_eq!(after_three(Some(1)), after_three(Some(3)));
+        for format in [MomentFormat::F32, MomentFormat::Bf16, MomentFormat::Bits8] {
+            assert_eq!(after_three(Some(1), format), after_three(Some(3), format));
+        }
     }
 
     #[test]
     fn slices_and_the_fused_kernel_agree() {
-        let pairs: Vec<_> = after_three(Some(2)).into_iter().zip(after_three(None)).collect();
+        let pairs: Vec<_> =
+            after_three(Some(2), MomentFormat::F32).into_iter().zip(after_three(None, MomentFormat::F32)).collect();
         assert!(pairs.iter().all(|(a, b)| (a - b).abs() < 1e-6));
     }
 

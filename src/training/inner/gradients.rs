@@ -4,7 +4,7 @@ use tch::{Kind, TchError, Tensor};
 
 use crate::model::PathModel;
 use crate::model::layers::watch::Watch;
-use crate::model::weights::Leaf;
+use crate::model::weights::{Leaf, WeightsError};
 use crate::training::batches::Batch;
 use crate::training::inner::checkpointing::Forward;
 use crate::training::inner::loss::cross_entropy;
@@ -23,8 +23,11 @@ pub fn loss_and_gradients(
 ) -> Result<(f64, Gradients), TchError> {
     let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, model.device()))?;
     let mut sums: Option<Gradients> = None;
+    // Checkpointing saves memory, and would lose some of it to copies that are kept.
+    let narrow = if batches.len() > 1 && !checkpointing { model.narrowed().map_err(in_tensors)? } else { None };
+    let models = (model, narrow.as_ref().unwrap_or(model));
     for batch in batches.iter().filter(|batch| batch.target_count() > 0) {
-        let (loss, gradients) = batch_gradients(model, batch, 1.0 / tokens as f64, (watch, checkpointing))?;
+        let (loss, gradients) = batch_gradients(models, batch, 1.0 / tokens as f64, (watch, checkpointing))?;
         let _ = nats.f_add_(&loss)?;
         match &mut sums {
             None => sums = Some(gradients),
@@ -38,17 +41,26 @@ pub fn loss_and_gradients(
     Ok((nats.f_double_value(&[])? / tokens as f64, sums.unwrap_or_default()))
 }
 
-/// The sum of a batch's losses, on the device, and the gradients of `scale` times it.
+/// What libtorch said of weights.
+fn in_tensors(error: WeightsError) -> TchError {
+    match error {
+        WeightsError::Tensor(error) => error,
+        other => TchError::Torch(other.to_string()),
+    }
+}
+
+/// The sum of a batch's losses, on the device, and the gradients of `scale` times it by the weights of `model`. `computing`
+/// is the same network, or its [narrowed](PathModel::narrowed) one.
 fn batch_gradients(
-    model: &PathModel,
+    (model, computing): (&PathModel, &PathModel),
     batch: &Batch,
     scale: f64,
     (watch, checkpointing): (&dyn Watch, bool),
 ) -> Result<(Tensor, Gradients), TchError> {
     let products = model.products();
-    let forward = Forward::of(model, batch, watch, checkpointing)?;
+    let forward = Forward::of(computing, batch, watch, checkpointing)?;
     let hidden = batch.scored_rows(forward.hidden())?;
-    let loss = cross_entropy(&products, model.head(), &hidden, (&batch.targets, batch.weights.as_ref()), scale)?;
+    let loss = cross_entropy(&products, computing.head(), &hidden, (&batch.targets, batch.weights.as_ref()), scale)?;
     // Its gradient by the hidden states is the one from the head.
     let carrier = hidden.f_mul(&loss.hidden)?.f_sum(Kind::Float)?;
     let tied = model.config().tied_head;

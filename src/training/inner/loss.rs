@@ -127,6 +127,8 @@ fn in_place(
 pub fn row_losses(products: &Products, head: &Tensor, hidden: &Tensor, targets: &Tensor) -> Result<Tensor, TchError> {
     let _no_gradient = tch::no_grad_guard();
     let mut losses = Vec::new();
+    // Once for all chunks, where a frozen head is kept in bfloat16.
+    let head = &if products.precision == Precision::F32 { head.f_to_kind(Kind::Float)? } else { head.shallow_clone() };
     for (begin, rows) in chunks(hidden, head)? {
         let logits = products.widen(products.linear(&hidden.f_narrow(0, begin, rows)?, head, None)?)?;
         let targets = targets.f_narrow(0, begin, rows)?;

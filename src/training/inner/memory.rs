@@ -28,7 +28,7 @@ impl MemoryUse {
     /// What a machine's profile says; what it leaves open, as the memory plan of this step has it. If nothing fits, it is
     /// what takes least: `create` and `join` have refused, or another program is to share its memory.
     pub fn of(run: &RunConfig, precision: Precision, machine: &MachineConfig, device: Device) -> Self {
-        let work = Workload::of(run, precision, device.is_cuda());
+        let work = Workload::of(run, (precision, machine.moments), device.is_cuda());
         let plan = choose(&work, machine, budget(run, machine, device)).unwrap_or_else(|error| {
             tracing::warn!(%error, "training with what takes least");
             error.least

@@ -6,6 +6,7 @@ mod checkpointing;
 pub mod gradients;
 pub mod loss;
 pub mod memory;
+pub mod moments;
 mod muon;
 pub mod optimizer;
 pub mod schedule;
@@ -20,10 +21,11 @@ use crate::config::{MachineConfig, RunConfig, TrainingConfig};
 use crate::model::weights::to_values;
 use crate::model::{PathModel, WeightsError, precision_on, set_threads};
 use crate::training::batches::augmented::AugmentedImages;
-use crate::training::inner::adamw::{Moments, norm};
+use crate::training::inner::adamw::norm;
 use crate::training::inner::balance::Tally;
 use crate::training::inner::gradients::{Gradients, loss_and_gradients};
 use crate::training::inner::memory::MemoryUse;
+use crate::training::inner::moments::Moments;
 use crate::training::inner::optimizer::{InnerOptimizer, StepNow};
 use crate::training::inner::schedule::learning_rate_since_rest;
 use crate::training::inner::state::InnerState;
@@ -63,23 +65,22 @@ impl InnerTrainer {
         let model = PathModel::new(&run.model, &run.levels, device, precision)?;
         let training = run.training.clone();
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
-        let mut trainer = Self {
-            optimizer: InnerOptimizer::new(&training, model.weights()),
+        let optimizer = InnerOptimizer::new(&training, model.weights());
+        Ok(Self {
+            moments: optimizer.moments(machine.moments, device)?,
+            optimizer,
             memory,
             limits: BatchLimits {
                 first_target: if training.predict_prefix { 1 } else { run.routing.prefix_tokens },
                 ..BatchLimits::of(&run.model)
             },
             training,
-            moments: Vec::new(),
             steps: 0,
             cursor: 0,
             batches: BatchCursor::default(),
             pool: rayon::ThreadPoolBuilder::new().num_threads(threads).build()?,
             model,
-        };
-        trainer.restore(&InnerState::fresh(&trainer.model.level_sizes()))?;
-        Ok(trainer)
+        })
     }
 
     /// Sets all parameters; keeps the optimiser's state.
@@ -111,12 +112,8 @@ impl InnerTrainer {
             }
         }
         let device = self.model.device();
-        let place = |values: &[f32]| Tensor::f_from_slice(values)?.f_to_device(device);
-        self.moments = state
-            .moments
-            .iter()
-            .map(|[first, second]| Ok([place(first)?, place(second)?]))
-            .collect::<Result<_, TchError>>()?;
+        let mut own = self.moments.iter_mut().zip(&state.moments);
+        own.try_for_each(|(own, moments)| own.set(&self.pool, moments, device))?;
         (self.steps, self.cursor) = (state.steps, state.cursor);
         Ok(())
     }
@@ -133,11 +130,7 @@ impl InnerTrainer {
 
     /// The state to resume from.
     pub fn state(&self) -> Result<InnerState, TchError> {
-        let moments = self
-            .moments
-            .iter()
-            .map(|[first, second]| Ok([to_values(first)?, to_values(second)?]))
-            .collect::<Result<_, TchError>>()?;
+        let moments = self.moments.iter().map(Moments::values).collect::<Result<_, _>>()?;
         Ok(InnerState { steps: self.steps, cursor: self.cursor, moments })
     }
 

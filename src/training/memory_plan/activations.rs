@@ -3,6 +3,7 @@
 use crate::config::{
     DirectionalConfig, ModelConfig, ModuleKind, NormKind, Part, Pooling, Positions, Precision, TensorSpec,
 };
+use crate::model::weights::is_kept_narrow;
 
 /// Bytes of a token, by what keeps them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,11 +127,16 @@ fn adapter_rank(model: &ModelConfig) -> u64 {
 }
 
 /// Bytes of copies of weights that the backward pass keeps, of all blocks and of one: products in bfloat16 have their
-/// weights in it, and rotary positions need the rows of queries and keys in another order.
-pub fn copied_weight_bytes(model: &ModelConfig, precision: Precision) -> [u64; 2] {
+/// weights in it, and rotary positions need the rows of queries and keys in another order. Of what is `frozen` and is
+/// kept in bfloat16, only the second.
+pub fn copied_weight_bytes(model: &ModelConfig, precision: Precision, frozen: &[Part]) -> [u64; 2] {
     let of = |part: Part| -> u64 {
-        let tensors = model.tensors(part);
+        let (tensors, is_frozen) = (model.tensors(part), frozen.contains(&part));
         let bytes = |tensor: &TensorSpec| match precision {
+            Precision::Bf16 if is_frozen && is_kept_narrow(model, tensor) => {
+                let is_reordered = model.positions == Positions::Rotary && tensor.name.contains("qkv.weight");
+                if is_reordered { 2 * tensor.count() as u64 } else { 0 }
+            }
             Precision::Bf16 if tensor.shape.len() > 1 => 2 * tensor.count() as u64,
             Precision::F32 if model.positions == Positions::Rotary && tensor.name.contains("qkv.weight") => {
                 4 * tensor.count() as u64

@@ -55,14 +55,14 @@ pub fn choose(work: &Workload<'_>, machine: &MachineConfig, budget: Option<u64>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Precision;
+    use crate::config::{MomentFormat, Precision};
     use crate::training::samples::small_run;
 
     #[test]
     fn the_largest_micro_batch_that_fits_is_taken_and_checkpointing_last() {
         let mut run = small_run();
         (run.model.context, run.training.batch_sequences) = (4096, 32);
-        let work = Workload::of(&run, Precision::F32, false);
+        let work = Workload::of(&run, (Precision::F32, MomentFormat::F32), false);
         let machine = MachineConfig::default();
         let chosen = |budget| choose(&work, &machine, budget).map(|plan| (plan.micro_batch, plan.checkpointing));
         assert_eq!(chosen(None), Ok((32, false)));
@@ -82,7 +82,7 @@ mod tests {
     fn what_a_profile_says_is_kept_whether_it_fits_or_not() {
         let mut run = small_run();
         run.training.batch_sequences = 32;
-        let work = Workload::of(&run, Precision::F32, false);
+        let work = Workload::of(&run, (Precision::F32, MomentFormat::F32), false);
         let machine =
             MachineConfig { micro_batch_sequences: 8, checkpointing: Checkpointing::Off, ..MachineConfig::default() };
         let plan = choose(&work, &machine, None).unwrap();

@@ -14,8 +14,12 @@ pub mod measured;
 use serde::Serialize;
 use tch::{Device, TchError};
 
-use crate::config::{MachineConfig, ModelConfig, Precision, RunConfig, level_parameters, level_tensors};
+use crate::config::{
+    LevelConfig, MachineConfig, ModelConfig, MomentFormat, Optimizer, Precision, RunConfig, TensorSpec, frozen_parts,
+    level_parameters, level_parts, level_tensors,
+};
 use crate::model::precision_on;
+use crate::model::weights::{is_kept_narrow, narrow_operands};
 use crate::training::memory_plan::activations::{TokenBytes, copied_weight_bytes};
 use crate::training::memory_plan::logit_chunks::chunk_rows;
 
@@ -56,7 +60,7 @@ pub enum PlanError {
 /// # Errors
 /// If nothing that the machine's profile allows fits.
 pub fn planned(run: &RunConfig, machine: &MachineConfig, device: Device) -> Result<MemoryPlan, PlanError> {
-    let work = Workload::of(run, precision_on(device, machine.precision)?, device.is_cuda());
+    let work = Workload::of(run, (precision_on(device, machine.precision)?, machine.moments), device.is_cuda());
     Ok(choose(&work, machine, budget(run, machine, device))?)
 }
 
@@ -64,10 +68,15 @@ pub fn planned(run: &RunConfig, machine: &MachineConfig, device: Device) -> Resu
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
     pub model: &'a ModelConfig,
+    pub levels: &'a [LevelConfig],
     /// Parameters of a path that gradients change.
     pub trained: u64,
     /// Parameters of a path that no gradient changes: they have neither gradients nor moments.
     pub frozen: u64,
+    /// Of those that gradients change, parameters with a first moment only: matrices that Muon changes.
+    pub by_muon: u64,
+    /// How moments are kept.
+    pub moments: MomentFormat,
     /// Whether the head is among those that gradients change.
     pub trains_head: bool,
     /// Sequences of a batch.
@@ -85,7 +94,7 @@ pub struct MemoryPlan {
     pub micro_batch: usize,
     pub checkpointing: bool,
     pub parameters: u64,
-    /// Both moments of the inner optimiser.
+    /// The moments of the inner optimiser.
     pub moments: u64,
     pub gradients: u64,
     /// What the backward pass needs of the forward pass, and its own intermediate values.
@@ -102,13 +111,16 @@ pub struct MemoryPlan {
 
 impl<'a> Workload<'a> {
     /// The inner step of a run's path.
-    pub fn of(run: &'a RunConfig, precision: Precision, cuda: bool) -> Self {
+    pub fn of(run: &'a RunConfig, (precision, moments): (Precision, MomentFormat), cuda: bool) -> Self {
         let model = &run.model;
         let frozen = run.frozen().map_or(0, |level| level_parameters(model, &level) as u64);
         let mut work = Self {
             model,
+            levels: &run.levels,
             trained: 0,
             frozen,
+            by_muon: 0,
+            moments,
             trains_head: false,
             batch: run.training.batch_sequences,
             precision,
@@ -118,6 +130,9 @@ impl<'a> Workload<'a> {
         for tensor in run.levels.iter().flat_map(|level| level_tensors(model, level)) {
             *(if tensor.trained { &mut work.trained } else { &mut work.frozen }) += tensor.count() as u64;
             work.trains_head |= tensor.trained && tensor.name == head;
+            if run.training.optimizer == Optimizer::Muon && tensor.trained && !tensor.matrices.is_empty() {
+                work.by_muon += tensor.count() as u64;
+            }
         }
         work
     }
@@ -127,12 +142,13 @@ impl<'a> Workload<'a> {
         let micro_batch = micro_batch.clamp(1, self.batch.max(1));
         let model = self.model;
         let parameters = self.trained + self.frozen;
+        let frozen = self.frozen_level();
         let mut plan = MemoryPlan {
             micro_batch,
             checkpointing,
-            parameters: 4 * parameters,
+            parameters: 4 * parameters - self.narrow_bytes(frozen.as_ref()),
             // The state of a trainer has moments for every parameter of its levels that it trains.
-            moments: 8 * self.trained,
+            moments: self.moments.bytes(self.trained) + self.moments.bytes(self.trained - self.by_muon),
             gradients: 0,
             activations: 0,
             logits: 0,
@@ -151,6 +167,18 @@ impl<'a> Workload<'a> {
         plan
     }
 
+    fn frozen_level(&self) -> Option<LevelConfig> {
+        frozen_parts(self.model, self.levels)
+    }
+
+    /// Bytes that are saved where what is frozen is kept in bfloat16.
+    fn narrow_bytes(&self, frozen: Option<&LevelConfig>) -> u64 {
+        let Some(frozen) = frozen.filter(|_| self.precision == Precision::Bf16) else { return 0 };
+        let tensors = level_tensors(self.model, frozen);
+        let is_narrow = |tensor: &&TensorSpec| is_kept_narrow(self.model, tensor);
+        2 * tensors.iter().filter(is_narrow).map(|tensor| tensor.count() as u64).sum::<u64>()
+    }
+
     /// The moments at which a step may need most. A manifest can ask for more bytes than 64 bits count.
     fn moments_of_need(&self, tokens: u128, scored: u128, several: bool, checkpointing: bool) -> [Moment; 4] {
         let model = self.model;
@@ -160,7 +188,8 @@ impl<'a> Workload<'a> {
             true => (tokens * bytes.input * segments, bytes.most),
             false => (tokens * bytes.all, 0),
         };
-        let [copied, copied_at_once] = copied_weight_bytes(model, self.precision).map(u128::from);
+        let frozen = self.frozen_level().map_or_else(Vec::new, |level| level_parts(model, &level));
+        let [copied, copied_at_once] = copied_weight_bytes(model, self.precision, &frozen).map(u128::from);
         let trained = u128::from(self.trained);
         let copies = if checkpointing { copied_at_once } else { copied };
         // The sums of the micro-batches before.
@@ -183,16 +212,22 @@ impl<'a> Workload<'a> {
         // Then all gradients are there, and those of a tied head are not yet in the embedding's.
         let last = tokens * (if checkpointing { bytes.input } else { 0 } + bytes.least + bytes.passing);
         let own = 4 * trained - if model.tied_head { 0 } else { by_head.min(4 * trained) };
-        let ending = Moment { copies: copied_at_once, ..backward(sums + own, last) };
+        // Several micro-batches share the weights' copies in bfloat16.
+        let is_narrow = self.precision == Precision::Bf16 && narrow_operands(model);
+        let shared = several && !checkpointing && is_narrow;
+        let copies = if shared { copied + self.narrow_head() } else { copied_at_once };
+        let ending = Moment { copies, ..backward(sums + own, last) };
         // Parameters come as values of the host.
         let values = if self.cuda { 0 } else { 8 * u128::from(self.trained + self.frozen) };
         let loading = Moment { copies: values, ..Moment::default() };
         [at_loss, begins, ending, loading]
     }
 
+    /// A copy of the head in bfloat16. A frozen one is kept in it.
     fn narrow_head(&self) -> u128 {
         match self.precision {
             Precision::F32 => 0,
+            Precision::Bf16 if !self.trains_head && narrow_operands(self.model) => 0,
             Precision::Bf16 => 2 * (self.model.vocabulary * self.model.width) as u128,
         }
     }
@@ -253,7 +288,7 @@ impl MemoryPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{AdapterConfig, LevelConfig};
+    use crate::config::{AdapterConfig, Part};
     use crate::grid::Sharing;
     use crate::training::samples::small_run;
 
@@ -267,7 +302,7 @@ mod tests {
     #[test]
     fn fewer_sequences_at_once_and_checkpointing_take_less() {
         let run = run();
-        let work = Workload::of(&run, Precision::F32, false);
+        let work = Workload::of(&run, (Precision::F32, MomentFormat::F32), false);
         let bytes = |micro_batch, checkpointing| work.plan(micro_batch, checkpointing).bytes();
         assert!(bytes(32, false) > bytes(16, false) && bytes(16, false) > bytes(1, false));
         assert!(bytes(32, true) < bytes(32, false) / 3);
@@ -279,13 +314,26 @@ mod tests {
     #[test]
     fn frozen_parameters_have_neither_gradients_nor_moments() {
         let run = run();
-        let work = Workload::of(&run, Precision::F32, false);
+        let work = Workload::of(&run, (Precision::F32, MomentFormat::F32), false);
         let half = work.trained / 2;
         let adapted = Workload { trained: work.trained - half, frozen: work.frozen + half, ..work };
         let (all, fewer) = (work.plan(1, true), adapted.plan(1, true));
         assert_eq!(all.parameters, fewer.parameters);
         assert_eq!(all.moments - fewer.moments, 8 * half);
         assert!(fewer.gradients < all.gradients);
+    }
+
+    #[test]
+    fn moments_in_fewer_bits_take_less_and_muon_has_one_of_a_matrix() {
+        let mut run = run();
+        let of = |run: &RunConfig, format| Workload::of(run, (Precision::F32, format), false).plan(4, false).moments;
+        let wide = of(&run, MomentFormat::F32);
+        assert_eq!(of(&run, MomentFormat::Bf16), wide / 2);
+        assert!(of(&run, MomentFormat::Bits8).abs_diff(wide / 4 + wide / 4 / 64) < 2);
+        run.training.optimizer = Optimizer::Muon;
+        let matrices = Workload::of(&run, (Precision::F32, MomentFormat::F32), false).by_muon;
+        assert!(matrices > 0);
+        assert_eq!(of(&run, MomentFormat::F32), wide - 4 * matrices);
     }
 
     #[test]
@@ -299,7 +347,7 @@ mod tests {
         assert_eq!(model.check(), Ok(()));
         run.levels = vec![LevelConfig { parts: vec!["adapters.0-1023".to_owned()], sharing: Sharing::Shared }];
         for checkpointing in [true, false] {
-            let work = Workload::of(&run, Precision::F32, false);
+            let work = Workload::of(&run, (Precision::F32, MomentFormat::F32), false);
             assert!(work.plan(1 << 20, checkpointing).bytes() > 1 << 60);
         }
         assert!(planned(&run, &MachineConfig::default(), Device::Cpu).is_err());
@@ -313,15 +361,28 @@ mod tests {
         let whole = run.model.without_adapter();
         let [of_all, of_adapters] = [&whole, &run.model].map(|model| TokenBytes::of(model, Precision::F32, false).all);
         assert_eq!(of_adapters - of_all, 8 * 4 * 6 * 64, "three of queries, keys and values, and one of each other");
-        let work = Workload::of(&run, Precision::F32, false);
+        let work = Workload::of(&run, (Precision::F32, MomentFormat::F32), false);
         assert!(!work.trains_head && work.frozen > work.trained);
         assert_eq!(work.plan(1, false).moments, 8 * work.trained);
     }
 
     #[test]
+    fn what_is_frozen_takes_half_where_products_are_in_bfloat16() {
+        let mut run = run();
+        run.model.adapter = Some(AdapterConfig { rank: 4, alpha: None });
+        run.levels = vec![LevelConfig { parts: vec!["adapters.0-7".to_owned()], sharing: Sharing::Shared }];
+        let plan = |precision| Workload::of(&run, (precision, MomentFormat::F32), false).plan(1, false);
+        let [wide, narrow] = [Precision::F32, Precision::Bf16].map(plan);
+        let share = narrow.parameters as f64 / wide.parameters as f64;
+        assert!((0.5..0.55).contains(&share), "{share}");
+        let copied = |frozen: &[Part]| copied_weight_bytes(&run.model, Precision::Bf16, frozen)[0];
+        assert!(3 * copied(&run.model.parts()) < copied(&[]), "no copies of what is bfloat16 already");
+    }
+
+    #[test]
     fn a_plan_is_the_sum_of_its_parts() {
         let run = run();
-        let plan = Workload::of(&run, Precision::F32, false).plan(4, false);
+        let plan = Workload::of(&run, (Precision::F32, MomentFormat::F32), false).plan(4, false);
         assert!(plan.parts().iter().all(|(_, bytes)| *bytes < plan.bytes()));
         assert_eq!(
             plan.parameters,
