@@ -4,6 +4,7 @@
 mod alone;
 mod asking;
 mod continued;
+mod devices;
 mod dna;
 mod failures;
 mod invitations;

@@ -2,11 +2,11 @@
 //!
 //! On the CPU, one pass over vectorised slices reads each gradient and updates both moments and the parameter, on a few
 //! threads. No operation is contracted or reordered by the number of threads, so the bits do not depend on it. On CUDA the
-//! same rule is libtorch's fused kernel.
+//! same rule is libtorch's fused kernel, and elsewhere operations on tensors.
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use crate::model::fused::{self, FusedAdamW};
 use crate::model::weights::{host_values, host_values_mut};
@@ -86,6 +86,33 @@ impl AdamWStep {
         pool.install(|| pieces.into_par_iter().for_each(|(p, m, v, g, keep)| rule.update_piece([p, m, v], g, keep)));
         Ok(())
     }
+
+    /// The same on any device, with operations on tensors.
+    pub(super) fn update_tensors(
+        &self,
+        flat: &Tensor,
+        [first, second]: &Moments,
+        (gradients, kept): (&[Tensor], &[Option<f32>]),
+    ) -> Result<(), TchError> {
+        let Constants { clip, first: rate, second: [keeps, takes], step_size, root, epsilon } = self.constants;
+        let [clip, rate, keeps, takes, root, epsilon] = [clip, rate, keeps, takes, root, epsilon].map(f64::from);
+        let mut from = 0;
+        for (gradient, keep) in gradients.iter().zip(kept) {
+            let count = gradient.numel() as i64;
+            if let Some(keep) = keep {
+                let part = |tensor: &Tensor| tensor.f_narrow(0, from, count);
+                let (mut parameters, mut first, mut second) = (part(flat)?, part(first)?, part(second)?);
+                let gradient = gradient.f_flatten(0, -1)?.f_mul_scalar(clip)?;
+                let _ = first.f_lerp_(&gradient, rate)?;
+                let _ = second.f_mul_scalar_(keeps)?.f_add_(&gradient.f_square()?.f_mul_scalar(takes)?)?;
+                let change = first.f_div(&second.f_sqrt()?.f_div_scalar(root)?.f_add_scalar(epsilon)?)?;
+                let change = change.f_mul_scalar(f64::from(step_size))?;
+                let _ = parameters.f_mul_scalar_(f64::from(*keep))?.f_sub_(&change)?;
+            }
+            from += count;
+        }
+        Ok(())
+    }
 }
 
 impl Constants {
@@ -102,7 +129,7 @@ impl Constants {
 /// The norm of all gradients together. It is not finite if one of them is not.
 pub fn norm(pool: &ThreadPool, gradients: &[Vec<Tensor>]) -> Result<f64, TchError> {
     let gradients: Vec<Tensor> = gradients.iter().flatten().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
-    if gradients.iter().any(|gradient| gradient.device().is_cuda()) {
+    if gradients.iter().any(|gradient| gradient.device() != Device::Cpu) {
         return fused::norm(&gradients)?.f_double_value(&[]);
     }
     let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| host_values(gradient).chunks(PIECE)).collect();
@@ -124,7 +151,7 @@ fn sum_of_squares(values: &[f32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tch::{Device, Kind};
+    use tch::Kind;
 
     fn pool(threads: usize) -> ThreadPool {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap()
@@ -136,20 +163,28 @@ mod tests {
 
     const RULE: AdamW = AdamW { betas: [0.9, 0.95], epsilon: 1e-8 };
 
-    /// Three steps on gradients of two tensors, by slices on so many threads or by libtorch's kernel.
-    fn after_three(threads: Option<usize>) -> Vec<f32> {
-        let (pool, counts) = (pool(threads.unwrap_or(1)), [40_000, 1001]);
+    enum Way {
+        /// On so many threads.
+        Slices(usize),
+        Fused,
+        Tensors,
+    }
+
+    /// Three steps on gradients of two tensors.
+    fn after_three(way: &Way) -> Vec<f32> {
+        let (pool, counts) = (pool(if let Way::Slices(threads) = way { *threads } else { 1 }), [40_000, 1001]);
         let mut flat = wave(41_001, 0.1);
         let mut moments = [flat.zeros_like(), flat.zeros_like()];
         for number in 1..=3 {
             let gradients: Vec<Tensor> = counts.map(|count| wave(count, number as f64)).into();
             let step = RULE.step(number, 0.5, 1e-2);
-            match threads {
-                Some(_) => {
-                    let kept = [Some(0.99), Some(0.99)];
+            let kept = [Some(0.99), Some(0.99)];
+            match way {
+                Way::Tensors => step.update_tensors(&flat, &moments, (&gradients, &kept)).unwrap(),
+                Way::Slices(_) => {
                     step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &kept)).unwrap();
                 }
-                None => {
+                Way::Fused => {
                     let parts = |whole: &Tensor| whole.split_with_sizes(counts, 0);
                     let [first, second] = moments.each_ref().map(parts);
                     let rule = FusedAdamW { weight_decay: 1.0, ..step.fused };
@@ -162,13 +197,15 @@ mod tests {
 
     #[test]
     fn threads_change_no_bit() {
-        assert_eq!(after_three(Some(1)), after_three(Some(3)));
+        assert_eq!(after_three(&Way::Slices(1)), after_three(&Way::Slices(3)));
     }
 
     #[test]
-    fn slices_and_the_fused_kernel_agree() {
-        let pairs: Vec<_> = after_three(Some(2)).into_iter().zip(after_three(None)).collect();
-        assert!(pairs.iter().all(|(a, b)| (a - b).abs() < 1e-6));
+    fn slices_the_fused_kernel_and_operations_on_tensors_agree() {
+        for other in [Way::Fused, Way::Tensors] {
+            let pairs: Vec<_> = after_three(&Way::Slices(2)).into_iter().zip(after_three(&other)).collect();
+            assert!(pairs.iter().all(|(a, b)| (a - b).abs() < 1e-6));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! of a trainer has one layout for both.
 
 use rayon::ThreadPool;
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use crate::config::{Optimizer, TrainingConfig};
 use crate::model::fused::FusedAdamW;
@@ -100,7 +100,10 @@ impl InnerOptimizer {
                 fused(&adamw.fused, self.weight_decay, treatments, (flat, moments, gradients))?;
             } else {
                 let kept: Vec<Option<f32>> = treatments.iter().map(|treatment| treatment.kept(keep)).collect();
-                adamw.update_slices(pool, flat, moments, (gradients, &kept))?;
+                match flat.device() {
+                    Device::Cpu => adamw.update_slices(pool, flat, moments, (gradients, &kept))?,
+                    _ => adamw.update_tensors(flat, moments, (gradients, &kept))?,
+                }
             }
             by_matrices(&muon, treatments, (flat, moments, gradients))?;
             weights.put_back(level, &fixed)?;
@@ -163,7 +166,6 @@ mod tests {
     use crate::seed::Seed;
     use crate::training::inner::gradients::Gradients;
     use crate::training::samples::small_run;
-    use tch::Device;
 
     /// A network, and what two steps leave of it where every gradient is zero.
     fn after_nothing(change: impl Fn(&mut TrainingConfig)) -> (Weights, Vec<Vec<f32>>) {

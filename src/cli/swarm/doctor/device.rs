@@ -34,7 +34,7 @@ impl Page<'_> {
     pub fn each(&self, add: &mut dyn FnMut(Vec<Finding>) -> anyhow::Result<()>) -> anyhow::Result<()> {
         set_threads(self.machine.threads);
         add(resources::device(self.machine))?;
-        let Ok(device) = open_device(self.machine.device) else { return Ok(()) };
+        let Ok(device) = open_device(self.machine.first_device()) else { return Ok(()) };
         for network in networks() {
             for precision in [Precision::F32, Precision::Bf16] {
                 add(vec![agrees(network.name, precision, agreement(&network, precision, device))])?;
