@@ -29,9 +29,8 @@ pub use crate::config::source::settings::{Origin, Setting, Settings};
 pub use augment::Augment;
 pub use emulated_link::Link;
 pub use key_error::KeyError;
-pub use machine::{
-    Answer, Checkpointing, DeviceChoice, MachineConfig, MomentFormat, Precision, PrecisionChoice, Share,
-};
+pub use machine::device::{DeviceChoice, Devices, MOST_DEVICES, NotDevices};
+pub use machine::{Answer, Checkpointing, MachineConfig, MomentFormat, Precision, PrecisionChoice, Share};
 pub use model::blocks::{Activation, Biases, NormKind, NormPlacement, Positions, QkNorm};
 pub use model::rotary::{RotaryConfig, RotaryScaling};
 pub use model::{Architecture, ModelConfig};

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Once;
 
-use tch::Device;
+use tch::{Device, Kind};
 
 use crate::config::DeviceChoice;
 use crate::model::tensor_memory::keep_within_groups;
@@ -28,27 +28,34 @@ pub enum DeviceError {
         (0..*count).map(|card| format!("\"cuda:{card}\"")).collect::<Vec<_>>().join(", ")
     )]
     NoCard { index: usize, count: usize },
+    #[error(
+        "device = \"mps\": libtorch finds no device of Metal, which Macs with Apple silicon have; use device = \"cpu\""
+    )]
+    NoMps,
 }
 
 /// One of them is there where a card of NVIDIA is.
 const NVIDIA_FILES: [&str; 3] = ["proc/driver/nvidia/version", "dev/nvidia0", "dev/nvidiactl"];
 
-/// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else the CPU. From then on tensors of the
-/// CPU stay within what this process may take.
+/// Opens the device of a machine's configuration. `auto` takes CUDA if it works, else Metal, else the CPU. From then on
+/// tensors of the CPU stay within what this process may take.
 pub fn open_device(choice: DeviceChoice) -> Result<Device, DeviceError> {
     keep_freed_memory();
     keep_within_groups();
     match choice {
         DeviceChoice::Cpu => Ok(Device::Cpu),
         DeviceChoice::Cuda(index) => open_cuda(index),
-        DeviceChoice::Auto => Ok(open_cuda(0).unwrap_or_else(|reason| {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| match fallback_words(Path::new("/"), &reason) {
-                Some(words) => tracing::warn!("{words}"),
-                None => tracing::debug!(%reason, "using the CPU"),
-            });
-            Device::Cpu
-        })),
+        DeviceChoice::Mps => open_mps(),
+        DeviceChoice::Auto => {
+            Ok(open_cuda(0).or_else(|reason| open_mps().map_err(|_| reason)).unwrap_or_else(|reason| {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| match fallback_words(Path::new("/"), &reason) {
+                    Some(words) => tracing::warn!("{words}"),
+                    None => tracing::debug!(%reason, "using the CPU"),
+                });
+                Device::Cpu
+            }))
+        }
     }
 }
 
@@ -70,10 +77,16 @@ fn fallback_words(root: &Path, reason: &DeviceError) -> Option<String> {
     })
 }
 
+/// The kind of floating-point numbers in which sums over many tokens are kept on a device: Metal has no f64.
+pub fn kind_of_sums(device: Device) -> Kind {
+    if device == Device::Mps { Kind::Float } else { Kind::Double }
+}
+
 /// The name of a device in a machine's profile.
 pub fn device_name(device: Device) -> String {
     match device {
         Device::Cuda(index) => DeviceChoice::Cuda(index).to_string(),
+        Device::Mps => DeviceChoice::Mps.to_string(),
         _ => DeviceChoice::Cpu.to_string(),
     }
 }
@@ -121,6 +134,10 @@ fn available_threads() -> usize {
 fn open_cuda(index: usize) -> Result<Device, DeviceError> {
     load_cuda_library()?;
     card(index, if tch::Cuda::is_available() { usize::try_from(tch::Cuda::device_count()).unwrap_or(0) } else { 0 })
+}
+
+fn open_mps() -> Result<Device, DeviceError> {
+    if tch::utils::has_mps() { Ok(Device::Mps) } else { Err(DeviceError::NoMps) }
 }
 
 /// The card of this index among so many.
@@ -176,7 +193,16 @@ mod tests {
     fn the_cpu_is_always_there_and_auto_always_finds_a_device() {
         assert_eq!(open_device(DeviceChoice::Cpu).unwrap(), Device::Cpu);
         let found = open_device(DeviceChoice::Auto).unwrap();
-        assert!(found == Device::Cpu || found == Device::Cuda(0));
+        assert!([Device::Cpu, Device::Cuda(0), Device::Mps].contains(&found));
+    }
+
+    #[test]
+    fn metal_is_opened_where_libtorch_has_it_and_refused_in_words_elsewhere() {
+        match open_device(DeviceChoice::Mps) {
+            Ok(device) => assert_eq!((device, device_name(device)), (Device::Mps, "mps".to_owned())),
+            Err(error) => assert!(error.to_string().ends_with("use device = \"cpu\""), "{error}"),
+        }
+        assert_eq!([Device::Mps, Device::Cpu].map(kind_of_sums), [Kind::Float, Kind::Double]);
     }
 
     #[test]

@@ -72,6 +72,10 @@ impl FusedAdamW {
             return Err(TchError::Shape("AdamW of tensors that are not contiguous, or not f32".to_owned()));
         }
         let Some(some) = parameters.first() else { return Ok(()) };
+        if some.device() == Device::Mps {
+            // There libtorch's kernel passes over the scale.
+            return self.by_operations(parameters, gradients, moments);
+        }
         let scalar = |value: f64| Tensor::f_full([0i64; 0].as_slice(), value, (Kind::Float, some.device()));
         let step = scalar(self.number as f64)?;
         let scale = if self.clip < 1.0 { Some(scalar(1.0 / self.clip)?) } else { None };
@@ -89,6 +93,27 @@ impl FusedAdamW {
                 self.epsilon,
             )
         })
+    }
+
+    /// The same on any device, operation by operation. Gradients stay as they are.
+    pub fn by_operations(
+        &self,
+        parameters: &[Tensor],
+        gradients: &[Tensor],
+        [first, second]: [&[Tensor]; 2],
+    ) -> Result<(), TchError> {
+        let Self { learning_rate, betas: [beta1, beta2], weight_decay, epsilon, .. } = *self;
+        let [of_first, of_second] = [beta1, beta2].map(|beta| 1.0 - beta.powf(self.number as f64));
+        for (((parameters, gradient), first), second) in parameters.iter().zip(gradients).zip(first).zip(second) {
+            let [mut parameters, mut first, mut second] = [parameters, first, second].map(Tensor::shallow_clone);
+            let gradient = gradient.f_mul_scalar(self.clip)?;
+            let _ = first.f_lerp_(&gradient, 1.0 - beta1)?;
+            let _ = second.f_mul_scalar_(beta2)?.f_add_(&gradient.f_square()?.f_mul_scalar(1.0 - beta2)?)?;
+            let root = second.f_sqrt()?.f_div_scalar(of_second.sqrt())?.f_add_scalar(epsilon)?;
+            let change = first.f_div(&root)?.f_mul_scalar(learning_rate / of_first)?;
+            let _ = parameters.f_mul_scalar_(1.0 - learning_rate * weight_decay)?.f_sub_(&change)?;
+        }
+        Ok(())
     }
 }
 

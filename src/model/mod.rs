@@ -19,7 +19,7 @@ pub mod transformer;
 pub mod weights;
 
 pub use crate::model::layers::kv_cache::Memory;
-pub use device::{LIBTORCH, device_name, open_device, set_threads, spin_briefly, threads, unused_card};
+pub use device::{LIBTORCH, device_name, kind_of_sums, open_device, set_threads, spin_briefly, threads, unused_card};
 pub use forward_error::ForwardError;
 pub use initial::initial_levels;
 pub use precision::{matrix_flops_per_s, precision_on, synchronize};

@@ -76,14 +76,26 @@ pub enum Action {
     },
     /// This node has left. No action follows.
     Gone,
-    /// Stop training after the current step, and store an inner checkpoint.
-    Pause,
-    /// End the phase after the current step, even if fewer steps than planned were made. What these steps came to is
-    /// contributed.
-    EndPhase,
-    /// The trainer's thread is stuck or dead: abandon it and start another.
-    RestartTrainer,
-    /// The trainer has been restarted so often without progress that this peer cannot continue.
+    /// Stop training a path after the current step, and store an inner checkpoint.
+    Pause {
+        /// The path. Traces have been compared since a time when only one could be in training.
+        #[serde(skip)]
+        path: PathId,
+    },
+    /// End the phase of a path after the current step, even if fewer steps than planned were made. What these steps came
+    /// to is contributed.
+    EndPhase {
+        /// The path.
+        #[serde(skip)]
+        path: PathId,
+    },
+    /// The thread of a trainer is stuck or dead: abandon it and start another.
+    RestartTrainer {
+        /// The path that it trains or scores; nothing for a trainer that has no work.
+        #[serde(skip)]
+        path: Option<PathId>,
+    },
+    /// The last trainer in service has been restarted so often without progress that this peer cannot continue.
     GiveUp {
         /// How often it was restarted.
         restarts: u32,
@@ -103,6 +115,11 @@ pub enum Action {
     Seal(Update),
     /// An observation for users and monitoring.
     Report(Report),
+    /// A trainer has been restarted so often without progress that it is out of service. The others go on.
+    RetireTrainer {
+        /// The path that it trains or scores; nothing for a trainer that has no work.
+        path: Option<PathId>,
+    },
 }
 
 /// The part of a phase that is trained in one go. It is the whole phase, except in streaming mode, where levels
@@ -287,7 +304,7 @@ pub enum Report {
         /// How long it was silent.
         silent_ms: u64,
     },
-    /// The trainer's thread has died and is restarted.
+    /// A trainer's thread has died and is restarted.
     TrainerDied,
     /// A module has a new owner.
     Owner {
@@ -386,5 +403,10 @@ pub enum Report {
         parent: Version,
         /// The weight that it would have had.
         weight: u32,
+    },
+    /// A trainer is out of service. The peer goes on with so many.
+    TrainerRetired {
+        /// The trainers that are left.
+        left: usize,
     },
 }

@@ -126,8 +126,12 @@ pub enum Event {
     },
     /// The missing text of a path of the grid is here.
     TextHere(PathId),
-    /// The trainer's thread died without an error.
-    TrainerDied,
+    /// The thread of a trainer died without an error.
+    TrainerDied {
+        /// The path that it trained or scored; nothing if it had no work.
+        #[serde(skip)]
+        path: Option<PathId>,
+    },
     /// A contribution was added to the module's sum, or was found invalid.
     Accumulated {
         /// The module.
@@ -187,6 +191,11 @@ pub enum Event {
         list: BlobHash,
         /// What it lists; nothing if it is no list.
         contributions: Option<Vec<Counted>>,
+    },
+    /// A trainer, of several, fails again and again. The driver uses it no more.
+    TrainerLost {
+        /// The path that it trained or scored; nothing if it had no work.
+        path: Option<PathId>,
     },
 }
 

@@ -309,6 +309,11 @@ pub const SILENCE_FACTOR: u64 = 20;
 /// Time for a trainer to load, compile and wait for a device before its first step.
 pub const FIRST_STEP_MS: u64 = 600_000;
 
+/// Trainers of one peer, each with a device: as many as it can hold paths, less the lease that tells their number.
+pub const MAX_TRAINERS: usize = crate::config::MOST_DEVICES;
+
+const _: () = assert!(MAX_TRAINERS < MAX_LEASES);
+
 /// How often a trainer is restarted without progress.
 pub const MAX_RESTARTS: u32 = 3;
 

@@ -3,6 +3,7 @@
 
 mod asynchronous;
 mod byzantine;
+mod devices;
 mod drills;
 mod fault_schedule;
 mod many_contributions;

@@ -34,6 +34,8 @@ pub struct Swarm {
     homes: Vec<Home>,
     /// Whether newcomers bring the text, as the creator does.
     own_text: bool,
+    /// Further arguments of everybody.
+    further: Vec<&'static str>,
 }
 
 impl Swarm {
@@ -44,19 +46,24 @@ impl Swarm {
 
     /// The same, of a run and a corpus that are there.
     pub fn start_on(world: World, peers: usize) -> Self {
-        Self::begin(world, peers, false)
+        Self::begin(world, peers, (false, &[]))
+    }
+
+    /// The creator, and then all others at once, with these further arguments.
+    pub fn start_with(run: &str, peers: usize, further: &[&'static str]) -> Self {
+        Self::begin(World::of(run, peers as u64), peers, (false, further))
     }
 
     /// The same, where everybody brings the corpus.
     pub fn start_with_own_text(world: World, peers: usize) -> Self {
-        Self::begin(world, peers, true)
+        Self::begin(world, peers, (true, &[]))
     }
 
-    fn begin(world: World, peers: usize, own_text: bool) -> Self {
+    fn begin(world: World, peers: usize, (own_text, further): (bool, &[&'static str])) -> Self {
         let folder = |number| world.path(&format!("peer-{number}"));
         let home = |number| Home { folder: folder(number), peer: None, frozen: false, creator: number == 0 };
         let homes = (0..peers).map(home);
-        let mut swarm = Self { homes: homes.collect(), world, own_text };
+        let mut swarm = Self { homes: homes.collect(), world, own_text, further: further.to_vec() };
         swarm.found();
         let creator = swarm.homes[0].peer.as_mut().unwrap();
         let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
@@ -69,15 +76,17 @@ impl Swarm {
     fn found(&mut self) {
         let command = ["found", &self.world.config, "--corpus", &self.world.corpus, "--share-text"];
         let command = if self.own_text { &command[..4] } else { &command[..] };
+        let command = [command, &self.further].concat();
         let home = &mut self.homes[0];
-        home.peer = Some(Peer::start(&home.folder, &unhurried(command)));
+        home.peer = Some(Peer::start(&home.folder, &unhurried(&command)));
     }
 
     fn join(&mut self, number: usize, address: &str) {
         let home = &mut self.homes[number];
         let command = ["join", address, "--corpus", &self.world.corpus];
         let command = if self.own_text { &command[..] } else { &command[..2] };
-        home.peer = Some(Peer::start(&home.folder, &unhurried(command)));
+        let command = [command, &self.further].concat();
+        home.peer = Some(Peer::start(&home.folder, &unhurried(&command)));
     }
 
     pub fn folder(&self, number: usize) -> PathBuf {

@@ -5,6 +5,7 @@ mod adapters;
 mod alone;
 mod asking;
 mod continued;
+mod devices;
 mod dna;
 mod failures;
 mod invitations;

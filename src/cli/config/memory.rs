@@ -32,7 +32,8 @@ impl Memory {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
         let machine = globals.machine()?.value;
-        let device = open_device(machine.device).or_mistake("or leave the choice to the program: device = \"auto\"")?;
+        let device =
+            open_device(machine.first_device()).or_mistake("or leave the choice to the program: device = \"auto\"")?;
         let precision = precision_on(device, machine.precision)?;
         let work = Workload::of(&run, (precision, machine.moments), device.is_cuda());
         let budget = budget(&run, &machine, device);

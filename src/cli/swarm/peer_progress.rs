@@ -121,6 +121,9 @@ fn note_of_report(report: &Report, slots: &WorkerSlots) -> Option<String> {
             format!("the trainer of {path} has hung for {seconds} s {when}; restarting it")
         }
         Report::TrainerDied => "the trainer has died; restarting it".to_owned(),
+        Report::TrainerRetired { left } => {
+            format!("a trainer fails again and again, and its device is used no more; {left} left")
+        }
         Report::Refused { module, by, reason } => {
             format!("rejected an update of module {module} by …{}: {reason}", by.short())
         }

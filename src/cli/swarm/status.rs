@@ -14,7 +14,7 @@ use super::output::Output;
 use super::stopped::stopped_peer;
 use crate::network::{Ban, now_s};
 use crate::peer::driver::control_socket;
-use crate::peer::driver::status::{Invited, PeerStatus};
+use crate::peer::driver::status::{DeviceActivity, Invited, PeerStatus};
 use crate::peer::folder::store_folder;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
@@ -146,6 +146,7 @@ fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
     lines.extend(strangers(status));
     lines.push(format!("{:<8} {:>9}  {:<9} waits for", "path", "phase", "stage"));
     lines.extend(node.paths.iter().map(|path| path_line(path, node.phases)));
+    lines.extend(status.activity.devices.iter().map(device_line));
     let module = ("module", "phase", "version", "owner", "term", "members", "late");
     let (name, phase, version, owner, term, members, late) = module;
     lines.push(format!("{name:<8} {phase:>9} {version:>7}  {owner:<9} {term:>4} {members:>7} {late:>8}  parameters"));
@@ -192,6 +193,19 @@ fn strangers(status: &PeerStatus) -> Vec<String> {
         std::iter::once(line).chain(out)
     });
     invited.chain(status.bans.iter().map(ban)).collect()
+}
+
+/// What one of several devices does.
+fn device_line(device: &DeviceActivity) -> String {
+    let what = match (device.retired, device.path) {
+        (true, _) => "out of service: it failed again and again; see the log".to_owned(),
+        (false, None) => "idle".to_owned(),
+        (false, Some(path)) => {
+            let pace = device.tokens_per_s.map_or_else(String::new, |pace| format!(", {pace:.0} tokens/s"));
+            format!("path {path}{pace}")
+        }
+    };
+    format!("device   {:<9}  {what}", device.device)
 }
 
 fn path_line(path: &PathStatus, phases: u64) -> String {

@@ -10,7 +10,7 @@ use crate::training::memory_plan::planned;
 
 /// Prints what training will take of this machine, and whether a card is not used; the same for programs.
 pub(super) fn tell_memory(progress: &Progress, run: &RunConfig, machine: &MachineConfig) -> serde_json::Value {
-    if let Some(words) = unused_card(machine.device) {
+    if let Some(words) = unused_card(machine.first_device()) {
         progress.note(words);
     }
     let Some((text, memory)) = trainer_memory(run, machine) else { return serde_json::Value::Null };
@@ -21,7 +21,7 @@ pub(super) fn tell_memory(progress: &Progress, run: &RunConfig, machine: &Machin
 /// What a peer's trainer will take on this machine, in words and for programs. Where it does not fit, joining and creating
 /// say so themselves.
 fn trainer_memory(run: &RunConfig, machine: &MachineConfig) -> Option<(String, serde_json::Value)> {
-    let device = open_device(machine.device).ok()?;
+    let device = open_device(machine.first_device()).ok()?;
     let plan = planned(run, machine, device).ok()?;
     let (name, bytes) = (device_name(device), plan.bytes());
     let text = format!("trains {}, which takes about {:.1} MB on {name}", words(&plan, run), bytes as f64 / 1e6);

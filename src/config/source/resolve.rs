@@ -47,7 +47,18 @@ impl Settings {
 
     /// Reads a machine's profile, if any, and applies the settings.
     pub fn machine(&self, file: Option<&Path>) -> Result<Resolved<MachineConfig>, ResolveError> {
-        self.resolve(file, |_| Ok(()))
+        let resolved: Resolved<MachineConfig> = self.resolve(file, |_| Ok(()))?;
+        let given = |key| resolved.source.origin(key) != Origin::Default;
+        if given("device") && resolved.value.devices.is_some() {
+            return Err(ResolveError::Refused {
+                place: resolved.source.place("devices"),
+                message: format!(
+                    "devices: {} gives `device` as well: give one of them",
+                    resolved.source.place("device")
+                ),
+            });
+        }
+        Ok(resolved)
     }
 
     fn resolve<T: DeserializeOwned + Serialize>(
@@ -315,6 +326,25 @@ learning_rate = 1e-3
         assert_eq!(machine.value.device, crate::config::DeviceChoice::Cpu);
         let origins: Vec<String> = machine.entries().iter().map(|entry| entry.origin.to_string()).collect();
         assert_eq!(origins[..2], ["PATHSWARM_DEVICE", "default"]);
+    }
+
+    #[test]
+    fn one_device_or_several_are_given_and_not_both() {
+        let machine = |text: &str, flags: &[&str]| {
+            let file = file(text);
+            let place = file.path().display().to_string();
+            let read = settings(&[], flags).machine(Some(file.path()));
+            read.map(|it| it.value).map_err(|error| error.to_string().replace(&place, "FILE"))
+        };
+        let several = machine("devices = [\"cpu\", \"cpu\"]", &[]).unwrap();
+        assert_eq!(several.of_trainers(2).len(), 2);
+        assert_eq!(machine("", &["devices=[\"cuda:0\", \"cuda:1\"]"]).unwrap().of_trainers(2).len(), 2);
+        let both = machine("device = \"cpu\"\ndevices = [\"cpu\"]", &[]).unwrap_err();
+        assert_eq!(both, "FILE:2: devices: FILE:1 gives `device` as well: give one of them");
+        let both = machine("devices = [\"cpu\"]", &["device=cuda"]).unwrap_err();
+        assert_eq!(both, "FILE:1: devices: --set gives `device` as well: give one of them");
+        assert!(machine("devices = []", &[]).unwrap_err().starts_with("FILE:1: devices: names no device"));
+        assert!(machine("devices = [\"mps\", \"mps\"]", &[]).unwrap_err().contains("\"mps\" twice"));
     }
 
     #[test]

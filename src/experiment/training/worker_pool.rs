@@ -19,7 +19,7 @@ pub struct WorkerPool {
 impl WorkerPool {
     /// For at most so many jobs at a time.
     pub fn new(run: &RunConfig, machine: &MachineConfig, jobs: usize) -> anyhow::Result<Self> {
-        let device = open_device(machine.device)?;
+        let device = open_device(machine.first_device())?;
         let cores = match machine.threads {
             0 => available_parallelism().map_or(1, usize::from),
             threads => threads,

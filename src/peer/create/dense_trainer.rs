@@ -37,7 +37,7 @@ impl<'a> DenseTrainer<'a> {
         scheduler: &'a DeviceScheduler,
         stop: &'a AtomicBool,
     ) -> anyhow::Result<Self> {
-        let device = open_device(machine.device)?;
+        let device = open_device(machine.first_device())?;
         Ok(Self { run, scheduler, stop, inner: InnerTrainer::new(run, machine, device)? })
     }
 

@@ -267,7 +267,9 @@ fn check_before_work(plan: &Plan<'_>) -> anyhow::Result<u32> {
     if plan.run.frozen().is_some() && matches!(plan.start, StartFrom::Nothing) {
         return Err(CreateError::NotPretrained.into());
     }
-    planned(plan.run, plan.machine, open_device(plan.machine.device)?)?;
+    for machine in plan.machine.of_trainers(1) {
+        planned(plan.run, &machine, open_device(machine.device)?)?;
+    }
     let mut most_paths = 1;
     for stage in std::iter::once(plan.run).chain(plan.then.as_ref()) {
         let modules = stage.slots()?.grid().modules().len();

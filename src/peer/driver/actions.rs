@@ -53,9 +53,10 @@ impl Driver {
                 self.queue_scoring(Task::Score { path, drawn, phase, states });
             }
             Action::Gone => self.departure.gone = true,
-            Action::Pause => self.pause_trainer(),
-            Action::EndPhase => self.end_phase(),
-            Action::RestartTrainer => self.restart_trainer()?,
+            Action::Pause { path } => self.pause_trainer(path),
+            Action::EndPhase { path } => self.end_phase(path),
+            Action::RestartTrainer { path } => self.restart_trainer(path)?,
+            Action::RetireTrainer { path } => self.retire_trainer(path),
             Action::GiveUp { restarts } => return Err(PeerError::TrainerStuck(restarts)),
             Action::Outer(work) => {
                 self.count_received(&work);
@@ -224,6 +225,9 @@ impl Driver {
             }
             Report::TrainerStuck { path, steps, silent_ms } => {
                 tracing::error!(%path, ?steps, silent_ms, "the trainer hangs and is restarted");
+            }
+            Report::TrainerRetired { left } => {
+                tracing::error!(left, "a trainer fails again and again: its device is used no more");
             }
             Report::TrainerDied => tracing::error!("the trainer has died and is restarted"),
             Report::HandedOff { path, from } => {

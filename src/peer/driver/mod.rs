@@ -2,16 +2,16 @@
 //! event, and the driver carries out the actions that the node returns.
 //!
 //! - *Events in.* [`handle`]: commands of this process, and of others through the [`control_socket`]; `inbound`:
-//!   messages, requests and results of the network; `tasks`: reports of the trainer; the answers of the aggregator; the
+//!   messages, requests and results of the network; `tasks`: reports of the trainers; the answers of the aggregator; the
 //!   node's own deadlines.
 //! - *The node.* Only `Driver::settle` calls it: an event when no action is left, then its actions, in order.
-//! - *Actions out.* `actions`: one match over all of them; `tasks`: the trainer gets one task at a time; `blobs`:
+//! - *Actions out.* `actions`: one match over all of them; `tasks`: each trainer gets one task at a time; `blobs`:
 //!   needed blobs are computed or fetched; [`events`]: reports to the program that started the peer.
 //! - *Outside the node.* `access`: which peers are heard at all; `inference`: queries about text; `redial`: lost
 //!   connections; `text_replication`: text that is stored for others; [`status`]; `disk_pressure`: while the disk
 //!   rejects writes, the node gets no event.
 //!
-//! The trainer owns tensors, the aggregator sums, the network sockets, the store files. Each worker has at most one
+//! The trainers own tensors, the aggregator sums, the network sockets, the store files. Each worker has at most one
 //! pending command, so no queue between it and the driver can fill up in both directions.
 
 pub(super) mod access;
@@ -54,7 +54,7 @@ use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::inference::server::InferenceServer;
 use crate::peer::manifest::Manifest;
-use crate::peer::trainer::thread::TrainerThread;
+use crate::peer::trainer::devices::Devices;
 use crate::protocol::{Action, Event, Node};
 use crate::store::{BlobStore, StoreHandle};
 
@@ -102,7 +102,7 @@ pub(super) struct Driver {
     pub(super) store: StoreHandle,
     pub(super) blobs: BlobStore,
     pub(super) network: NetworkHandle,
-    pub(super) trainer: TrainerThread,
+    pub(super) devices: Devices,
     pub(super) aggregator: Aggregator,
     pub(super) inference: InferenceServer,
     pub(super) event_sink: EventSink,
@@ -186,9 +186,9 @@ impl Driver {
     /// Runs until it is told to stop or fails. The compute threads have then ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
         let outcome = self.event_loop(inputs).await;
-        let (trainer, inference, timeout) = (self.trainer, self.inference, self.departure.ends_within);
+        let (devices, inference, timeout) = (self.devices, self.inference, self.departure.ends_within);
         let end = move || {
-            trainer.end(timeout);
+            devices.end(timeout);
             inference.end(timeout);
         };
         // A panic of the thread has been reported.
@@ -246,9 +246,9 @@ impl Driver {
                     }
                     None => return Ok(()),
                 },
-                told = self.trainer.next_report() => match told {
-                    Some(told) => self.handle_trainer_report(told)?,
-                    None => self.events.push_back(Event::TrainerDied),
+                (device, told) = self.devices.next_report() => match told {
+                    Some(told) => self.handle_trainer_report(device, told)?,
+                    None => self.trainer_is_dead(device),
                 },
                 answer = inputs.aggregator.recv() => {
                     self.aggregating = false;
@@ -292,7 +292,7 @@ impl Driver {
                 self.actions.extend(actions);
             } else {
                 self.feed_aggregator();
-                self.feed_trainer()?;
+                self.feed_trainers()?;
                 if self.events.is_empty() {
                     break;
                 }

@@ -13,6 +13,7 @@ use crate::peer::collected::hash_of;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::text_replication::TextHere;
+use crate::peer::trainer::devices::{Device, Number};
 use crate::peer::trainer::task::Stepped;
 use crate::protocol::Outer;
 use crate::protocol::status::Status;
@@ -69,7 +70,10 @@ pub struct Activity {
     pub step: Option<u64>,
     /// Training loss of its last step, in nats a token.
     pub loss: Option<f64>,
-    /// Tokens trained on in a second of inner steps, as last reported.
+    /// The devices, if this peer trains on several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<DeviceActivity>,
+    /// Tokens trained on in a second of inner steps, as last reported; of several devices, their sum.
     pub tokens_per_s: Option<f64>,
     /// Tokens trained on.
     pub tokens: u64,
@@ -83,6 +87,19 @@ pub struct Activity {
     pub disk_bytes: u64,
     /// Tables that other peers can make grow, and their limits.
     pub queues: Vec<QueueStatus>,
+}
+
+/// What one of several devices does.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct DeviceActivity {
+    /// Its name in the machine's profile.
+    pub device: String,
+    /// Whether it is out of service, since it failed again and again.
+    pub retired: bool,
+    /// The path that it trains or scores now.
+    pub path: Option<u32>,
+    /// Tokens trained on in a second of inner steps, as last reported.
+    pub tokens_per_s: Option<f64>,
 }
 
 /// The length of a table of the protocol.
@@ -183,9 +200,14 @@ impl Driver {
         self.observed.arrived.remove(&blob);
     }
 
-    pub(crate) fn count_step(&mut self, stepped: &Stepped) {
+    pub(crate) fn count_step(&mut self, number: Number, stepped: &Stepped) {
         self.observed.activity.path = Some(self.node.first_trainer(stepped.path).0);
         self.observed.activity.stepped(stepped);
+        let activity = &mut self.observed.activity;
+        activity.devices.resize_with(self.devices.all().len(), DeviceActivity::default);
+        if stepped.seconds > 0.0 {
+            activity.devices[number].tokens_per_s = Some(stepped.tokens as f64 / stepped.seconds);
+        }
     }
 
     pub(crate) fn count_connection(&mut self, peer: PeerKey, connected: bool) {
@@ -205,8 +227,30 @@ impl Driver {
             messages_dropped: self.network.traffic().gossip_dropped,
             disk_bytes: self.blobs.used_bytes(),
             queues: self.node.queues().into_iter().map(queue).collect(),
+            tokens_per_s: self.tokens_per_s(),
+            devices: self.device_activity(),
             ..self.observed.activity.clone()
         }
+    }
+
+    /// Of several devices at work, the sum.
+    fn tokens_per_s(&self) -> Option<f64> {
+        let each = self.observed.activity.devices.iter().zip(self.devices.all());
+        let at_work =
+            each.filter(|(_, device)| device.path().is_some()).filter_map(|(activity, _)| activity.tokens_per_s);
+        let sum: f64 = at_work.sum();
+        if self.devices.all().len() > 1 && sum > 0.0 { Some(sum) } else { self.observed.activity.tokens_per_s }
+    }
+
+    fn device_activity(&self) -> Vec<DeviceActivity> {
+        let devices = self.devices.all();
+        let one = |(number, device): (usize, &Device)| DeviceActivity {
+            device: device.name().to_owned(),
+            retired: device.is_retired(),
+            path: device.path().map(|path| self.node.first_trainer(path).0),
+            tokens_per_s: self.observed.activity.devices.get(number).and_then(|seen| seen.tokens_per_s),
+        };
+        if devices.len() > 1 { devices.iter().enumerate().map(one).collect() } else { Vec::new() }
     }
 
     pub(crate) fn report_waiting(&mut self) {
@@ -237,7 +281,7 @@ impl Driver {
             return Some(Waiting::Disk { reason });
         }
         let text = || self.text_replication.first_wanted().map(|path| Waiting::Text { path: path.0 });
-        match self.tasks.training {
+        match self.devices.are_at_work() {
             true => None,
             false => text().filter(|_| self.node.is_done()).or_else(|| self.node.waits()),
         }

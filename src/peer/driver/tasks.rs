@@ -1,4 +1,4 @@
-//! The trainer's tasks and reports. A task begins when the one before has ended and its text is here; a report becomes
+//! The trainers' tasks and reports. A task begins when the one before has ended and its text is here; a report becomes
 //! an event for the node, or for the program that started the peer.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,35 +6,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::names::{BlobRef, ModuleId, PathId, Phase};
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::{Driver, PeerError};
+use crate::peer::trainer::devices::Number;
 use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::protocol::Event;
 use crate::training::Score;
 
-/// Failures of the trainer without a step between them, after which the peer stops with the reason.
+/// Failures of a trainer without a step between them, after which its device is retired. If it is the last, the peer stops
+/// with the reason.
 const MOST_FAILURES: u32 = 2;
 
-/// The present task, and results.
+/// Tasks for any trainer, and results.
 #[derive(Default)]
 pub(crate) struct TrainerTasks {
-    /// The trainer's next task.
-    pub(crate) task: Option<Task>,
     /// A checkpoint to score when there is nothing else to do.
     checkpoint: Option<Task>,
-    pub(crate) training: bool,
-    /// The checkpoint being scored.
-    scoring: Option<(PathId, Phase)>,
     pub(crate) scored: BTreeSet<PathId>,
     /// For finished paths with own parameters, the trainer state that has them.
     pub(crate) best: BTreeMap<PathId, BlobRef>,
     pub(crate) phases_trained: u64,
-    /// Failures of the trainer since its last step.
-    failures: u32,
 }
 
 impl Driver {
     /// Training comes before scoring.
     pub(crate) fn queue_task(&mut self, task: Task) {
-        if let Some(Task::Score { path, phase, .. }) = self.tasks.task.replace(task) {
+        if let Some((path, phase)) = self.devices.queue(task) {
             self.scored(path, phase, None);
         }
     }
@@ -50,24 +45,29 @@ impl Driver {
         self.events.push_back(Event::Evaluated { path, phase, millibits_per_byte });
     }
 
-    /// Begins a task once its text is here.
-    pub(crate) fn feed_trainer(&mut self) -> Result<(), PeerError> {
-        if self.tasks.training {
-            return Ok(());
+    /// Begins a task on each idle device once its text is here.
+    pub(crate) fn feed_trainers(&mut self) -> Result<(), PeerError> {
+        for number in self.devices.idle() {
+            self.feed_trainer(number)?;
         }
-        if self.tasks.task.is_none() {
-            self.tasks.task = self.next_evaluation().or_else(|| self.tasks.checkpoint.take());
+        Ok(())
+    }
+
+    fn feed_trainer(&mut self, number: Number) -> Result<(), PeerError> {
+        if self.devices.get_mut(number).task.is_none() {
+            let task = self.next_evaluation().or_else(|| self.tasks.checkpoint.take());
+            self.devices.get_mut(number).task = task;
         }
-        let is_here = match &self.tasks.task {
+        let is_here = match &self.devices.get_mut(number).task {
             Some(Task::Train(PhaseTask { drawn, .. }) | Task::Evaluate { drawn, .. }) => {
                 let drawn = *drawn;
-                self.has_text(drawn)? || self.postpone(drawn)
+                self.has_text(drawn)? || self.postpone(number, drawn)
             }
             Some(Task::Score { path, drawn, phase, .. }) => {
                 let (path, drawn, phase) = (*path, *drawn, *phase);
                 let text = self.manifest.text_to_score(drawn);
                 if !self.manifest.share_text && !self.all_here(&text)? {
-                    self.tasks.task = None;
+                    self.devices.get_mut(number).task = None;
                     self.scored(path, phase, None);
                     return Ok(());
                 }
@@ -78,10 +78,9 @@ impl Driver {
         if !is_here {
             return Ok(());
         }
-        if let Some(task) = self.tasks.task.take() {
+        if let Some(task) = self.devices.get_mut(number).task.take() {
             let next = self.drawn_next(&task);
-            self.tasks.scoring = task.scores();
-            self.tasks.training = self.trainer.begin(task);
+            self.devices.begin(number, task);
             if let Some(next) = next.filter(|_| self.manifest.share_text) {
                 // If it cannot be fetched now, it is fetched when it is needed.
                 self.has_text(next)?;
@@ -91,9 +90,9 @@ impl Driver {
     }
 
     /// Drops a task whose text is not here, so that the node gives another one. Returns false for the caller.
-    fn postpone(&mut self, drawn: PathId) -> bool {
+    fn postpone(&mut self, number: Number, drawn: PathId) -> bool {
         self.text_replication.want(drawn);
-        if let Some(Task::Train(PhaseTask { path, phase, .. })) = self.tasks.task.take() {
+        if let Some(Task::Train(PhaseTask { path, phase, .. })) = self.devices.get_mut(number).task.take() {
             self.events.push_back(Event::TextMissing { path, phase });
         }
         false
@@ -118,7 +117,9 @@ impl Driver {
             self.tasks.scored.extend(stood_by.collect::<Vec<_>>());
         }
         let is_due = |path: &PathId| {
-            !self.tasks.scored.contains(path) && !self.text_replication.wants(self.node.path_at(*path, last))
+            !self.tasks.scored.contains(path)
+                && !self.devices.work_on(*path)
+                && !self.text_replication.wants(self.node.path_at(*path, last))
         };
         let path = self.node.paths().into_iter().find(is_due)?;
         let states: BTreeMap<ModuleId, BlobRef> =
@@ -129,7 +130,7 @@ impl Driver {
         Some(Task::Evaluate { path, drawn, states, trainer: self.node.trainer(path) })
     }
 
-    pub(crate) fn handle_trainer_report(&mut self, told: TrainerReport) -> Result<(), PeerError> {
+    pub(crate) fn handle_trainer_report(&mut self, number: Number, told: TrainerReport) -> Result<(), PeerError> {
         match told {
             TrainerReport::Alive { path, phase, steps } => self.progressed(path, phase, steps),
             TrainerReport::ShortOfMemory(what) => (self.event_sink)(PeerEvent::ShortOfMemory(what)),
@@ -137,30 +138,29 @@ impl Driver {
                 self.events.push_back(Event::Checkpointed { path, phase, steps, blob });
             }
             TrainerReport::Paused { path, phase, middle } => {
-                self.tasks.training = false;
+                self.devices.get_mut(number).ended();
                 self.events.push_back(Event::Paused { path, phase, middle });
             }
             TrainerReport::Step(stepped) => {
                 self.observed.waiting = None;
-                self.count_step(&stepped);
-                self.tasks.failures = 0;
+                self.count_step(number, &stepped);
+                self.devices.get_mut(number).failures = 0;
                 self.progressed(stepped.path, stepped.phase, stepped.step);
                 (self.event_sink)(PeerEvent::Stepped(stepped));
             }
             TrainerReport::Trained(finished) => {
-                self.tasks.training = false;
+                self.devices.get_mut(number).ended();
                 self.tasks.phases_trained += 1;
                 // Its earlier own parameters are obsolete.
                 self.reset_path(finished.path);
                 self.events.push_back(Event::Trained(finished));
             }
             TrainerReport::Scored { path, phase, held_out } => {
-                self.tasks.training = false;
-                self.tasks.scoring = None;
+                self.devices.get_mut(number).ended();
                 self.scored(path, phase, held_out);
             }
             TrainerReport::Evaluated { path, drawn, held_out, test, reviewed } => {
-                self.tasks.training = false;
+                self.devices.get_mut(number).ended();
                 self.tasks.scored.insert(path);
                 if let Some((trainer, stands)) = reviewed {
                     self.tasks.best.extend(stands.then_some((path, trainer)));
@@ -169,17 +169,35 @@ impl Driver {
                 self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
                 (self.event_sink)(PeerEvent::Scored { path, drawn, held_out, test });
             }
-            TrainerReport::Failed(error) if self.tasks.failures >= MOST_FAILURES => {
-                return Err(PeerError::Training(error));
-            }
-            TrainerReport::Failed(error) => {
-                // Memory may be short for a moment.
-                self.tasks.failures += 1;
-                tracing::error!(error = %format!("{error:#}"), "the trainer has failed and is restarted");
-                self.events.push_back(Event::TrainerDied);
-            }
+            TrainerReport::Failed(error) => self.trainer_has_failed(number, error)?,
         }
         Ok(())
+    }
+
+    /// Only its own path waits for it.
+    fn trainer_has_failed(&mut self, number: Number, error: anyhow::Error) -> Result<(), PeerError> {
+        let several = self.devices.count() > 1;
+        let device = self.devices.get_mut(number);
+        let (path, name) = (device.concerns(), device.name().to_owned());
+        if device.failures < MOST_FAILURES {
+            // Memory may be short for a moment.
+            device.failures += 1;
+            tracing::error!(device = name, error = %format!("{error:#}"), "the trainer has failed and is restarted");
+            self.trainer_is_dead(number);
+        } else if several {
+            tracing::error!(device = name, error = %format!("{error:#}"), "the trainer has failed too often");
+            self.retire(number);
+            self.events.push_back(Event::TrainerLost { path });
+        } else {
+            return Err(PeerError::Training(error));
+        }
+        Ok(())
+    }
+
+    /// The node restarts it. Of several trainers, it need not know of one without work.
+    pub(crate) fn trainer_is_dead(&mut self, number: Number) {
+        let path = self.devices.get_mut(number).concerns();
+        self.events.push_back(Event::TrainerDied { path });
     }
 
     /// A suspended node needs no signs of life.
@@ -190,33 +208,51 @@ impl Driver {
     }
 
     /// A phase that has not begun need not be paused.
-    pub(crate) fn pause_trainer(&mut self) {
-        match self.tasks.task.take_if(|task| matches!(task, Task::Train(_))) {
+    pub(crate) fn pause_trainer(&mut self, path: PathId) {
+        match self.next_phase_of(path).and_then(Option::take) {
             Some(Task::Train(PhaseTask { path, phase, .. })) => {
                 self.events.push_back(Event::Paused { path, phase, middle: None });
             }
-            _ => self.trainer.pause(),
+            _ => self.devices.pause(path),
         }
     }
 
+    /// Where the phase of a path is queued, if it has not begun.
+    fn next_phase_of(&mut self, path: PathId) -> Option<&mut Option<Task>> {
+        let is_it = |task: &Task| matches!(task, Task::Train(_)) && task.path() == path;
+        let number = self.devices.all().iter().position(|device| device.task.as_ref().is_some_and(is_it))?;
+        Some(&mut self.devices.get_mut(number).task)
+    }
+
     /// A phase that has not begun makes one step.
-    pub(crate) fn end_phase(&mut self) {
-        match &mut self.tasks.task {
-            Some(Task::Train(PhaseTask { part, resume, .. })) => {
+    pub(crate) fn end_phase(&mut self, path: PathId) {
+        match self.next_phase_of(path) {
+            Some(Some(Task::Train(PhaseTask { part, resume, .. }))) => {
                 part.last = (resume.map_or(part.first, |resume| resume.steps) + 1).min(part.last);
             }
-            _ => self.trainer.end_phase(),
+            _ => self.devices.end_phase(path),
         }
     }
 
     /// The old thread's task is requested again, by the node or as the next evaluation.
-    pub(crate) fn restart_trainer(&mut self) -> Result<(), PeerError> {
-        let dropped = self.tasks.task.take().and_then(|task| task.scores());
-        for (path, phase) in dropped.into_iter().chain(self.tasks.scoring.take()) {
+    pub(crate) fn restart_trainer(&mut self, path: Option<PathId>) -> Result<(), PeerError> {
+        let Some(number) = self.devices.of(path) else { return Ok(()) };
+        let dropped = self.devices.restart(number).map_err(PeerError::TrainerThread)?;
+        dropped.into_iter().for_each(|(path, phase)| self.scored(path, phase, None));
+        Ok(())
+    }
+
+    /// The node uses this trainer no more.
+    pub(crate) fn retire_trainer(&mut self, path: Option<PathId>) {
+        if let Some(number) = self.devices.of(path) {
+            self.retire(number);
+        }
+    }
+
+    fn retire(&mut self, number: Number) {
+        for (path, phase) in self.devices.retire(number) {
             self.scored(path, phase, None);
         }
-        self.tasks.training = false;
-        self.trainer.restart().map_err(PeerError::TrainerThread)
     }
 
     pub(crate) fn reset_path(&mut self, path: PathId) {

@@ -32,9 +32,8 @@ use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::driver::{Departure, Driver, ENDS_WITHIN, Inputs, PeerError};
 use crate::peer::inference::server::{InferenceServer, Policy};
 use crate::peer::manifest::Manifest;
-use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
-use crate::peer::trainer::thread::TrainerThread;
+use crate::peer::trainer::devices::Devices;
 use crate::protocol::journal::record::read_lists;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Contact, Event, Node, Record};
@@ -101,12 +100,12 @@ impl Peer {
         let span = tracing::info_span!("peer", key = %key.short());
         let (aggregator, combined) = span.in_scope(|| Aggregator::start(blobs.clone(), &manifest))?;
         let policy = Policy { answer: plan.machine.answer, share: plan.machine.answer_share };
-        let (device, scheduler, network) = (plan.machine.device, plan.scheduler.clone(), plan.network.clone());
+        let (device, scheduler, network) = (plan.machine.first_device(), plan.scheduler.clone(), plan.network.clone());
         let inference = span.in_scope(|| {
             InferenceServer::start(manifest.clone(), (device, policy), blobs.clone(), scheduler, network)
         })?;
-        let work = trainer::work(manifest.clone(), plan.machine, blobs.clone());
-        let trainer = span.in_scope(|| TrainerThread::start(work, plan.scheduler))?;
+        let devices = span.in_scope(|| Devices::start(&manifest, &plan.machine, &blobs, &plan.scheduler))?;
+        let node = node.with_trainers(devices.count());
         plan.network.join_run(run).await?;
 
         let accepted = plan.contacts.iter().map(|(peer, _)| *peer).collect();
@@ -124,7 +123,7 @@ impl Peer {
             store,
             blobs,
             network: plan.network.clone(),
-            trainer,
+            devices,
             aggregator,
             inference,
             event_sink: plan.event_sink,

@@ -345,7 +345,9 @@ impl Listening {
         if disk_bytes > 0 && needs_bytes > disk_bytes {
             return Err(JoinError::TooLarge { needs_bytes, disk_bytes }.into());
         }
-        planned(&manifest.config, &self.launch.machine, open_device(self.launch.machine.device)?)?;
+        for machine in self.launch.machine.of_trainers(1) {
+            planned(&manifest.config, &machine, open_device(machine.device)?)?;
+        }
         let store = lock_store(&self.launch.folder)?;
         limit(&store, &self.launch.machine);
         let blobs = store.blobs.clone();

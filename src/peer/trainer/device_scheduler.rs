@@ -1,9 +1,9 @@
 //! The device scheduler: trainers of one machine use its device in turn instead of competing for it.
 //!
 //! A trainer with the device makes inner steps for about a second, and then asks again. Leases are given in the order
-//! of requests. A single trainer never waits.
+//! of requests. A single trainer never waits. Each device of a peer has a queue of its own.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Approximate length of a lease. Warming the caches again costs little in comparison.
@@ -14,6 +14,8 @@ pub const SLICE_MS: u64 = 1_000;
 pub struct DeviceScheduler {
     queue: Mutex<Queue>,
     moved: Condvar,
+    /// Those of the further devices of the machine's profile.
+    further: Mutex<Vec<Arc<DeviceScheduler>>>,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +44,17 @@ impl DeviceLease<'_> {
 }
 
 impl DeviceScheduler {
+    /// The scheduler of a device by its number in the machine's profile. This one is that of the first.
+    pub fn of_device(self: &Arc<Self>, number: usize) -> Arc<Self> {
+        let Some(index) = number.checked_sub(1) else { return self.clone() };
+        // A list that only grows is consistent even if a thread panicked.
+        let mut further = self.further.lock().unwrap_or_else(PoisonError::into_inner);
+        if further.len() <= index {
+            further.resize_with(index + 1, Arc::default);
+        }
+        further[index].clone()
+    }
+
     pub fn acquire(&self) -> DeviceLease<'_> {
         self.acquire_and_report(Duration::MAX, &mut || {})
     }
@@ -86,7 +99,6 @@ impl Drop for DeviceLease<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use super::*;
@@ -129,6 +141,15 @@ mod tests {
         });
         drop(stuck);
         assert_eq!((*others.lock().unwrap(), scheduler.acquire().ticket()), (1, 2));
+    }
+
+    #[test]
+    fn trainers_of_two_devices_do_not_wait_for_each_other() {
+        let scheduler = Arc::new(DeviceScheduler::default());
+        let third = scheduler.of_device(2);
+        let (held, beside) = (scheduler.acquire(), third.acquire());
+        assert!(!held.is_wanted() && !beside.is_wanted());
+        assert!(Arc::ptr_eq(&scheduler.of_device(2), &third), "it is the same for all peers");
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! outer gradient of each module against the state from which it started, compressed with the residual of the last
 //! compression ([`path_state`]). The results are in the store before the trainer reports them. `scores` evaluates
 //! paths, `text` reads their shards. [`thread`] replaces a trainer that hangs; [`task`] has the messages between it and
-//! the driver; [`device_scheduler`] shares the device among the trainers of a machine, `throttle` limits their rate.
+//! the driver; [`devices`] has a thread for each device; [`device_scheduler`] shares a device among the peers of a process,
+//! `throttle` limits their rate.
 
 pub mod device_scheduler;
+pub mod devices;
 mod memory_wait;
 pub mod path_state;
 mod scores;
@@ -113,7 +115,7 @@ struct CarriedState {
 
 impl Worker {
     fn new(manifest: Arc<Manifest>, machine: &MachineConfig, blobs: BlobStore) -> anyhow::Result<Self> {
-        let device = open_device(machine.device)?;
+        let device = open_device(machine.first_device())?;
         let mut inner = InnerTrainer::new(&manifest.config, machine, device)?;
         let ancestor = |blob: BlobRef| Ok(blobs.get(blob.hash, blob.bytes)?);
         inner.load_frozen(&genesis::frozen(&manifest, ancestor)?)?;

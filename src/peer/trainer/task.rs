@@ -51,6 +51,13 @@ pub enum Task {
 }
 
 impl Task {
+    /// The path that it is about.
+    pub fn path(&self) -> PathId {
+        match self {
+            Self::Train(PhaseTask { path, .. }) | Self::Score { path, .. } | Self::Evaluate { path, .. } => *path,
+        }
+    }
+
     /// The checkpoint to score, if that is the task.
     pub fn scores(&self) -> Option<(PathId, Phase)> {
         match self {

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -143,6 +144,16 @@ impl TrainerThread {
     /// Ends the present phase with its result so far, after at least one step.
     pub fn end_phase(&self) {
         self.running.signal.store(END, Ordering::SeqCst);
+    }
+
+    /// Leaves the thread behind for good.
+    pub fn abandon(self) {
+        self.scheduler.end(self.running.holds.load(Ordering::SeqCst));
+    }
+
+    /// The next report, if there is one; `None` if the thread has died.
+    pub fn poll_report(&mut self, context: &mut Context<'_>) -> Poll<Option<TrainerReport>> {
+        self.running.told.poll_recv(context)
     }
 
     /// The next report; `None` if the thread has died.

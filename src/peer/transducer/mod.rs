@@ -47,7 +47,7 @@ pub fn fine_tune(
     (training.ancestor_steps, training.phases, training.inner_steps) = (steps, 0, 1);
     training.warmup_steps = training.warmup_steps.min(steps / 10);
     training.decay_restarts.clear();
-    let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
+    let mut inner = InnerTrainer::new(&run, machine, open_device(machine.first_device())?)?;
     inner.load(levels)?;
     let order = BatchOrder { seed: Seed::root(run.seed).child("transducer"), sequences: training_set.len() };
     for step in 0..steps {
@@ -107,7 +107,7 @@ impl Guided {
         let switch_threshold =
             note("switch_threshold_nats").parse().ok().and_then(SwitchThreshold::of).unwrap_or(SwitchThreshold::NONE);
         let level = exchange::decode_level(file, &run.model, &run.levels[0]).map_err(TransducerError::from)?;
-        let mut inner = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
+        let mut inner = InnerTrainer::new(&run, machine, open_device(machine.first_device())?)?;
         inner.load(&[level])?;
         Ok(Self { client, inner, paths, switch_threshold })
     }

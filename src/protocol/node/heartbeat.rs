@@ -15,7 +15,7 @@ impl Node {
         self.membership.set_addresses(addresses);
     }
 
-    /// The leases of this node's paths, for heartbeats.
+    /// The leases of this node's paths, for heartbeats, and the number of its trainers.
     pub fn leases(&self) -> Vec<Lease> {
         let lease = |(path, held): (&crate::names::PathId, &Held)| Lease {
             path: *path,
@@ -23,12 +23,28 @@ impl Node {
             stage: held.stage(),
             trainer: self.paths.trainer(*path),
         };
-        self.paths.held().iter().map(lease).take(MAX_LEASES).collect()
+        let paths = self.paths.held().iter().map(lease);
+        Lease::of_trainers(self.trainers.count()).into_iter().chain(paths).take(MAX_LEASES).collect()
     }
 
     /// How many paths this node trains, or is about to.
     pub(in crate::protocol) fn active_paths(&self) -> usize {
         self.paths.active()
+    }
+
+    /// The most paths that this node can hold. With several trainers, one lease tells their number.
+    pub(in crate::protocol) fn most_paths(&self) -> usize {
+        MAX_LEASES - usize::from(self.trainers.count() > 1)
+    }
+
+    /// How many paths each trainer here trains in turn, rounded up.
+    pub(in crate::protocol) fn turns_here(&self) -> usize {
+        self.active_paths().div_ceil(self.trainers.count())
+    }
+
+    /// Whether there are more trainers here than paths for them.
+    pub(in crate::protocol) fn has_free_trainer(&self) -> bool {
+        self.active_paths() < self.trainers.count()
     }
 
     fn heartbeat(&mut self, module: ModuleId, leaving: bool) {
@@ -155,7 +171,7 @@ impl Node {
         let at_work = state.aggregation.is_combining()
             || !state.applying.is_empty()
             || state.aggregation.is_closing()
-            || self.trainer.training().is_some_and(|training| training.modules().contains(&module));
+            || self.trainers.training().any(|training| training.modules().contains(&module));
         if at_work {
             return false;
         }

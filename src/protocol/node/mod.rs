@@ -36,7 +36,7 @@ use crate::protocol::path::Paths;
 use crate::protocol::path::contributions::Contributions;
 use crate::protocol::path::evaluation::Evaluations;
 use crate::protocol::path::search::Search;
-use crate::protocol::path::trainer::Trainer;
+use crate::protocol::path::trainers::Trainers;
 use crate::protocol::plan::RunPlan;
 use crate::protocol::reputation::Reputation;
 use crate::protocol::timers::Timer;
@@ -98,7 +98,7 @@ pub struct Node {
     replicas: Replicas,
     paths: Paths,
     search: Search,
-    trainer: Trainer,
+    trainers: Trainers,
     contributions: Contributions,
     evaluations: Evaluations,
 }
@@ -119,10 +119,17 @@ impl Node {
             replicas: Replicas::default(),
             paths: Paths::default(),
             search: Search::default(),
-            trainer: Trainer::default(),
+            trainers: Trainers::default(),
             contributions: Contributions::default(),
             evaluations: Evaluations::default(),
         }
+    }
+
+    /// The same node with so many trainers, each with a device of its own. It keeps so many paths in training at a time.
+    #[must_use]
+    pub fn with_trainers(mut self, count: usize) -> Self {
+        self.trainers = Trainers::of(count);
+        self
     }
 
     /// The key of this node's peer.
@@ -163,7 +170,8 @@ impl Node {
             Event::TextHere(drawn) => {
                 self.paths.text_is_here(drawn);
             }
-            Event::TrainerDied => self.trainer_died(),
+            Event::TrainerDied { path } => self.trainer_died(path),
+            Event::TrainerLost { path } => self.trainer_lost(path),
             Event::Accumulated { module, target, blob, norm } => self.accumulated(module, target, blob, norm),
             Event::Combined { module, target, average, state } => self.combined(module, target, average, state),
             Event::Audited { id, so } => self.audited(id, so),
@@ -247,7 +255,7 @@ impl Node {
             self.reconsider();
         }
         self.end_late_phase(true);
-        self.watch_trainer();
+        self.watch_trainers();
         self.continue_hand_offs();
         self.retry_fetches();
         self.close_gaps();

@@ -5,6 +5,7 @@ pub(super) mod evaluation;
 pub(super) mod hand_off;
 pub(super) mod search;
 pub(super) mod trainer;
+pub(super) mod trainers;
 mod watchdog;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The current work of this peer's trainer: a phase of a path, and the speed of its phases.
+//! The current work of one of this peer's trainers: a phase of a path, and the speed of its phases.
 
 use std::collections::BTreeSet;
 
@@ -53,18 +53,34 @@ impl Measured {
     }
 }
 
-/// The trainer, as the protocol knows it.
+/// A trainer, as the protocol knows it.
 #[derive(Debug, Default)]
 pub(in crate::protocol) struct Trainer {
     /// The phase in training, even if its path was handed off meanwhile.
     training: Option<Training>,
     watchdog: Watchdog,
     measured: Option<Measured>,
+    /// Whether it is out of service: it failed again and again.
+    retired: bool,
 }
 
 impl Trainer {
     pub(in crate::protocol) fn training(&self) -> Option<&Training> {
         self.training.as_ref()
+    }
+
+    /// Whether it is in service and trains nothing.
+    pub(in crate::protocol) fn is_free(&self) -> bool {
+        self.training.is_none() && !self.retired
+    }
+
+    pub(in crate::protocol) fn is_retired(&self) -> bool {
+        self.retired
+    }
+
+    /// Takes it out of service.
+    pub(in crate::protocol) fn retire(&mut self) {
+        self.retired = true;
     }
 
     /// Whether it trains this path.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
+use crate::protocol::limits::MAX_TRAINERS;
 pub use crate::protocol::wire::contributions::{ContributionKey, Contributions, Counted, distinct_paths};
 use crate::protocol::wire::inner_checkpoint::InnerCheckpoint;
 use crate::query::{Query, QueryResult};
@@ -70,6 +71,24 @@ pub struct Lease {
     pub stage: Stage,
     /// The state of its trainer after the last phase that the holder knows of.
     pub trainer: Option<BlobRef>,
+}
+
+/// The path of a lease that is none: its phase is the number of trainers that the peer has. No run has so many paths, and
+/// who does not know of such leases takes them for those of a standby.
+const OF_TRAINERS: PathId = PathId(u32::MAX);
+
+impl Lease {
+    /// Tells the number of a peer's trainers, if it is not one.
+    pub fn of_trainers(count: usize) -> Option<Self> {
+        let told = Self { path: OF_TRAINERS, phase: Phase(count as u64), stage: Stage::Standby, trainer: None };
+        (count > 1).then_some(told)
+    }
+}
+
+/// How many trainers a peer with these leases has: one, if they do not say.
+pub fn trainers_of(leases: &[Lease]) -> usize {
+    let told = leases.iter().find(|lease| (lease.path, lease.stage) == (OF_TRAINERS, Stage::Standby));
+    told.map_or(1, |lease| lease.phase.0.clamp(1, MAX_TRAINERS as u64) as usize)
 }
 
 /// Identifies one start of a peer.

@@ -8,7 +8,7 @@ pub(super) mod trainer;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use crate::names::{ModuleId, PeerKey, Version};
+use crate::names::{ModuleId, PathId, PeerKey, Version};
 use crate::outer::OpenSum;
 use crate::protocol::{Action, Node, RunPlan};
 use crate::simulator::peer::disk::Disk;
@@ -25,7 +25,8 @@ pub(super) struct Peer {
     pub(super) disk: Disk,
     /// Open sums, with the running norm that caps contributions.
     pub(super) sums: BTreeMap<ModuleId, (Version, OpenSum)>,
-    pub(super) trainer: Trainer,
+    /// One for each of its devices.
+    pub(super) trainers: Vec<Trainer>,
     /// When its aggregator will be free.
     pub(super) aggregator_free_ms: u64,
     pub(super) up: bool,
@@ -45,14 +46,14 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(index: usize, disk: Disk, plan: &Arc<RunPlan>, clock: OwnClock) -> Self {
+    pub(super) fn new(index: usize, disk: Disk, plan: &Arc<RunPlan>, (clock, trainers): (OwnClock, usize)) -> Self {
         let key = peer_key(index);
         Self {
             key,
-            node: Node::restore(key, plan.clone(), disk.records()),
+            node: Node::restore(key, plan.clone(), disk.records()).with_trainers(trainers),
             disk,
             sums: BTreeMap::new(),
-            trainer: Trainer::default(),
+            trainers: (0..trainers).map(|_| Trainer::default()).collect(),
             aggregator_free_ms: 0,
             up: true,
             gone: false,
@@ -70,11 +71,18 @@ impl Peer {
         self.dies_after = None;
         self.up = false;
         self.sums.clear();
-        self.trainer.restart();
+        self.trainers.iter_mut().for_each(Trainer::restart);
         self.stalled.clear();
         self.aggregator_free_ms = 0;
         self.tick_ms = None;
         self.frozen_until_ms = 0;
+    }
+
+    /// The trainer that works on a path; without one, one that has no work.
+    pub(super) fn trainer_of(&self, path: Option<PathId>) -> usize {
+        let at_work = path.and_then(|path| self.trainers.iter().position(|trainer| trainer.path() == Some(path)));
+        let idle = || self.trainers.iter().position(|trainer| trainer.path().is_none());
+        at_work.or_else(idle).unwrap_or(0)
     }
 
     /// Whether its node waits for space on the disk.

@@ -86,6 +86,16 @@ impl InHand {
 }
 
 impl Trainer {
+    /// The path that it works on, or is about to.
+    pub fn path(&self) -> Option<PathId> {
+        let asked = self.asked.as_ref().and_then(|asked| match asked {
+            Action::Train { path, .. } => Some(*path),
+            _ => None,
+        });
+        let in_hand = self.in_hand.as_ref().map(|in_hand| in_hand.path);
+        asked.or(in_hand).or(self.scoring.map(|(path, _)| path))
+    }
+
     /// The machine freezes, and so does the trainer.
     pub fn stand_still(&mut self, for_ms: u64) {
         if let Some(in_hand) = &mut self.in_hand {

@@ -11,7 +11,7 @@ use crate::config::streaming::read_streaming;
 use crate::config::{Codec, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::names::PathId;
-use crate::protocol::limits::MAX_LEASES;
+use crate::protocol::limits::{MAX_LEASES, MAX_TRAINERS};
 use crate::sampling::{SampleError, WorkerSlots};
 use crate::simulator::rng::Between;
 use crate::simulator::scenario::byzantine::Byzantine;
@@ -100,6 +100,9 @@ pub struct Swarm {
     /// Slowness of each peer's machine: peer `i` has the `i`-th factor, repeated from the first.
     #[serde(default = "all_equal")]
     pub slowness: Vec<u64>,
+    /// Devices of each peer, with a trainer each: peer `i` has the `i`-th number, repeated from the first.
+    #[serde(default = "one_device")]
+    pub devices: Vec<usize>,
     /// Virtual time by which everything must be done.
     #[serde(default = "ten_minutes")]
     pub deadline_ms: u64,
@@ -135,6 +138,10 @@ fn one_trainer() -> u32 {
 
 fn one_path() -> usize {
     1
+}
+
+fn one_device() -> Vec<usize> {
+    vec![1]
 }
 
 fn all_equal() -> Vec<u64> {
@@ -223,6 +230,12 @@ impl Scenario {
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
+            (
+                "swarm.devices",
+                self.swarm.devices.iter().all(|count| (1..=MAX_TRAINERS).contains(count))
+                    && !self.swarm.devices.is_empty(),
+                "1 to 15 each",
+            ),
             ("swarm.momentum", (0.0..1.0).contains(&self.swarm.momentum), "from 0 up to, but not including, 1"),
             ("swarm.likeness", (0.0..=1.0).contains(&self.swarm.likeness), "0 to 1"),
             (
@@ -274,6 +287,11 @@ impl Scenario {
     pub fn all_peers(&self) -> usize {
         let storms = self.faults.iter().filter(|fault| fault.kind == Kind::JoinStorm);
         self.swarm.peers + storms.map(|fault| fault.times).sum::<usize>()
+    }
+
+    /// Trainers of this peer.
+    pub fn trainers(&self, peer: usize) -> usize {
+        self.swarm.devices[peer % self.swarm.devices.len()]
     }
 
     /// The slowness of this peer.

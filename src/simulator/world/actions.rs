@@ -66,9 +66,12 @@ impl World {
                 self.peers[index].aggregator_free_ms = free_ms;
                 self.later(index, free_ms - self.now_ms, Due::Work(Box::new(work)));
             }
-            Action::Pause => self.pause_trainer(index),
-            Action::EndPhase => self.end_phase(index),
-            Action::RestartTrainer => self.restart_trainer(index),
+            Action::Pause { path } => self.pause_trainer(index, path),
+            Action::EndPhase { path } => self.end_phase(index, path),
+            Action::RestartTrainer { path } => self.restart_trainer(index, path),
+            Action::RetireTrainer { path } => {
+                return Err(self.failure("driver", format!("peer {index} retires the trainer of path {path:?}")));
+            }
             Action::GiveUp { restarts } => {
                 return Err(self.failure("driver", format!("peer {index} gives up after {restarts} restarts")));
             }

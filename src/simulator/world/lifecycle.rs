@@ -29,7 +29,10 @@ impl World {
         self.trace.fault(now_ms, index, format_args!("{} until {}", kind.name(), when_ms.end));
         match kind {
             Kind::Freeze => self.freeze(index, when_ms.end),
-            Kind::Hang => self.peers[index].trainer.hang(),
+            Kind::Hang => {
+                let trainer = self.any_trainer(index);
+                self.peers[index].trainers[trainer].hang();
+            }
             Kind::TrainerDies => self.kill_trainer(index),
             Kind::Leave => {
                 self.peers[index].gone = true;
@@ -56,7 +59,8 @@ impl World {
     fn freeze(&mut self, index: usize, until_ms: u64) {
         let peer = &mut self.peers[index];
         let from_ms = peer.frozen_until_ms.max(self.now_ms);
-        peer.trainer.stand_still(until_ms.saturating_sub(from_ms));
+        let for_ms = until_ms.saturating_sub(from_ms);
+        peer.trainers.iter_mut().for_each(|trainer| trainer.stand_still(for_ms));
         peer.frozen_until_ms = peer.frozen_until_ms.max(until_ms);
     }
 
@@ -101,10 +105,10 @@ impl World {
             return;
         }
         let compacts = self.rng.chance(0.5);
-        let plan = self.plan.clone();
+        let (plan, trainers) = (self.plan.clone(), self.scenario.trainers(index));
         let peer = &mut self.peers[index];
         peer.up = true;
-        peer.node = Node::restore(peer.key, plan, peer.disk.records());
+        peer.node = Node::restore(peer.key, plan, peer.disk.records()).with_trainers(trainers);
         let lost = peer.node.modules_without_lists();
         assert!(lost.is_empty(), "the disk of peer {index} has lost lists of {lost:?}");
         if compacts {

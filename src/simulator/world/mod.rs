@@ -55,8 +55,8 @@ pub(super) enum Due {
     Tick,
     /// The aggregator begins a request of its node.
     Work(Box<Outer>),
-    /// The trainer begins, or has made some steps, if this is still its next event.
-    Trainer(u64),
+    /// The trainer of this number begins, or has made some steps, if this is still its next event.
+    Trainer(usize, u64),
     /// A blob has arrived.
     Arrived(Vec<u8>),
     /// A planned fault begins.
@@ -158,7 +158,10 @@ impl World {
             _ => Disk::default(),
         };
         let peers: Vec<Peer> = (0..scenario.all_peers())
-            .map(|index| Peer::new(index, disk(index), &run, OwnClock::new(&scenario.clocks, &mut rng)))
+            .map(|index| {
+                let clock = OwnClock::new(&scenario.clocks, &mut rng);
+                Peer::new(index, disk(index), &run, (clock, scenario.trainers(index)))
+            })
             .collect();
         let mut world = Self {
             seed,
@@ -355,7 +358,7 @@ impl World {
                 self.handle(index, Event::Tick)
             }
             Due::Work(work) => self.outer(index, *work),
-            Due::Trainer(next) => self.train_on(index, next),
+            Due::Trainer(trainer, next) => self.train_on((index, trainer), next),
             Due::Arrived(bytes) => {
                 peer.disk.put(bytes);
                 Ok(())

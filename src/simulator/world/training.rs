@@ -21,45 +21,51 @@ const COPY_RETRY_MS: u64 = 100;
 /// Time after which it contributes its own result.
 const LONGEST_WAIT_MS: u64 = 5_000;
 
+/// The number of a peer, and that of one of its trainers.
+type OfPeer = (usize, usize);
+
 impl World {
     /// A phase is requested. Its text may have to be fetched first.
     pub(super) fn ask_trainer(&mut self, index: usize, action: Action) {
         let after_ms = self.rng.draw([0, 1_000].into());
-        let trainer = &mut self.peers[index].trainer;
+        let number = self.peers[index].trainer_of(None);
+        let trainer = &mut self.peers[index].trainers[number];
         (trainer.asked, trainer.pauses, trainer.ends) = (Some(action), false, false);
-        self.trainer_later(index, after_ms);
+        self.trainer_later((index, number), after_ms);
     }
 
-    fn trainer_later(&mut self, index: usize, after_ms: u64) {
-        let trainer = &mut self.peers[index].trainer;
+    fn trainer_later(&mut self, (index, number): OfPeer, after_ms: u64) {
+        let trainer = &mut self.peers[index].trainers[number];
         trainer.next += 1;
         let next = trainer.next;
-        self.later(index, after_ms, Due::Trainer(next));
+        self.later(index, after_ms, Due::Trainer(number, next));
     }
 
     /// A phase that has not begun need not be paused.
-    pub(super) fn pause_trainer(&mut self, index: usize) {
-        let trainer = &mut self.peers[index].trainer;
+    pub(super) fn pause_trainer(&mut self, index: usize, path: PathId) {
+        let number = self.peers[index].trainer_of(Some(path));
+        let trainer = &mut self.peers[index].trainers[number];
         if let Some(Action::Train { path, phase, .. }) = trainer.asked.take() {
             return self.event_at(index, 0, Event::Paused { path, phase, middle: None });
         }
         trainer.pauses = true;
-        self.end_step(index);
+        self.end_step((index, number));
     }
 
     /// A phase that has not begun makes one step.
-    pub(super) fn end_phase(&mut self, index: usize) {
-        self.peers[index].trainer.ends = true;
-        self.end_step(index);
+    pub(super) fn end_phase(&mut self, index: usize, path: PathId) {
+        let number = self.peers[index].trainer_of(Some(path));
+        self.peers[index].trainers[number].ends = true;
+        self.end_step((index, number));
     }
 
     /// The present stride ends with the present step.
-    fn end_step(&mut self, index: usize) {
+    fn end_step(&mut self, (index, number): OfPeer) {
         let now_ms = self.now_ms;
-        let Some(in_hand) = &mut self.peers[index].trainer.in_hand else { return };
+        let Some(in_hand) = &mut self.peers[index].trainers[number].in_hand else { return };
         let step_ms = in_hand.phase_ms.div_ceil(INNER_STEPS);
         in_hand.until_ms = in_hand.until_ms.min(now_ms + step_ms);
-        self.trainer_later(index, step_ms);
+        self.trainer_later((index, number), step_ms);
     }
 
     /// A checkpoint is to be scored.
@@ -68,7 +74,8 @@ impl World {
         for (batches, at_ms) in [(0, 0), (1, 50)] {
             self.event_at(index, at_ms, Event::Progress { path, phase, steps: batches });
         }
-        let trainer = &mut self.peers[index].trainer;
+        let number = self.peers[index].trainer_of(None);
+        let trainer = &mut self.peers[index].trainers[number];
         if trainer.hangs {
             trainer.scoring = Some((path, phase));
             return;
@@ -77,8 +84,9 @@ impl World {
         self.event_at(index, after_ms, Event::Evaluated { path, phase, millibits_per_byte: score });
     }
 
-    pub(super) fn restart_trainer(&mut self, index: usize) {
-        let trainer = &mut self.peers[index].trainer;
+    pub(super) fn restart_trainer(&mut self, index: usize, path: Option<PathId>) {
+        let number = self.peers[index].trainer_of(path);
+        let trainer = &mut self.peers[index].trainers[number];
         let scoring = trainer.scoring;
         trainer.restart();
         if let Some((path, phase)) = scoring {
@@ -88,26 +96,36 @@ impl World {
 
     /// The thread dies, which is noticed at once.
     pub(super) fn kill_trainer(&mut self, index: usize) {
-        self.restart_trainer(index);
-        self.event_at(index, 0, Event::TrainerDied);
+        let number = self.any_trainer(index);
+        let path = self.peers[index].trainers[number].path();
+        self.restart_trainer(index, path);
+        self.event_at(index, 0, Event::TrainerDied { path });
+    }
+
+    /// One of a peer's trainers.
+    pub(super) fn any_trainer(&mut self, index: usize) -> usize {
+        match self.peers[index].trainers.len() {
+            1 => 0,
+            several => self.rng.pick(several),
+        }
     }
 
     /// Begins, or ends a stride.
-    pub(super) fn train_on(&mut self, index: usize, next: u64) -> Result<(), Failure> {
+    pub(super) fn train_on(&mut self, (index, number): OfPeer, next: u64) -> Result<(), Failure> {
         let now_ms = self.now_ms;
-        let trainer = &mut self.peers[index].trainer;
+        let trainer = &mut self.peers[index].trainers[number];
         // A hanging trainer blocks all later requests.
         if next != trainer.next || trainer.scoring.is_some() {
             return Ok(());
         }
         if let Some(asked) = trainer.asked.take() {
-            return self.take_in_hand(index, asked);
+            return self.take_in_hand((index, number), asked);
         }
         let Some(in_hand) = &mut trainer.in_hand else { return Ok(()) };
         if now_ms < in_hand.until_ms {
             // It was frozen meanwhile.
             let after_ms = in_hand.until_ms - now_ms;
-            self.trainer_later(index, after_ms);
+            self.trainer_later((index, number), after_ms);
             return Ok(());
         }
         if trainer.hangs && in_hand.carried.steps > in_hand.first {
@@ -118,10 +136,10 @@ impl World {
         if in_hand.carried.steps >= in_hand.part.last || (trainer.ends && in_hand.carried.steps > in_hand.part.first) {
             let (path, start) = (in_hand.path, in_hand.start.clone());
             if now_ms < in_hand.until_ms + LONGEST_WAIT_MS && self.waits_for_a_copy(index, path, &start) {
-                self.trainer_later(index, COPY_RETRY_MS);
+                self.trainer_later((index, number), COPY_RETRY_MS);
                 return Ok(());
             }
-            return self.finish_phase(index);
+            return self.finish_phase((index, number));
         }
         let (path, phase, steps) = (in_hand.path, in_hand.phase, in_hand.carried.steps);
         let middle = in_hand.carried.encode();
@@ -133,12 +151,12 @@ impl World {
         }
         in_hand.begin_stride(now_ms);
         let after_ms = in_hand.until_ms - now_ms;
-        self.trainer_later(index, after_ms);
+        self.trainer_later((index, number), after_ms);
         let blob = self.peers[index].disk.put(middle);
         self.handle(index, Event::Checkpointed { path, phase, steps, blob })
     }
 
-    fn take_in_hand(&mut self, index: usize, asked: Action) -> Result<(), Failure> {
+    fn take_in_hand(&mut self, (index, of_peer): OfPeer, asked: Action) -> Result<(), Failure> {
         let Action::Train { path, phase, part, start, trainer, resume } = asked else {
             return Err(self.failure("driver", format!("no phase: {asked:?}")));
         };
@@ -184,12 +202,12 @@ impl World {
             phase_ms,
         };
         in_hand.begin_stride(now_ms);
-        if self.peers[index].trainer.ends {
+        if self.peers[index].trainers[of_peer].ends {
             in_hand.until_ms = in_hand.until_ms.min(now_ms + in_hand.took_ms(1));
         }
         let after_ms = in_hand.until_ms - now_ms;
-        self.peers[index].trainer.in_hand = Some(in_hand);
-        self.trainer_later(index, after_ms);
+        self.peers[index].trainers[of_peer].in_hand = Some(in_hand);
+        self.trainer_later((index, of_peer), after_ms);
         self.handle(index, Event::Progress { path, phase, steps: first })
     }
 
@@ -211,8 +229,8 @@ impl World {
         carried.base_states = base_states;
     }
 
-    fn finish_phase(&mut self, index: usize) -> Result<(), Failure> {
-        let Some(in_hand) = self.peers[index].trainer.in_hand.take() else { return Ok(()) };
+    fn finish_phase(&mut self, (index, number): OfPeer) -> Result<(), Failure> {
+        let Some(in_hand) = self.peers[index].trainers[number].in_hand.take() else { return Ok(()) };
         let InHand { path, phase, part, start, before, mut carried, taken_ms, .. } = in_hand;
         self.counts.trained(index, taken_ms, self.now_ms);
         let mut offers = Vec::new();

@@ -2,11 +2,11 @@
 //!
 //! On the CPU, one pass over vectorised slices reads each gradient and updates both moments and the parameter, on a few
 //! threads. No operation is contracted or reordered by the number of threads, so the bits do not depend on it. On CUDA the
-//! same rule is libtorch's fused kernel.
+//! same rule is libtorch's fused kernel, and elsewhere operations on tensors.
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use crate::model::fused::{self, FusedAdamW};
 use crate::model::host_values::{host_values, host_values_mut};
@@ -156,7 +156,7 @@ impl Constants {
 /// The norm of all gradients together. It is not finite if one of them is not.
 pub fn norm(pool: &ThreadPool, gradients: &[Vec<Tensor>]) -> Result<f64, TchError> {
     let gradients: Vec<Tensor> = gradients.iter().flatten().map(Tensor::f_contiguous).collect::<Result<_, _>>()?;
-    if gradients.iter().any(|gradient| gradient.device().is_cuda()) {
+    if gradients.iter().any(|gradient| gradient.device() != Device::Cpu) {
         return fused::norm(&gradients)?.f_double_value(&[]);
     }
     let pieces: Vec<&[f32]> = gradients.iter().flat_map(|gradient| host_values(gradient).chunks(PIECE)).collect();
@@ -191,25 +191,36 @@ mod tests {
 
     const RULE: AdamW = AdamW { betas: [0.9, 0.95], epsilon: 1e-8 };
 
-    /// Three steps on gradients of two tensors, by slices on so many threads or by libtorch's kernel.
-    fn after_three(threads: Option<usize>, format: MomentFormat) -> Vec<f32> {
-        let (pool, counts) = (pool(threads.unwrap_or(1)), [40_000, 1001]);
+    enum Way {
+        /// On so many threads.
+        Slices(usize),
+        Fused,
+        Operations,
+    }
+
+    /// Three steps on gradients of two tensors.
+    fn after_three(way: &Way, format: MomentFormat) -> Vec<f32> {
+        let (pool, counts) = (pool(if let Way::Slices(threads) = way { *threads } else { 1 }), [40_000, 1001]);
         let mut flat = wave(41_001, 0.1);
         let mut moments = counts.map(|count| TensorMoments::zeros(count as usize, true, format, Device::Cpu).unwrap());
         for number in 1..=3 {
             let gradients: Vec<Tensor> = counts.map(|count| wave(count, number as f64)).into();
             let step = RULE.step(number, 0.5, 1e-2);
-            match threads {
-                Some(_) => {
+            match way {
+                Way::Slices(_) => {
                     let tensors = [0, 1].map(|tensor| (Some(0.99), Rounding::of(number, 0, tensor)));
                     step.update_slices(&pool, &mut flat, &mut moments, (&gradients, &tensors)).unwrap();
                 }
-                None => {
+                Way::Fused | Way::Operations => {
                     let parts = |whole: &Tensor| whole.split_with_sizes(counts, 0);
                     let first = moments.each_ref().map(|own| own.first.wide().unwrap());
                     let second = moments.each_ref().map(|own| own.second.as_ref().unwrap().wide().unwrap());
                     let rule = FusedAdamW { weight_decay: 1.0, ..step.fused };
-                    rule.update(&parts(&flat), &gradients, [&first, &second]).unwrap();
+                    let moments = [first.as_slice(), second.as_slice()];
+                    match way {
+                        Way::Fused => rule.update(&parts(&flat), &gradients, moments).unwrap(),
+                        _ => rule.by_operations(&parts(&flat), &gradients, moments).unwrap(),
+                    }
                 }
             }
         }
@@ -219,15 +230,17 @@ mod tests {
     #[test]
     fn threads_change_no_bit() {
         for format in [MomentFormat::F32, MomentFormat::Bf16, MomentFormat::Bits8] {
-            assert_eq!(after_three(Some(1), format), after_three(Some(3), format));
+            assert_eq!(after_three(&Way::Slices(1), format), after_three(&Way::Slices(3), format));
         }
     }
 
     #[test]
-    fn slices_and_the_fused_kernel_agree() {
-        let pairs: Vec<_> =
-            after_three(Some(2), MomentFormat::F32).into_iter().zip(after_three(None, MomentFormat::F32)).collect();
-        assert!(pairs.iter().all(|(a, b)| (a - b).abs() < 1e-6));
+    fn slices_the_fused_kernel_and_operations_on_tensors_agree() {
+        let slices = after_three(&Way::Slices(2), MomentFormat::F32);
+        for other in [Way::Fused, Way::Operations] {
+            let pairs: Vec<_> = slices.iter().zip(after_three(&other, MomentFormat::F32)).collect();
+            assert!(pairs.iter().all(|(a, b)| (*a - b).abs() < 1e-6));
+        }
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use tch::{Kind, TchError, Tensor};
 
-use crate::model::PathModel;
 use crate::model::layers::watch::Watch;
 use crate::model::weights::{Leaf, WeightsError};
+use crate::model::{PathModel, kind_of_sums};
 use crate::training::batches::Batch;
 use crate::training::inner::checkpointing::Forward;
 use crate::training::inner::loss::cross_entropy;
@@ -21,7 +21,7 @@ pub fn loss_and_gradients(
     tokens: usize,
     (watch, checkpointing): (&dyn Watch, bool),
 ) -> Result<(f64, Gradients), TchError> {
-    let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, model.device()))?;
+    let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (kind_of_sums(model.device()), model.device()))?;
     let mut sums: Option<Gradients> = None;
     // Checkpointing saves memory, and would lose some of it to copies that are kept.
     let narrow = if batches.len() > 1 && !checkpointing { model.narrowed().map_err(in_tensors)? } else { None };

@@ -10,6 +10,7 @@
 use tch::{Kind, Reduction, TchError, Tensor};
 
 use crate::config::Precision;
+use crate::model::kind_of_sums;
 use crate::model::layers::linear::Products;
 use crate::training::batches::IGNORED;
 use crate::training::memory_plan::logit_chunks::chunk_rows;
@@ -34,7 +35,7 @@ pub fn cross_entropy(
     scale: f64,
 ) -> Result<LossGradient, TchError> {
     let hidden = hidden.f_detach()?;
-    let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (Kind::Double, hidden.device()))?;
+    let mut nats = Tensor::f_zeros([0i64; 0].as_slice(), (kind_of_sums(hidden.device()), hidden.device()))?;
     let mut head_gradient: Option<Tensor> = None;
     let mut hidden_gradients = Vec::new();
     let narrow_head = match products.precision {

@@ -109,7 +109,7 @@ impl InnerOptimizer {
             let (treatments, flat) = (&self.levels[level], weights.flat_mut(level));
             let rounding: Vec<Rounding> =
                 (0..treatments.len()).map(|tensor| Rounding::of(now.number, level, tensor)).collect();
-            if flat.device().is_cuda() {
+            if flat.device() != Device::Cpu {
                 fused(&adamw.fused, self.weight_decay, treatments, (flat, moments, gradients), &rounding)?;
             } else {
                 let kept = treatments.iter().map(|treatment| treatment.kept(keep));
@@ -209,7 +209,6 @@ mod tests {
     use crate::seed::Seed;
     use crate::training::inner::gradients::Gradients;
     use crate::training::samples::small_run;
-    use tch::Device;
 
     /// A network, and what two steps leave of it where every gradient is zero.
     fn after_nothing(change: impl Fn(&mut TrainingConfig)) -> (Weights, Vec<Vec<f32>>) {

@@ -11,7 +11,7 @@ use crate::training::memory_plan::host_bytes;
 const PROGRAM_BYTES: u64 = 400 << 20;
 
 /// Bytes that a step of a run's path may take on a device: what the device has, or `memory_limit_bytes` if that is less. On
-/// the CPU without what the rest of a peer holds. `None` where the system does not tell.
+/// the CPU without what the rest of a peer holds, and shared with other trainers on it. `None` where the system does not tell.
 pub fn budget(run: &RunConfig, machine: &MachineConfig, device: Device) -> Option<u64> {
     let limit = Some(machine.memory_limit_bytes).filter(|bytes| *bytes > 0);
     let there = match device {
@@ -20,8 +20,8 @@ pub fn budget(run: &RunConfig, machine: &MachineConfig, device: Device) -> Optio
     };
     let most = [limit, there].into_iter().flatten().min()?;
     let parameters = run.levels.iter().map(|level| level_parameters(&run.model, level) as u64).sum();
-    let besides = if device.is_cuda() { 0 } else { host_bytes(run, parameters) + PROGRAM_BYTES };
-    Some(most.saturating_sub(besides))
+    let (program, besides) = if device.is_cuda() { (0, 0) } else { (PROGRAM_BYTES, host_bytes(run, parameters)) };
+    Some((most.saturating_sub(program) / machine.sharers.max(1) as u64).saturating_sub(besides))
 }
 
 /// Bytes of memory that this process may take: the machine's, or those of its control groups if one of them has fewer.
@@ -50,6 +50,16 @@ mod tests {
         assert!(given < small - PROGRAM_BYTES && given > small - PROGRAM_BYTES - (1 << 20), "{given}");
         assert_eq!(budget(&run, &limit(1), Device::Cpu), Some(0));
         assert!(budget(&run, &limit(u64::MAX), Device::Cpu) < Some(u64::MAX / 2) || !cfg!(target_os = "linux"));
+    }
+
+    #[test]
+    fn trainers_that_share_the_memory_have_a_part_each() {
+        let run = small_run();
+        let of = |sharers| {
+            let machine = MachineConfig { memory_limit_bytes: 5 * PROGRAM_BYTES, sharers, ..MachineConfig::default() };
+            budget(&run, &machine, Device::Cpu).unwrap()
+        };
+        assert!((2 * of(2)).abs_diff(of(1)) < 1 << 20, "{} and {}", of(1), of(2));
     }
 
     #[test]

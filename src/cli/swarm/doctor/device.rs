@@ -37,7 +37,7 @@ impl Page<'_> {
     pub fn each(&self, add: &mut dyn FnMut(Vec<Finding>) -> anyhow::Result<()>) -> anyhow::Result<()> {
         set_threads(self.machine.threads);
         add(resources::device(self.machine))?;
-        let Ok(device) = open_device(self.machine.device) else { return Ok(()) };
+        let Ok(device) = open_device(self.machine.first_device()) else { return Ok(()) };
         for network in networks() {
             for precision in [Precision::F32, Precision::Bf16] {
                 add(vec![agrees(network.name, precision, agreement(&network, precision, device))])?;
@@ -120,7 +120,8 @@ impl Page<'_> {
             // What this process keeps would be missing there. Where it cannot be given back, PyTorch says so.
             let _ = fused::empty_cache(device);
             let device = device_name(device);
-            let reference = Reference { python, device: &device, precision, threads: threads(), limit_s: TORCH_LIMIT_S };
+            let reference =
+                Reference { python, device: &device, precision, threads: threads(), limit_s: TORCH_LIMIT_S };
             match reference.tokens_per_s(size, *sequences, compiled) {
                 Ok(theirs) => {
                     found = format!("{found}; {what} {theirs:.0}, ratio {:.2}", tokens_per_s / theirs);

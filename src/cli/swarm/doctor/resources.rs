@@ -153,7 +153,7 @@ fn is_kept() -> Option<bool> {
 pub fn device(machine: &MachineConfig) -> Vec<Finding> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     vec![
-        match open_device(machine.device) {
+        match open_device(machine.first_device()) {
             Err(error) => {
                 Finding::wrong("device", error.to_string(), "or leave the choice to the program: device = \"auto\"")
             }
@@ -164,7 +164,7 @@ pub fn device(machine: &MachineConfig) -> Vec<Finding> {
                     _ => String::new(),
                 };
                 let found = format!("{name}{card}, and {cores} cores; libtorch {LIBTORCH}");
-                let finding = match unused_card(machine.device) {
+                let finding = match unused_card(machine.first_device()) {
                     Some(words) => Finding::poor("device", format!("{found}. {words}"), USE_THE_CARD),
                     None => Finding::good("device", found),
                 };
@@ -202,7 +202,7 @@ pub fn speed(machine: &MachineConfig, run: Option<RunConfig>) -> Vec<Finding> {
 #[expect(clippy::disallowed_methods, reason = "an edge: how long steps take")]
 fn tokens_per_s(machine: &MachineConfig, run: Option<RunConfig>) -> anyhow::Result<(f64, usize)> {
     let run = run.unwrap_or_else(|| SIZES[0].run(SIZES[0].sequences));
-    let mut trainer = InnerTrainer::new(&run, machine, open_device(machine.device)?)?;
+    let mut trainer = InnerTrainer::new(&run, machine, open_device(machine.first_device())?)?;
     let levels = initial_levels(&run.model, &run.levels, Seed::root(1));
     trainer.load(&levels.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
     let mut rng = Seed::root(2).generator();

@@ -143,7 +143,7 @@ impl Serve {
         let run = ServedRun::of_model(config, Tokenizer::from_json(foreign.tokenizer.json())?, &foreign.pretrained)
             .or_mistake("this is the model's own chat template; correct it, or remove it from the folder")?;
         let config = &run.config;
-        let device = open_device(machine.device)?;
+        let device = open_device(machine.first_device())?;
         let mut model = PathModel::new(&config.model, &config.levels, device, Precision::F32)?;
         let (levels, _) = foreign.levels(&config.model, &config.levels)?;
         for (level, values) in levels.iter().enumerate() {
@@ -169,7 +169,7 @@ impl Serve {
             let tokenizer = Tokenizer::from_json(collected.tokenizer.json())?;
             let run =
                 ServedRun::new(config, tokenizer, &collected.pretrained, Source::Collected).or_mistake(template)?;
-            return Ok((run, Box::new(LocalModels::new(collected, machine.device))));
+            return Ok((run, Box::new(LocalModels::new(collected, machine.first_device()))));
         }
         let address = listen::parse(&self.whom).map_err(|error| {
             Mistake::new(error).hint(
@@ -181,7 +181,7 @@ impl Serve {
         let told = move |line: &str| drop(output.complain(line));
         let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;
         let entrance = Entrance { addresses: &[address], sponsor: sponsor.as_deref() };
-        let swarm = Swarm::visit(entrance, machine.device, Box::new(told)).map_err(explain_visit)?;
+        let swarm = Swarm::visit(entrance, machine.first_device(), Box::new(told)).map_err(explain_visit)?;
         let tokenizer = Tokenizer::from_json(swarm.tokenizer().json())?;
         let pretrained = PretrainedFiles::default();
         let run = ServedRun::new(swarm.config().clone(), tokenizer, &pretrained, Source::Swarm).or_mistake(template)?;

@@ -72,13 +72,13 @@ impl Whom {
         let output = globals.output();
         let (in_swarm, most) = (matches!(source, Source::Swarm(_)), MAX_CONTROL_BYTES);
         let client: Box<dyn InferenceClient> = match source {
-            Source::Local(folder) => Box::new(Local::new(collected_run::open(folder)?, machine.device)?),
+            Source::Local(folder) => Box::new(Local::new(collected_run::open(folder)?, machine.first_device())?),
             Source::Swarm(address) => {
                 // The reader may be gone.
                 let told = move |line: &str| drop(output.complain(line));
                 let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;
                 let entrance = Entrance { addresses: &[address], sponsor: sponsor.as_deref() };
-                let visited = Swarm::visit(entrance, machine.device, Box::new(told));
+                let visited = Swarm::visit(entrance, machine.first_device(), Box::new(told));
                 Box::new(visited.map_err(explain_visit)?)
             }
         };

@@ -256,7 +256,7 @@ impl Trial {
         let trained = swarm.train(interrupt).await.map_err(explain)?;
         let mut result = trained.ok_or_else(|| anyhow::Error::from(Interrupted))?;
         let (manifest, folders) = (preparation::manifest_bytes(folder)?, result.folders.clone());
-        let (target, device, samples) = (model_folder(folder), self.machine.device, self.run.sample.is_some());
+        let (target, device, samples) = (model_folder(folder), self.machine.first_device(), self.run.sample.is_some());
         let test = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<Score>> {
             collect_from_stores(&manifest, &folders, &target)?;
             // The peers have scored the paths that were drawn last.
@@ -275,7 +275,7 @@ impl Trial {
             return Ok(None);
         }
         let target = model_folder(&self.folder);
-        let (prompt, device) = (prepared.a_beginning()?, self.machine.device);
+        let (prompt, device) = (prepared.a_beginning()?, self.machine.first_device());
         let made = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<Sample>> {
             let wish = Wish { tokens: SAMPLE_TOKENS, ..Wish::default() };
             let mut players = Local::new(Collected::open(&target)?, device)?;

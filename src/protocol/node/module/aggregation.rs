@@ -10,7 +10,7 @@ use crate::protocol::journal::record::Record;
 use crate::protocol::limits::{MAX_OFFERS_OF_ONE, MAX_RIVALS};
 use crate::protocol::module::collection::{Collection, Entry, Progress};
 use crate::protocol::module::offers::countable;
-use crate::protocol::node::path::placement::active_leases;
+use crate::protocol::node::path::placement::turns;
 use crate::protocol::reputation::score::Fault;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::contributions::Contributions;
@@ -261,10 +261,10 @@ impl Node {
         self.plan.expected_weights((module, head.version), paths)
     }
 
-    /// The most paths that one living member trains in turn.
+    /// The most paths that one trainer of a living member trains in turn.
     pub(in crate::protocol) fn turns(&self, module: ModuleId) -> u64 {
-        let others = self.membership.roster().living(self.now, module).map(|(_, member)| active_leases(&member.leases));
-        others.chain([self.active_paths()]).max().unwrap_or(1) as u64
+        let others = self.membership.roster().living(self.now, module).map(|(_, member)| turns(&member.leases));
+        others.chain([self.turns_here()]).max().unwrap_or(1) as u64
     }
 
     pub(in crate::protocol) fn contribution_fetched(&mut self, module: ModuleId, blob: BlobHash, found: bool) {

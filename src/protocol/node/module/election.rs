@@ -363,7 +363,7 @@ impl Node {
             return seen_ms;
         }
         let own_ms = match self.plan.mode {
-            OuterMode::Synchronous => self.trainer.measured().map(|measured| measured.phase_ms(self.plan.inner_steps)),
+            OuterMode::Synchronous => self.trainers.slowest().map(|measured| measured.phase_ms(self.plan.inner_steps)),
             OuterMode::Asynchronous => Some(self.pause_ms(module)).filter(|pause_ms| *pause_ms > 0),
         };
         seen_ms.max(own_ms.map_or(UNMEASURED_DUE_MS, |own_ms| own_ms.saturating_mul(slower)))

@@ -2,14 +2,14 @@
 //! modules.
 //!
 //! A path's checkpoint at a phase consists of the states from which it would train next, once all its modules have
-//! reached that phase. Of the living peers that have all these modules and train nothing, the first by rendezvous
+//! reached that phase. Of the living peers that have all these modules and a trainer without a path, the first by rendezvous
 //! hashing scores the newest checkpoint. All of them are members of the same modules, so they know each other.
 
 use crate::names::{BlobRef, ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
 use crate::protocol::action::Action;
 use crate::protocol::membership::roster::Member;
-use crate::protocol::node::path::placement::active_leases;
+use crate::protocol::node::path::placement::has_free_trainer;
 use crate::protocol::wire::message::{Message, Score, Stage};
 
 fn rank(path: PathId, phase: Phase, peer: PeerKey) -> [u8; 32] {
@@ -22,7 +22,7 @@ impl Node {
     /// Begins to score a checkpoint, if it is this node's turn. The path that has waited longest for a score goes
     /// first.
     pub(in crate::protocol) fn evaluate_next(&mut self) {
-        if self.evaluations.is_busy() || self.trainer.training().is_some() || self.active_paths() > 0 {
+        if self.evaluations.is_busy() || self.trainers.free() == 0 || !self.has_free_trainer() {
             return;
         }
         let next = self
@@ -62,15 +62,17 @@ impl Node {
         let able = |(peer, member): &(PeerKey, &Member)| {
             let lives =
                 |module: &ModuleId| self.membership.roster().lives(self.now, *module, *peer) && has(member, module);
-            active_leases(&member.leases) == 0 && modules.iter().all(lives)
+            has_free_trainer(&member.leases) && modules.iter().all(lives)
         };
         !self.membership.roster().everybody(self.now).filter(able).any(|(peer, _)| rank(path, phase, peer) > mine)
     }
 
     pub(in crate::protocol) fn evaluated(&mut self, path: PathId, phase: Phase, millibits_per_byte: Option<u32>) {
-        self.trainer.watchdog_mut().has_scored();
+        let number = self.trainers.scoring(path);
+        let watchdog = self.trainers.get_mut(number).watchdog_mut();
+        watchdog.has_scored();
         if millibits_per_byte.is_some() {
-            self.trainer.watchdog_mut().got_further();
+            watchdog.got_further();
         }
         let Some(reads) = self.evaluations.end(path, phase) else { return };
         for blob in reads {

@@ -14,7 +14,7 @@ use crate::protocol::event::RequestId;
 use crate::protocol::journal::record::Record;
 use crate::protocol::limits::HAND_OFF_RESPONSE_MS;
 use crate::protocol::node::module::election::path_rank;
-use crate::protocol::node::path::placement::active_leases;
+use crate::protocol::node::path::placement::turns;
 use crate::protocol::path::hand_off::{Step, blobs};
 use crate::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use crate::protocol::wire::message::{GENESIS, Lease, PathHandOff, Request, Response, Stage};
@@ -221,9 +221,9 @@ impl Node {
             return later;
         }
         let again = self.paths.hand_offs_mut().promise(self.now, path, to);
-        if self.trainer.trains(path) {
+        if self.trainers.trains(path) {
             if !again {
-                self.act(Action::Pause);
+                self.act(Action::Pause { path });
             }
             return later;
         }
@@ -242,7 +242,7 @@ impl Node {
         let Some(member) = self.membership.roster().member(to) else { return false };
         let joins = member.leases.iter().any(|lease| lease.path == path && lease.stage == Stage::Joining);
         let leaving = self.paths.held().get(&path).is_some_and(|held| held.stage() == Stage::Leaving);
-        joins && (leaving || self.active_paths() > active_leases(&member.leases))
+        joins && (leaving || self.turns_here() > turns(&member.leases))
     }
 
     /// The bytes of the trainer state and the checkpoint of a path held here.

@@ -15,6 +15,7 @@ use crate::protocol::action::Action;
 use crate::protocol::journal::record::Finished;
 use crate::protocol::limits::LATE_START_MS;
 use crate::protocol::module::quorum::quorum;
+use crate::protocol::path::trainer::Training;
 use crate::protocol::wire::message::{Counted, Lease, SignedUpdate};
 use crate::protocol::{Node, phase_from};
 
@@ -64,18 +65,24 @@ impl Node {
     /// Ends a late phase once the others of a module have finished theirs. Called after every event and, for modules with so
     /// many paths that looking at all of them takes long, in every sweep.
     pub(in crate::protocol) fn end_late_phase(&mut self, of_many: bool) {
-        let Some(training) = self.trainer.training().filter(|training| !training.ends) else { return };
+        for number in self.trainers.numbers() {
+            let training = self.trainers.get(number).training().filter(|training| !training.ends);
+            if let Some(path) = training.filter(|training| self.ends_now(training, of_many)).map(|it| it.path) {
+                self.act(Action::EndPhase { path });
+                self.trainers.get_mut(number).cut_short();
+            }
+        }
+    }
+
+    fn ends_now(&self, training: &Training, of_many: bool) -> bool {
         // A peer that trains several paths in turn is waited for anyway.
-        let late = training.late && self.active_paths() == 1;
+        let late = training.late && self.turns_here() == 1;
         let path = training.path;
         let due = training.start.iter().filter(|(from, _)| training.part.due.contains(&from.module));
         let due = due.filter(|(from, _)| self.plan.has_many(from.module) == of_many);
         let mut begun = due.map(|(from, _)| (from.module, from.version));
         let is_over = training.until.is_some_and(|until| self.now >= until);
-        if is_over || (late && begun.any(|(module, version)| self.others_are_done(module, version, path))) {
-            self.act(Action::EndPhase);
-            self.trainer.cut_short();
-        }
+        is_over || (late && begun.any(|(module, version)| self.others_are_done(module, version, path)))
     }
 
     /// Whether paths wait for each other, and always for the same ones.
@@ -117,9 +124,10 @@ impl Node {
     fn others_train(&self, module: ModuleId, version: Version, path: PathId) -> bool {
         let Some(state) = self.modules.get(&module) else { return false };
         let others = |other: PathId| other != path && self.plan.slots.goes_through(other, phase_from(version), module);
-        let here = self.trainer.training().is_some_and(|training| {
-            others(training.path) && training.start.iter().any(|(from, _)| from.version == version)
-        });
+        let here = self
+            .trainers
+            .training()
+            .any(|training| others(training.path) && training.start.iter().any(|(from, _)| from.version == version));
         let train = |peer: PeerKey, lease: &Lease| {
             let now = Self::is_waited_for(lease.stage) && lease.phase.0 == version.0;
             now && others(lease.path) && !self.is_not_contributing(lease.path, peer)

@@ -1,6 +1,6 @@
 //! Leaving in order.
 //!
-//! A peer that is asked to leave begins nothing new. It pauses its trainer, announces in its leases that it is leaving,
+//! A peer that is asked to leave begins nothing new. It pauses its trainers, announces in its leases that it is leaving,
 //! so that others take its paths at once, and hands off its modules. It goes once each path has a new holder with the
 //! trainer's state, its contributions are counted, and no module is here alone, or after a time-out. If there is no
 //! other peer, it goes at once.
@@ -27,13 +27,14 @@ impl Node {
         }
         self.lifecycle.leave(self.now);
         if self.membership.roster().anybody_stays(self.now) {
-            if let Some(path) = self.trainer.training().map(|training| training.path) {
+            for number in self.trainers.numbers() {
+                let Some((path, _)) = self.trainers.get(number).in_hand() else { continue };
                 // Another trainer of the path does not go on from the middle of this phase.
                 if self.has_trainer_beside(path) {
-                    self.act(Action::EndPhase);
-                    self.trainer.cut_short();
+                    self.act(Action::EndPhase { path });
+                    self.trainers.get_mut(number).cut_short();
                 } else {
-                    self.act(Action::Pause);
+                    self.act(Action::Pause { path });
                 }
             }
             let trained = |stage: Stage| stage.is_active() && stage != Stage::Done;
@@ -74,7 +75,7 @@ impl Node {
         for path in taken {
             self.yield_path(path, false);
         }
-        let holds = !left.is_empty() || self.trainer.training().is_some() || self.outstanding_offers().next().is_some();
+        let holds = !left.is_empty() || self.trainers.are_at_work() || self.outstanding_offers().next().is_some();
         let waited_ms = self.now.since(since);
         let holds = holds && waited_ms < self.leave_ms(&left);
         let last =

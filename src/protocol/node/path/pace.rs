@@ -13,7 +13,6 @@ use crate::config::OuterMode;
 use crate::names::{ModuleId, PathId, PeerKey};
 use crate::protocol::Node;
 use crate::protocol::limits::{CLOSES_PER_PHASE, HEARTBEAT_MS, LEAST_STEPS_SHARE, UNMEASURED_STEPS_SHARE};
-use crate::protocol::path::trainer::Measured;
 
 /// The pace that sets the measure: the fastest, but at most twice the second of three or more. Of two, one may really
 /// be that slow.
@@ -30,9 +29,7 @@ impl Node {
         if self.plan.mode == OuterMode::Synchronous {
             return 0;
         }
-        let turns = self.active_paths() as u64;
-        let Some(Measured { steps, took_ms }) = self.trainer.measured().filter(|_| turns > 0) else { return 0 };
-        let pace = steps.saturating_mul(1_000_000) / took_ms.max(1) / turns;
+        let Some(pace) = self.trainers.steps_in_1000_s(self.active_paths() as u64) else { return 0 };
         u32::try_from(pace).unwrap_or(u32::MAX).max(1)
     }
 
@@ -77,7 +74,7 @@ impl Node {
 
     /// The time in which the whole process was suspended is not training time.
     pub(in crate::protocol) fn stood_still(&mut self, for_ms: u64) {
-        self.trainer.stood_still(for_ms);
+        self.trainers.stood_still(for_ms);
     }
 
     /// How long an owner waits before it closes again, so that a path that keeps pace is not many versions late.
@@ -93,7 +90,7 @@ impl Node {
     /// How long a path waits until its own contribution is counted: as long as an owner may take, but at least one
     /// heartbeat.
     pub(in crate::protocol) fn timeout_ms(&self) -> u64 {
-        self.trainer.measured().map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(HEARTBEAT_MS)
+        self.trainers.slowest().map_or(0, |measured| measured.took_ms / CLOSES_PER_PHASE).max(HEARTBEAT_MS)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::protocol::limits::{MAX_FROM_ONE_VERSION, NO_MAJORITY_MS, TEXT_MS};
 use crate::protocol::module::offers::countable;
 use crate::protocol::path::contributions::Contribution;
 use crate::protocol::path::trainer::Training;
+use crate::protocol::path::trainers::Number;
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::{Head, Message, Offer, Stage};
 
@@ -109,13 +110,13 @@ impl Node {
             || (!moved && self.contributions.trained(path).filter(again).count() >= MAX_FROM_ONE_VERSION)
     }
 
-    /// Begins a phase if nothing is training and a path is ready. The path that has waited longest goes first.
+    /// Begins a phase on each free trainer for which a path is ready. The path that has waited longest goes first.
     pub(in crate::protocol) fn start_next_phase(&mut self) {
         let paths: Vec<PathId> = self.paths.held().keys().copied().collect();
-        let mut ready: Option<Turn> = None;
+        let mut ready: Vec<Turn> = Vec::new();
         for path in paths {
             let Some(held) = self.paths.held().get(&path).copied() else { continue };
-            if !held.stage().is_active() || self.trainer.trains(path) {
+            if !held.stage().is_active() || self.trainers.trains(path) {
                 continue;
             }
             self.abandon_stale_checkpoint(path);
@@ -138,20 +139,21 @@ impl Node {
                     let begins = self.paths.checkpoint(path).is_none();
                     // In the asynchronous mode paths take turns. A path that is behind must not delay the others.
                     let behind = if self.plan.mode == OuterMode::Synchronous { phase } else { Phase(0) };
-                    let turn = Turn { behind, begins, last_trained: held.last_trained(), path, phase };
-                    ready = Some(ready.map_or(turn, |other| other.min(turn)));
+                    ready.push(Turn { behind, begins, last_trained: held.last_trained(), path, phase });
                 }
             }
         }
-        let rests = self.trainer.training().is_some()
-            || self.lifecycle.rests_until(self.now).is_some()
-            || self.lifecycle.is_leaving();
-        if let Some(turn) = ready.filter(|_| !rests) {
-            self.train(turn.path, turn.phase);
+        if self.lifecycle.rests_until(self.now).is_some() || self.lifecycle.is_leaving() {
+            return;
+        }
+        ready.sort_unstable();
+        for Turn { path, phase, .. } in ready {
+            let Some(number) = self.trainers.free_for(path) else { break };
+            self.train(number, path, phase);
         }
     }
 
-    fn train(&mut self, path: PathId, phase: Phase) {
+    fn train(&mut self, number: Number, path: PathId, phase: Phase) {
         let checkpoint = self.paths.checkpoint(path);
         let resume = checkpoint.map(|checkpoint| Resume { steps: checkpoint.steps, blob: checkpoint.blob });
         let start = match (checkpoint, &self.plan.streaming) {
@@ -170,7 +172,7 @@ impl Node {
         let to_make = part.last.saturating_sub(made.unwrap_or(part.first));
         let until = self.phase_ends(path, to_make);
         let late = self.begins_late(path, resume.is_some());
-        self.trainer.begin(Training {
+        let training = Training {
             path,
             phase,
             part: part.clone(),
@@ -180,7 +182,8 @@ impl Node {
             until,
             late,
             ends: false,
-        });
+        };
+        self.trainers.begin(number, training);
         self.act(Action::Train { path, phase, part, start, trainer, resume });
     }
 
@@ -209,18 +212,24 @@ impl Node {
     }
 
     pub(in crate::protocol) fn trained(&mut self, mut finished: Finished) {
-        self.trainer.measure(self.now);
-        let stub = self.trainer.is_stub();
+        let number = self.trainers.of_finished(finished.path, finished.phase);
+        let now = self.now;
+        let stub = number.is_some_and(|number| {
+            let trainer = self.trainers.get_mut(number);
+            trainer.measure(now);
+            trainer.is_stub()
+        });
         self.drop_surplus(&mut finished);
         self.tell_too_late(&finished);
         self.act(Action::Persist(Record::Finished(finished.clone())));
-        self.done_training();
-        self.trainer.watchdog_mut().got_further();
+        if let Some(number) = number {
+            self.done_training(number);
+            self.trainers.get_mut(number).watchdog_mut().got_further();
+        }
         let path = finished.path;
         self.lifecycle.note_move();
         self.release_checkpoint(path);
         self.release_base_states(path);
-        let now = self.now;
         if self.paths.trained(now, path, stub) {
             if let Some(old) = self.paths.set_trainer(path, finished.trainer) {
                 self.release(old.hash);
@@ -272,8 +281,8 @@ impl Node {
         }
     }
 
-    pub(in crate::protocol) fn done_training(&mut self) {
-        for blob in self.trainer.end() {
+    pub(in crate::protocol) fn done_training(&mut self, number: Number) {
+        for blob in self.trainers.get_mut(number).end() {
             self.release(blob);
         }
     }

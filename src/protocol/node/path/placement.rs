@@ -1,7 +1,8 @@
 //! Placement: which peer trains which path.
 //!
 //! A path is held by a lease that its holder's heartbeats carry. A newcomer asks the peers that it can reach for their
-//! leases. It takes a path without a trainer, or else one from a peer that trains several in turn. If there is none, it
+//! leases. For each of its trainers it takes a path without a trainer, or else one from a peer that trains several in
+//! turn. If there is none, it
 //! becomes one more trainer of a path, or a standby if each path has as many as it may have. If two peers hold the same
 //! worker slot, the one with more of them yields it, or else the one with the lower rank.
 
@@ -12,14 +13,24 @@ use crate::names::{ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::action::{Action, Report};
 use crate::protocol::event::{Contact, RequestId};
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{MAX_DIRECTORY, MAX_LEASES, MEMBER_LEASE_MS};
+use crate::protocol::limits::{MAX_DIRECTORY, MEMBER_LEASE_MS};
 use crate::protocol::membership::roster::well_formed;
 use crate::protocol::node::module::election::path_rank;
-use crate::protocol::wire::message::{DirectoryEntry, Lease, Request, Stage};
+use crate::protocol::wire::message::{DirectoryEntry, Lease, Request, Stage, trainers_of};
 use crate::protocol::{Held, Node, Replica};
 
 pub(in crate::protocol) fn active_leases(leases: &[Lease]) -> usize {
     leases.iter().filter(|lease| lease.stage.is_active()).count()
+}
+
+/// How many paths each trainer of a peer with these leases trains in turn, rounded up.
+pub(in crate::protocol) fn turns(leases: &[Lease]) -> usize {
+    active_leases(leases).div_ceil(trainers_of(leases))
+}
+
+/// Whether a peer with these leases has more trainers than paths for them.
+pub(in crate::protocol) fn has_free_trainer(leases: &[Lease]) -> bool {
+    active_leases(leases) < trainers_of(leases)
 }
 
 impl Node {
@@ -32,7 +43,7 @@ impl Node {
             }
             self.take_ownership(module);
         }
-        let paths: Vec<PathId> = self.plan.slots.first_trainers().take(MAX_LEASES).collect();
+        let paths: Vec<PathId> = self.plan.slots.first_trainers().take(self.most_paths()).collect();
         for path in paths {
             self.take_path(path, Stage::Waiting);
         }
@@ -123,12 +134,23 @@ impl Node {
             return;
         }
         if !self.paths.held().is_empty() {
+            self.take_paths_for_free_trainers();
             return self.move_where_of_more_use();
         }
         let (path, stage) = self.choose_path();
         self.take_path(path, stage);
         if stage == Stage::Joining {
             self.begin_hand_off(path, self.leases_found());
+            self.take_paths_for_free_trainers();
+        }
+    }
+
+    /// A node with several trainers takes a path for each, as long as there are paths that are not trained or trained in
+    /// turn.
+    fn take_paths_for_free_trainers(&mut self) {
+        while self.trainers.count() > 1 && self.has_free_trainer() {
+            let Some(path) = self.path_to_train() else { return };
+            self.adopt_path(path, self.leases_found());
         }
     }
 
@@ -143,12 +165,14 @@ impl Node {
 
     /// From time to time, asks for the trainers of all paths, if this node's path has another trainer. Peers that join or
     /// leave at the same time may leave paths with more trainers than others, and a node knows only those of its modules.
+    /// A node with a trainer to spare asks, too.
     pub(in crate::protocol) fn reconsider(&mut self) {
         let trains = self.active_paths() == 1 && self.modules_not_done().next().is_some();
         let one = self.plan.slots.trainers() > 1 && trains;
-        if one && self.search.is_to_reconsider(self.now) && !self.lifecycle.is_leaving() {
+        let free = self.trainers.count() > 1 && self.has_free_trainer() && !self.paths.held().is_empty();
+        if (one || free) && self.search.is_to_reconsider(self.now) && !self.lifecycle.is_leaving() {
             self.search.reconsiders(self.now);
-            if !self.spared_slots().is_empty() {
+            if free || !self.spared_slots().is_empty() {
                 self.begin_search();
             }
         }
@@ -172,27 +196,46 @@ impl Node {
     }
 
     fn choose_path(&self) -> (PathId, Stage) {
-        let entries: Vec<&DirectoryEntry> = self.search.found().collect();
+        if let Some(path) = self.path_to_train() {
+            return (path, Stage::Joining);
+        }
+        let found = self.leases_found();
+        let standbys = found.iter().filter(|(_, lease)| lease.stage == Stage::Standby);
+        let standbys: Vec<PathId> = standbys.map(|(_, lease)| lease.path).collect();
+        (self.path_to_stand_by(&standbys, self.phase_about()), Stage::Standby)
+    }
+
+    /// The holders of each path, as a search has found them, and this node: how many paths each of their trainers trains
+    /// in turn, and what they do with the path. The paths that this node has just taken count for it alone.
+    fn holders_found(&self) -> BTreeMap<PathId, Vec<(usize, Stage)>> {
         let mut holders: BTreeMap<PathId, Vec<(usize, Stage)>> = BTreeMap::new();
-        let mut standbys: Vec<PathId> = Vec::new();
-        for entry in &entries {
-            let load = active_leases(&entry.leases);
-            for lease in entry.leases.iter().filter(|lease| lease.path.0 < self.plan.slots.count()) {
-                match lease.stage {
-                    Stage::Standby => standbys.push(lease.path),
-                    Stage::Leaving => {}
-                    stage => holders.entry(lease.path).or_default().push((load, stage)),
+        for entry in self.search.found() {
+            let is_left = |lease: &&Lease| !self.paths.holds(lease.path) || self.paths.stands_by(lease.path);
+            let leases: Vec<Lease> = entry.leases.iter().filter(is_left).copied().collect();
+            let load = turns(&leases);
+            for lease in leases.iter().filter(|lease| lease.path.0 < self.plan.slots.count()) {
+                if !matches!(lease.stage, Stage::Standby | Stage::Leaving) {
+                    holders.entry(lease.path).or_default().push((load, lease.stage));
                 }
             }
         }
+        for path in self.active_slots() {
+            holders.entry(path).or_default().push((self.turns_here(), Stage::Waiting));
+        }
+        holders
+    }
+
+    /// The path that a free trainer takes.
+    fn path_to_train(&self) -> Option<PathId> {
+        let holders = self.holders_found();
         // Newcomers that know of the same holders choose different paths.
         let mine = |path: &PathId| path_rank(*path, self.me);
         let slots = &self.plan.slots;
         let trained = |path: PathId| slots.of_same_path(path).any(|slot| holders.contains_key(&slot));
         let unserved = slots.first_trainers().filter(|path| !trained(*path));
         let unserved = unserved.max_by_key(|path| (!self.search.has_lost(*path), mine(path)));
-        if let Some(path) = unserved {
-            return (path, Stage::Joining);
+        if unserved.is_some() {
+            return unserved;
         }
         // A path that only one peer trains, in turn with others: of the busiest peer, the highest path, which it trains
         // last.
@@ -201,12 +244,9 @@ impl Node {
             .filter(|(_, holders)| holders.iter().all(|(load, stage)| *load > 1 && *stage != Stage::Joining))
             .max_by_key(|(path, holders)| (holders.iter().map(|(load, _)| *load).max(), **path));
         if let Some((path, _)) = spare {
-            return (*path, Stage::Joining);
+            return Some(*path);
         }
-        if let Some(slot) = self.vacancy(&holders.into_keys().collect()) {
-            return (slot, Stage::Joining);
-        }
-        (self.path_to_stand_by(&standbys, self.phase_about()), Stage::Standby)
+        self.vacancy(&holders.into_keys().collect())
     }
 
     /// A free worker slot, of the path with the fewest trainers for its shard. Of a path's slots it is the first free
@@ -266,6 +306,7 @@ impl Node {
         }
         self.act(Action::Persist(Record::Lease { path, held: false, standby: false }));
         self.act(Action::Report(Report::PathYielded(path)));
+        self.trainers.forget(path);
         if let Some(trainer) = self.paths.remove_trainer(path) {
             self.release(trainer.hash);
         }
@@ -282,7 +323,7 @@ impl Node {
 
     /// Handles another peer's leases. If both hold the same path, one of them yields it.
     pub(in crate::protocol) fn settle_leases(&mut self, peer: PeerKey, leases: &[Lease]) {
-        let (mine, theirs) = (self.active_paths(), active_leases(leases));
+        let (mine, theirs) = (self.turns_here(), turns(leases));
         for lease in leases {
             let Some(held) = self.paths.held().get(&lease.path).copied() else { continue };
             if self.is_not_contributing(lease.path, peer) {

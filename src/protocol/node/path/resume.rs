@@ -21,8 +21,8 @@ impl Node {
     /// The trainer has stored a checkpoint. It is dropped if the path was given up since.
     pub(in crate::protocol) fn checkpointed(&mut self, path: PathId, phase: Phase, steps: u64, blob: BlobRef) {
         self.progressed(path, phase, steps);
-        let training = self.trainer.training().filter(|training| (training.path, training.phase) == (path, phase));
-        let Some(training) = training.filter(|training| self.paths.holds(training.path)) else {
+        let number = self.trainers.with(path, phase).filter(|_| self.paths.holds(path));
+        let Some(training) = number.and_then(|number| self.trainers.get(number).training()) else {
             return self.release(blob.hash);
         };
         let checkpoint = InnerCheckpoint { path, phase, start: training.start.clone(), steps, blob };
@@ -36,8 +36,8 @@ impl Node {
         if let Some((steps, blob)) = middle {
             self.checkpointed(path, phase, steps, blob);
         }
-        if self.trainer.in_hand() == Some((path, phase)) {
-            self.done_training();
+        if let Some(number) = self.trainers.with(path, phase) {
+            self.done_training(number);
         }
     }
 

@@ -10,11 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{ModuleId, PathId, PeerKey, Phase};
 use crate::protocol::Node;
-use crate::protocol::limits::{
-    ELECTION_STAGGER_MS, MAX_LEASES, PATH_LEASE_MOST_MS, PATH_LEASE_MS, PATH_LEASE_PHASE_SHARE,
-};
+use crate::protocol::limits::{ELECTION_STAGGER_MS, PATH_LEASE_MOST_MS, PATH_LEASE_MS, PATH_LEASE_PHASE_SHARE};
 use crate::protocol::node::module::election::path_rank;
-use crate::protocol::wire::message::{Lease, Stage};
+use crate::protocol::node::path::placement::turns;
+use crate::protocol::wire::message::{Lease, Stage, trainers_of};
 
 impl Node {
     /// Takes paths whose holders are dead, when it is this node's turn.
@@ -34,7 +33,7 @@ impl Node {
         for (path, phase) in near {
             // A path adopted just now may have been the only one.
             if self.paths.held().get(&path).is_some_and(|held| held.stage().is_active())
-                || self.paths.held().len() >= MAX_LEASES
+                || self.paths.held().len() >= self.most_paths()
                 || !self.may_move_to(&trained, path)
             {
                 continue;
@@ -42,7 +41,7 @@ impl Node {
             let since = self.search.note_unheld(self.now, path);
             let given = self.is_given(&trained, path);
             // A peer that trains other paths may not know every standby, so it lets them go first.
-            let busy = usize::from(self.active_paths() > 0);
+            let busy = usize::from(!self.has_free_trainer());
             let lease_ms = if given { 0 } else { self.path_lease_ms(path) };
             let timeout_ms = |turns: usize| ELECTION_STAGGER_MS * turns as u64 + lease_ms;
             let waited_ms = self.now.since(since);
@@ -55,7 +54,7 @@ impl Node {
     /// Whether this node is free to take a worker slot. If others train its path, it must be a standby. If a peer is to
     /// be relieved of it, a node will do whose own paths have other trainers.
     fn may_move_to(&self, trained: &[PathId], slot: PathId) -> bool {
-        let idle = self.active_paths() == 0;
+        let idle = self.has_free_trainer();
         if trained.binary_search(&slot).is_ok() {
             return idle || self.active_paths() == self.spared_slots().len();
         }
@@ -92,7 +91,7 @@ impl Node {
         };
         let last = |leases: &[Lease]| {
             let active = leases.iter().filter(|lease| lease.stage.is_active());
-            let several = active.clone().nth(1).is_some();
+            let several = turns(leases) > 1;
             let spare = active.filter(|lease| known(lease) && Self::trains(lease.stage) && trainers(lease) == 1);
             spare.max_by_key(|lease| lease.path).filter(|_| several).map(|lease| (lease.path, lease.phase))
         };
@@ -122,7 +121,7 @@ impl Node {
     /// with the phase in which the path goes through the modules.
     fn untrained(&self, trained: &[PathId]) -> BTreeMap<PathId, Phase> {
         let is_trained = |slot: &PathId| trained.binary_search(slot).is_ok();
-        let idle = self.active_paths() == 0;
+        let idle = self.has_free_trainer();
         let mut untrained = BTreeMap::new();
         for (module, phase) in self.modules_not_done() {
             for first in self.plan.slots.first_trainers_through(module, phase) {
@@ -190,21 +189,25 @@ impl Node {
     /// How many living members go before this one: those on which fewer paths depend, then those with fewer paths, so
     /// standbys first, then by rank.
     fn before_me(&self, trained: &[PathId], path: PathId, phase: Phase) -> usize {
-        let place = |peer: PeerKey, slots: Vec<PathId>| {
-            (self.depended_on(trained, &slots), slots.len(), Reverse(path_rank(path, peer)))
+        let place = |peer: PeerKey, trainers: usize, slots: Vec<PathId>| {
+            // A trainer without a path is as good as a peer without one.
+            let depended_on = self.depended_on(trained, &slots) / trainers;
+            (depended_on, slots.len() / trainers, Reverse(path_rank(path, peer)))
         };
-        let mine = place(self.me, self.active_slots().collect());
+        let mine = place(self.me, self.trainers.count(), self.active_slots().collect());
         let modules = self.plan.slots.modules(path, phase);
         let neighbours = modules.iter().flat_map(|module| self.membership.roster().living(self.now, *module));
         let stay = neighbours.filter(|(_, member)| !member.leaves());
         let theirs =
             |leases: &[Lease]| leases.iter().filter(|lease| lease.stage.is_active()).map(|it| it.path).collect();
-        let before = stay.filter(|(peer, member)| place(*peer, theirs(&member.leases)) < mine).map(|(peer, _)| peer);
+        let goes_first = |peer, leases: &[Lease]| place(peer, trainers_of(leases), theirs(leases)) < mine;
+        let before = stay.filter(|(peer, member)| goes_first(*peer, &member.leases)).map(|(peer, _)| peer);
         before.collect::<BTreeSet<PeerKey>>().len()
     }
 
     pub(in crate::protocol) fn adopt_path(&mut self, path: PathId, found: Vec<(PeerKey, Lease)>) {
-        let spared = self.spared_slots();
+        // A node with a trainer to spare keeps its paths.
+        let spared = if self.has_free_trainer() { Vec::new() } else { self.spared_slots() };
         // A standby stops being one. It keeps the trainer state of this path for its own use.
         let trainer = self.paths.remove_trainer(path);
         let standby: Vec<PathId> = self

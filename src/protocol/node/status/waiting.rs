@@ -18,7 +18,7 @@ fn left_s(until: Millis, now: Millis) -> u64 {
 impl Node {
     /// Why this peer trains nothing: the cause before it has a path, else that of the first path that waits.
     pub fn waits(&self) -> Option<Waiting> {
-        if self.trainer.training().is_some() {
+        if self.trainers.are_at_work() {
             return None;
         }
         let search = self.search.waits().filter(|_| self.paths.held().is_empty());

@@ -259,7 +259,7 @@ fn member(updates: &[SignedUpdate]) -> Node {
 
 /// As if the phase in training had begun at the same time as those of other peers.
 fn began_in_time(node: &mut Node) {
-    node.trainer.began_in_time();
+    node.trainers.get_mut(0).began_in_time();
 }
 
 /// Like [`member`], with `OTHER` alive at the same head and holding path 1.

@@ -88,7 +88,8 @@ impl Looked {
 fn open(run: &Path, path: Option<PathId>, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
     set_threads(machine.threads);
     let Checkpoint { config, tokenizer, levels, frozen } = checkpoint::open(run, path)?;
-    let mut model = PathModel::new(&config.model, &config.levels, open_device(machine.device)?, Precision::F32)?;
+    let mut model =
+        PathModel::new(&config.model, &config.levels, open_device(machine.first_device())?, Precision::F32)?;
     for (level, values) in levels.iter().enumerate() {
         model.set_level(level, values)?;
     }

@@ -142,14 +142,18 @@ fn a_trainer_that_hangs_while_it_scores_is_restarted_and_the_checkpoint_is_skipp
     node.handle(Millis(3_000), progress(1));
     let actions = pass(&mut node, 3_000, 3_000 + SILENCE_LEAST_MS);
     let told = |silent_ms| Action::Report(Report::TrainerStuck { path: PathId(0), steps: None, silent_ms });
-    let restarted =
-        |(_, action): &&(u64, Action)| *action == Action::RestartTrainer || *action == told(SILENCE_LEAST_MS);
+    let restarted = |(_, action): &&(u64, Action)| {
+        *action == Action::RestartTrainer { path: Some(PathId(0)) } || *action == told(SILENCE_LEAST_MS)
+    };
     let at: Vec<u64> = actions.iter().filter(restarted).map(|(at, _)| *at).collect();
     assert_eq!(at, [3_000 + SILENCE_LEAST_MS; 2]);
     let none = Event::Evaluated { path: PathId(0), phase: Phase(2), millibits_per_byte: None };
     node.handle(Millis(4_000 + SILENCE_LEAST_MS), none);
     let later = pass(&mut node, 4_000 + SILENCE_LEAST_MS, 4_000 + 3 * FIRST_STEP_MS);
-    assert!(!later.iter().any(|(_, action)| *action == Action::RestartTrainer), "it is not working now");
+    assert!(
+        !later.iter().any(|(_, action)| *action == Action::RestartTrainer { path: Some(PathId(0)) }),
+        "it is not working now"
+    );
 }
 
 #[test]

@@ -226,7 +226,10 @@ fn joins(sequence: u64, path: u32) -> Event {
 #[test]
 fn a_holder_stops_a_path_for_its_new_holder_and_trains_its_other_paths_meanwhile() {
     let mut node = busy(0);
-    assert_eq!(node.handle(Millis(10), asked(OTHER, 0)), vec![Action::Pause, answer(Some(later()))]);
+    assert_eq!(
+        node.handle(Millis(10), asked(OTHER, 0)),
+        vec![Action::Pause { path: PathId(0) }, answer(Some(later()))]
+    );
     assert_eq!(node.handle(Millis(20), asked(OTHER, 0)), vec![answer(Some(later()))], "it is paused only once");
     let blob = BlobRef::of(b"middle");
     let paused = Event::Paused { path: PathId(0), phase: Phase(0), middle: Some((7, blob)) };

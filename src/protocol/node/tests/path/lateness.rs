@@ -28,7 +28,7 @@ fn in_time() -> Node {
 fn a_phase_that_began_in_time_is_not_ended_for_faster_peers() {
     let mut node = in_time();
     let first = head(&updates(1, OTHER)[0]);
-    assert!(!node.handle(Millis(300), offered_by_another(first)).contains(&Action::EndPhase));
+    assert!(!node.handle(Millis(300), offered_by_another(first)).contains(&Action::EndPhase { path: PathId(0) }));
 }
 
 #[test]
@@ -36,9 +36,12 @@ fn a_phase_in_which_the_machine_was_suspended_ends_once_with_those_of_others() {
     let mut node = in_time();
     let first = head(&updates(1, OTHER)[0]);
     pass(&mut node, 210, 2_000);
-    assert!(!node.handle(Millis(9_000), Event::Tick).contains(&Action::EndPhase), "no other path waits yet");
-    assert!(node.handle(Millis(9_010), offered_by_another(first)).contains(&Action::EndPhase));
-    assert!(!node.handle(Millis(9_020), offered_by_another(first)).contains(&Action::EndPhase));
+    assert!(
+        !node.handle(Millis(9_000), Event::Tick).contains(&Action::EndPhase { path: PathId(0) }),
+        "no other path waits yet"
+    );
+    assert!(node.handle(Millis(9_010), offered_by_another(first)).contains(&Action::EndPhase { path: PathId(0) }));
+    assert!(!node.handle(Millis(9_020), offered_by_another(first)).contains(&Action::EndPhase { path: PathId(0) }));
 }
 
 #[test]
@@ -49,17 +52,17 @@ fn a_resumed_phase_ends_as_soon_as_its_module_has_advanced() {
     let mut node = Node::restore(ME, plan(), records);
     let began = node.handle(Millis(0), Event::Join(vec![]));
     assert!(began.iter().any(|action| matches!(action, Action::Train { resume: Some(_), .. })));
-    assert!(!began.contains(&Action::EndPhase), "no other path waits yet");
+    assert!(!began.contains(&Action::EndPhase { path: PathId(0) }), "no other path waits yet");
     let first = updates(1, OTHER).remove(0);
     node.handle(Millis(200), heard(OTHER, Message::Update(first)));
     node.handle(Millis(200), Event::Fetched { blob: average(1).hash, found: true });
     let moved = node.handle(Millis(200), Event::Applied { module: MODULE, version: Version(1), state: Some(state(1)) });
-    assert!(moved.contains(&Action::EndPhase));
+    assert!(moved.contains(&Action::EndPhase { path: PathId(0) }));
 }
 
 #[test]
 fn a_peer_that_keeps_no_other_waiting_trains_to_the_end() {
     let mut node = member(&[]);
     let actions = pass(&mut node, 0, 2 * LATE_START_MS);
-    assert!(actions.iter().all(|(_, action)| *action != Action::EndPhase));
+    assert!(actions.iter().all(|(_, action)| *action != Action::EndPhase { path: PathId(0) }));
 }

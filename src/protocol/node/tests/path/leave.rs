@@ -32,7 +32,7 @@ fn goes(node: &mut Node, leases: &[Lease]) -> (Vec<Action>, u64) {
 fn a_peer_that_leaves_stops_its_trainer_and_announces_its_path() {
     let mut node = member_with_owner(&[]);
     let actions = node.handle(Millis(10), Event::Leave);
-    assert!(actions.contains(&Action::Pause) && !actions.contains(&Action::Gone), "{actions:?}");
+    assert!(actions.contains(&Action::Pause { path: PathId(0) }) && !actions.contains(&Action::Gone), "{actions:?}");
     let said = heartbeats(&actions);
     assert!(
         said.iter().all(|heartbeat| !heartbeat.leaving && heartbeat.leases == [lease(0, 0, Stage::Leaving)])

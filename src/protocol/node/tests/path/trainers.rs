@@ -175,7 +175,7 @@ fn a_peer_whose_path_has_another_trainer_contributes_what_it_has_trained_and_lea
     let mut node = beside(2, 0);
     node.handle(Millis(250), Event::Tick);
     let actions = node.handle(Millis(300), Event::Leave);
-    assert!(actions.contains(&Action::EndPhase) && !actions.contains(&Action::Gone), "{actions:?}");
+    assert!(actions.contains(&Action::EndPhase { path: PathId(2) }) && !actions.contains(&Action::Gone), "{actions:?}");
     let finished = Finished { steps: 9, ..trained(2, genesis()) };
     let actions = node.handle(Millis(310), Event::Trained(finished));
     let offers =

@@ -32,7 +32,8 @@ impl Watched {
 
 fn of_the_trainer(actions: Vec<Action>) -> Vec<Action> {
     let of_it = |action: &Action| {
-        let told = [Action::Report(Report::TrainerDied), Action::RestartTrainer].contains(action);
+        let told =
+            [Action::Report(Report::TrainerDied), Action::RestartTrainer { path: Some(PathId(0)) }].contains(action);
         let stuck = matches!(action, Action::Report(Report::TrainerStuck { .. }) | Action::GiveUp { .. });
         told || stuck || matches!(action, Action::Train { .. })
     };
@@ -54,7 +55,10 @@ fn a_silent_trainer_is_restarted_from_its_last_checkpoint_and_reported() {
     let resume = Some(Resume { steps: 7, blob });
     let again = Action::Train { path: PathId(0), phase: Phase(0), part: whole(), start, trainer: None, resume };
     assert_eq!(watched.waits(SILENCE_LEAST_MS - 250), []);
-    assert_eq!(watched.waits(250), [stuck(7, SILENCE_LEAST_MS), Action::RestartTrainer, again]);
+    assert_eq!(
+        watched.waits(250),
+        [stuck(7, SILENCE_LEAST_MS), Action::RestartTrainer { path: Some(PathId(0)) }, again]
+    );
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn a_trainer_that_has_not_begun_or_has_just_begun_is_not_considered_stuck() {
     assert_eq!(watched.waits(2 * FIRST_STEP_MS), [], "it may be fetching text, or scoring another path");
     watched.signs(0);
     assert_eq!(watched.waits(FIRST_STEP_MS - 250), [], "its first step may take long");
-    assert_eq!(watched.waits(250)[..2], [stuck(0, FIRST_STEP_MS), Action::RestartTrainer]);
+    assert_eq!(watched.waits(250)[..2], [stuck(0, FIRST_STEP_MS), Action::RestartTrainer { path: Some(PathId(0)) }]);
 }
 
 #[test]
@@ -99,31 +103,36 @@ fn a_trainer_that_reports_that_it_waits_for_its_turn_is_not_considered_stuck() {
 fn a_trainer_that_dies_is_restarted_whatever_it_was_doing() {
     let mut watched = Watched::new();
     watched.signs(3);
-    let died = of_the_trainer(watched.node.handle(Millis(10), Event::TrainerDied));
-    let restarted = [Action::Report(Report::TrainerDied), Action::RestartTrainer];
+    let died = of_the_trainer(watched.node.handle(Millis(10), Event::TrainerDied { path: Some(PathId(0)) }));
+    let restarted = [Action::Report(Report::TrainerDied), Action::RestartTrainer { path: Some(PathId(0)) }];
     assert_eq!(died, [restarted.to_vec(), vec![train(0, genesis(), None)]].concat());
     watched.node.handle(Millis(20), Event::Trained(trained(0, genesis())));
-    let idle = of_the_trainer(watched.node.handle(Millis(30), Event::TrainerDied));
+    let idle = of_the_trainer(watched.node.handle(Millis(30), Event::TrainerDied { path: Some(PathId(0)) }));
     assert_eq!(idle, restarted, "it may have been scoring a path");
 }
 
 #[test]
 fn a_peer_whose_trainer_makes_no_progress_gives_up() {
     let mut watched = Watched::new();
-    let dies = |watched: &mut Watched| of_the_trainer(watched.node.handle(Millis(10), Event::TrainerDied));
+    let dies = |watched: &mut Watched| {
+        of_the_trainer(watched.node.handle(Millis(10), Event::TrainerDied { path: Some(PathId(0)) }))
+    };
     for steps in 1..20 {
         watched.signs(steps - 1);
         watched.signs(steps);
-        assert!(dies(&mut watched).contains(&Action::RestartTrainer), "it makes one step more each time");
+        assert!(
+            dies(&mut watched).contains(&Action::RestartTrainer { path: Some(PathId(0)) }),
+            "it makes one step more each time"
+        );
     }
     for _ in 1..MAX_RESTARTS {
         watched.signs(18);
         watched.signs(19);
-        assert!(dies(&mut watched).contains(&Action::RestartTrainer));
+        assert!(dies(&mut watched).contains(&Action::RestartTrainer { path: Some(PathId(0)) }));
     }
     let told = dies(&mut watched);
     assert!(told.contains(&Action::GiveUp { restarts: MAX_RESTARTS }), "{told:?}");
-    assert!(!told.contains(&Action::RestartTrainer));
+    assert!(!told.contains(&Action::RestartTrainer { path: Some(PathId(0)) }));
 }
 
 #[test]
@@ -134,7 +143,7 @@ fn a_trainer_that_hangs_in_the_final_evaluation_is_restarted_and_one_that_has_fi
     watched.node.handle(Millis(0), at_the_end(1));
     let silent_ms = SILENCE_LEAST_MS;
     let told = Action::Report(Report::TrainerStuck { path: PathId(0), steps: None, silent_ms });
-    assert_eq!(watched.waits(SILENCE_LEAST_MS)[..2], [told, Action::RestartTrainer]);
+    assert_eq!(watched.waits(SILENCE_LEAST_MS)[..2], [told, Action::RestartTrainer { path: Some(PathId(0)) }]);
 
     let mut watched = Watched::new();
     watched.node.handle(Millis(0), at_the_end(1));

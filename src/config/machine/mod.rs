@@ -1,57 +1,12 @@
 //! A machine's profile: one TOML file for a kind of machine. It is not part of a run's identity.
 
-use std::fmt;
+pub mod device;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// The device that computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub enum DeviceChoice {
-    /// The first CUDA device if it can be used, else the CPU.
-    Auto,
-    Cpu,
-    /// The CUDA device of this index.
-    Cuda(usize),
-}
-
-/// Not the name of a device.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no device: give \"auto\", \"cpu\", \"cuda\", or a card by its index such as \"cuda:1\"")]
-pub struct NotADevice(String);
-
-impl TryFrom<String> for DeviceChoice {
-    type Error = NotADevice;
-
-    fn try_from(name: String) -> Result<Self, NotADevice> {
-        let index = |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
-        match (name.as_str(), name.strip_prefix("cuda:").and_then(index)) {
-            ("auto", _) => Ok(Self::Auto),
-            ("cpu", _) => Ok(Self::Cpu),
-            ("cuda", _) => Ok(Self::Cuda(0)),
-            (_, Some(index)) => Ok(Self::Cuda(index)),
-            _ => Err(NotADevice(name)),
-        }
-    }
-}
-
-impl From<DeviceChoice> for String {
-    fn from(device: DeviceChoice) -> Self {
-        device.to_string()
-    }
-}
-
-impl fmt::Display for DeviceChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Auto => f.write_str("auto"),
-            Self::Cpu => f.write_str("cpu"),
-            Self::Cuda(0) => f.write_str("cuda"),
-            Self::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
-}
+use crate::config::machine::device::{DeviceChoice, Devices};
 
 /// Precision of the inner steps. Parameters stay in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +111,13 @@ impl From<Share> for f64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MachineConfig {
+    /// The device, unless `devices` are given. [`MachineConfig::first_device`] reads both.
     pub device: DeviceChoice,
+    /// Devices of one peer, in place of `device`: it trains a path on each, in parallel.
+    pub devices: Option<Devices>,
+    /// How many trainers share the memory of the device; not a key of the file.
+    #[serde(skip)]
+    pub sharers: usize,
     pub precision: PrecisionChoice,
     /// Threads that a tensor operation may use; 0 for all cores.
     pub threads: usize,
@@ -200,6 +161,8 @@ impl Default for MachineConfig {
     fn default() -> Self {
         Self {
             device: DeviceChoice::Auto,
+            devices: None,
+            sharers: 1,
             precision: PrecisionChoice::Auto,
             threads: 0,
             micro_batch_sequences: 0,
@@ -224,26 +187,61 @@ impl Default for MachineConfig {
     }
 }
 
+impl MachineConfig {
+    /// The device of what computes on one device alone: the first one.
+    pub fn first_device(&self) -> DeviceChoice {
+        self.devices.as_ref().map_or(self.device, Devices::first)
+    }
+
+    /// The profile of each trainer of a peer on this machine, with one device: trainers on the CPU share its threads and its
+    /// memory, and all of them the rate of tokens. `cores` are those of the machine.
+    pub fn of_trainers(&self, cores: usize) -> Vec<Self> {
+        let Some(devices) = &self.devices else { return vec![self.clone()] };
+        let devices = devices.all();
+        let on_cpu = devices.iter().filter(|device| **device == DeviceChoice::Cpu).count().max(1);
+        let of = |device: &DeviceChoice| {
+            let sharers = if *device == DeviceChoice::Cpu { on_cpu } else { 1 };
+            let threads = if self.threads == 0 && sharers > 1 { cores } else { self.threads };
+            Self {
+                device: *device,
+                devices: None,
+                sharers,
+                threads: if threads == 0 { 0 } else { (threads / sharers).max(1) },
+                train_tokens_per_s: self.train_tokens_per_s.div_ceil(devices.len() as u64),
+                ..self.clone()
+            }
+        };
+        devices.iter().map(of).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn with(devices: &[DeviceChoice]) -> MachineConfig {
+        let devices = Some(Devices::try_from(devices.to_vec()).unwrap());
+        MachineConfig { devices, train_tokens_per_s: 5, ..MachineConfig::default() }
+    }
+
     #[test]
-    fn a_device_is_named_by_its_kind_or_a_card_by_its_index() {
-        for (name, device) in [
-            ("auto", DeviceChoice::Auto),
-            ("cpu", DeviceChoice::Cpu),
-            ("cuda", DeviceChoice::Cuda(0)),
-            ("cuda:1", DeviceChoice::Cuda(1)),
-            ("cuda:12", DeviceChoice::Cuda(12)),
-        ] {
-            assert_eq!(DeviceChoice::try_from(name.to_owned()).unwrap(), device);
-            assert_eq!(device.to_string(), name, "it is written as it is read");
-        }
-        for wrong in ["", "tpu", "cuda:", "cuda:x", "cuda:-1", "cuda:+1", "cuda1", "CUDA", "cuda:99999999999999999999"]
-        {
-            let refused = DeviceChoice::try_from(wrong.to_owned()).unwrap_err().to_string();
-            assert!(refused.contains("\"cuda:1\""), "{refused}");
-        }
+    fn two_trainers_on_the_cpu_have_half_of_its_threads_and_memory_each() {
+        let (cpu, card) = (DeviceChoice::Cpu, DeviceChoice::Cuda(1));
+        let each = |machine: MachineConfig| -> Vec<_> {
+            machine
+                .of_trainers(6)
+                .into_iter()
+                .map(|it| (it.device, it.threads, it.sharers, it.train_tokens_per_s))
+                .collect()
+        };
+        assert_eq!(each(with(&[cpu, cpu])), [(cpu, 3, 2, 3), (cpu, 3, 2, 3)]);
+        assert_eq!(each(with(&[card, cpu])), [(card, 0, 1, 3), (cpu, 0, 1, 3)]);
+        assert_eq!(each(MachineConfig { threads: 1, ..with(&[cpu, cpu]) })[0].1, 1);
+        let one = MachineConfig { train_tokens_per_s: 5, ..MachineConfig::default() };
+        assert_eq!(each(one), [(DeviceChoice::Auto, 0, 1, 5)]);
+        assert_eq!(
+            (with(&[card, cpu]).first_device(), MachineConfig::default().first_device()),
+            (card, DeviceChoice::Auto)
+        );
     }
 }
