@@ -141,11 +141,6 @@ fn calls_of_tools_are_learnt_and_what_they_return_is_not() {
             ("llama-3.1", _) => {
                 r#"{"name": "weather", "parameters": {"city": "Köln", "at": 1e+16, "b": [true, null]}}<|eot_id|>"#
             }
-            ("qwen2.5", "called") => concat!(
-                "\n<tool_call>\n",
-                r#"{"name": "weather", "arguments": {"city": "Köln", "at": 1e+16, "b": [true, null]}}"#,
-                "\n</tool_call><|im_end|>\n"
-            ),
             (_, "called") => concat!(
                 "<tool_call>\n",
                 r#"{"name": "weather", "arguments": {"city": "Köln", "at": 1e+16, "b": [true, null]}}"#,

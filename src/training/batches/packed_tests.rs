@@ -179,38 +179,6 @@ fn of_web_like_text_less_than_three_in_a_hundred_tokens_are_padding() {
     let documents = web_like_set(1_000, 512);
     for micro in [1, 2, 4, 8, 16] {
         let share = padding(&documents, 16, micro);
-        println!("micro-batch {micro}: {:.2}% padding", 100.0 * share);
         assert!(share < 0.03, "micro-batch {micro}: {share}");
-    }
-}
-
-#[test]
-fn zz_temporary_bench_shares() {
-    use rand_distr::{Distribution, LogNormal};
-    let (mean, spread, context) = (200.0f64, 1.0f64, 512usize);
-    for rounds in [2u64, 3] {
-        for micro in [16usize, 4, 1] {
-            let mut used = [0usize; 2];
-            for number in 0..rounds {
-                let lengths = LogNormal::new(mean.ln() - spread * spread / 2.0, spread).unwrap();
-                let mut generator = Seed::root(2).number(number).generator();
-                let mut found: Vec<usize> = Vec::new();
-                while found.len() < 16 {
-                    let length = (lengths.sample(&mut generator) as usize).max(2);
-                    match (length - 1).div_ceil(context) {
-                        1 => found.push(length),
-                        pieces => found.extend(vec![context + 1; pieces]),
-                    }
-                }
-                found.truncate(16);
-                found.sort_by_key(|length| std::cmp::Reverse(*length));
-                for chunk in found.chunks(micro) {
-                    let lengths: Vec<usize> = chunk.iter().map(|length| length - 1).collect();
-                    used[0] += lengths.iter().sum::<usize>();
-                    used[1] += Packed::of(&lengths, Device::Cpu).unwrap().tokens();
-                }
-            }
-            println!("rounds {rounds} micro {micro}: {:.2}%", 100.0 * (1.0 - used[0] as f64 / used[1] as f64));
-        }
     }
 }
