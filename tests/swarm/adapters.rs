@@ -14,7 +14,10 @@ const PHASES: u64 = 4;
 
 /// A model of [`RUN`], and a run of adapters beside it.
 fn beside_a_model(outer: &str) -> World {
-    let brief = RUN.replace("inner_steps = 400", "inner_steps = 2").replace("phases = 12", "phases = 1");
+    let brief = RUN
+        .replace("inner_steps = 400", "inner_steps = 2")
+        .replace("phases = 12", "phases = 1")
+        .replace("warmup_steps = 10", "warmup_steps = 1");
     let world = World::of(&brief.replace("ancestor_steps = 30", "ancestor_steps = 0"), 4);
     world.simulated();
     let adapters = RUN
