@@ -1,6 +1,5 @@
 //! The network of a path: its tensors, the layout of its levels in memory, and its computation.
 
-pub mod control_group;
 pub mod device;
 pub mod dna;
 pub mod exchange;

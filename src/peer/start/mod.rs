@@ -266,6 +266,14 @@ impl Listening {
         Err(JoinError::NotKnown { address: written, reason, run, folder }.into())
     }
 
+    /// Whether a path fits into the memory that its trainer has here.
+    fn check_memory(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        for machine in self.launch.machine.of_trainers(1) {
+            planned(&manifest.config, &machine, open_device(machine.device)?)?;
+        }
+        Ok(())
+    }
+
     /// Resumes the run of the folder.
     ///
     /// # Errors
@@ -345,9 +353,7 @@ impl Listening {
         if disk_bytes > 0 && needs_bytes > disk_bytes {
             return Err(JoinError::TooLarge { needs_bytes, disk_bytes }.into());
         }
-        for machine in self.launch.machine.of_trainers(1) {
-            planned(&manifest.config, &machine, open_device(machine.device)?)?;
-        }
+        self.check_memory(&manifest)?;
         let store = lock_store(&self.launch.folder)?;
         limit(&store, &self.launch.machine);
         let blobs = store.blobs.clone();

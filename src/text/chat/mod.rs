@@ -3,7 +3,6 @@
 //! [`template`] is a model's chat template, with [`json`] for what it writes as JSON. [`masked`] writes a conversation with
 //! it and finds what the assistant says; [`record`] reads a conversation, or a prompt and its completion, from an object.
 
-mod json;
 pub mod masked;
 pub mod record;
 pub mod template;
@@ -11,11 +10,10 @@ pub mod template;
 use std::collections::BTreeMap;
 
 /// A JSON value as a template sees it. Objects keep the order of their members.
-pub use minijinja::Value;
 use serde::Serialize;
 
 pub use masked::MaskedText;
-pub use template::{ChatTemplate, TemplateError};
+pub use template::{ChatTemplate, TemplateError, Value};
 
 /// Whose messages are learnt.
 pub const ASSISTANT: &str = "assistant";

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use minijinja::value::ValueKind;
-
 use crate::config::TextFormat;
 use crate::text::chat::masked::MaskedText;
-use crate::text::chat::template::{ChatTemplate, TemplateError};
+use crate::text::chat::template::{ChatTemplate, TemplateError, ValueKind};
 use crate::text::chat::{ASSISTANT, Conversation, Message, Value};
 
 /// The members of an object that a record may need, by name.
@@ -203,11 +201,11 @@ fn wrong(key: &str, found: Option<&Value>, expected: &'static str) -> RecordErro
 
 #[cfg(test)]
 mod tests {
-    use minijinja::value::Serde;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::config::ChatConfig;
+    use crate::text::chat::template::Serde;
     use crate::text::chat::tests::CHAT_ML;
 
     fn read_as(format: TextFormat, record: Value) -> Result<MaskedText, String> {

@@ -3,8 +3,8 @@
 use tch::Device;
 
 use crate::config::{MachineConfig, RunConfig, level_parameters};
-use crate::model::control_group::lowest_limit;
 use crate::model::fused::cuda_memory;
+use crate::model::tensor_memory::control_group::lowest_limit;
 use crate::training::memory_plan::host_bytes;
 
 /// What the program itself takes on the CPU before it trains, with libtorch.

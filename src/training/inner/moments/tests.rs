@@ -102,7 +102,7 @@ fn spread(octaves: f32) -> Vec<f32> {
 }
 
 #[test]
-fn a_second_moment_is_never_lost_and_is_the_finer_the_nearer_its_block_lies_together() {
+fn a_second_moment_is_never_lost_and_is_the_finer_the_less_its_block_is_spread() {
     for (octaves, most) in
         [(1.5, 1.0 / 256.0), (3.0, 1.0 / 128.0), (7.0, 1.0 / 64.0), (15.0, 1.0 / 32.0), (31.0, 1.0 / 16.0)]
     {

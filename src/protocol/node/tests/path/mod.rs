@@ -1,5 +1,6 @@
 //! Tests of a node's work on paths.
 
+pub(super) mod devices;
 pub(super) mod evaluation;
 pub(super) mod hand_off;
 pub(super) mod lateness;

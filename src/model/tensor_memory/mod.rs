@@ -3,12 +3,14 @@
 //! Linux gives memory until a control group's limit is reached, and then ends the process: no allocation ever fails. Here a
 //! tensor of at least 1 MiB asks first. What does not fit fails as it would in libtorch ([`is_out_of_memory`]), and whoever
 //! computes makes smaller batches, or waits. The limits are those of the process's [control
-//! groups](crate::model::control_group), and what the machine's profile gives its trainers ([`ProfileLimit`]).
+//! groups](control_group), and what the machine's profile gives its trainers ([`ProfileLimit`]).
 //!
 //! Tensors are counted one by one (torch.cpp). Everything else is what the system says that there is besides them, looked at
 //! again after each [`interval`] of new tensors: values of the host, small tensors, what libraries keep, and pieces of the
 //! heap. What grows in between, such as oneDNN's scratch memory, is what the [margin](margin_of) is for. In a control group it
 //! can still be too little, for instance where another program there grows quickly.
+
+pub mod control_group;
 
 use std::error::Error;
 use std::ffi::c_char;
@@ -16,8 +18,8 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use tch::TchError;
 
-use crate::model::control_group::{ControlGroup, limited_groups};
 use crate::model::fused::said;
+use crate::model::tensor_memory::control_group::{ControlGroup, limited_groups};
 
 unsafe extern "C" {
     fn pathswarm_bound_tensors(room: extern "C" fn() -> i64, interval: i64) -> *mut c_char;

@@ -1,16 +1,18 @@
 //! A conversation as text: the model's own chat template, in Jinja as `transformers` reads it, or a plain one.
 
+mod json;
+
 use std::io::{self, Write};
 use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value, ValueKind};
+pub use minijinja::value::{Serde, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value as Json;
 
 use crate::config::ChatConfig;
-use crate::text::chat::json::to_json;
+use crate::text::chat::template::json::to_json;
 use crate::text::chat::{Conversation, Message};
 
 /// For a run without a template: each message behind the name of its role.
