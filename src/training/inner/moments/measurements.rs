@@ -106,11 +106,11 @@ fn memory_with_a_format() {
     run.model = ModelConfig { positions: crate::config::Positions::Learned, ..ModelConfig::of([6, 512, 8], 8192, 256) };
     run.levels.truncate(1);
     run.levels[0].parts = ["embedding", "blocks.0-5", "final-norm", "head"].map(str::to_owned).to_vec();
-    run.training.batch_sequences = 8;
+    run.training.batch_sequences = 2;
     let of = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<usize>().ok()).unwrap_or(0);
     run.training.optimizer = [Optimizer::AdamW, Optimizer::Muon][of("MUON")];
     let moments = FORMATS[of("MOMENTS")];
-    let machine = MachineConfig { threads: 2, moments, micro_batch_sequences: 8, ..MachineConfig::default() };
+    let machine = MachineConfig { threads: 2, moments, micro_batch_sequences: 2, ..MachineConfig::default() };
     let plan = Workload::of(&run, (Precision::F32, moments), false).plan(8, false);
     let taken = measured(&run, &machine, Device::Cpu, 2).unwrap().bytes.unwrap();
     println!(
