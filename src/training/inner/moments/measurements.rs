@@ -111,7 +111,7 @@ fn memory_with_a_format() {
     run.training.optimizer = [Optimizer::AdamW, Optimizer::Muon][of("MUON")];
     let moments = FORMATS[of("MOMENTS")];
     let machine = MachineConfig { threads: 2, moments, micro_batch_sequences: 2, ..MachineConfig::default() };
-    let plan = Workload::of(&run, (Precision::F32, moments), false).plan(8, false);
+    let plan = Workload::of(&run, (Precision::F32, moments), false).plan(2, false);
     let taken = measured(&run, &machine, Device::Cpu, 2).unwrap().bytes.unwrap();
     println!(
         "{:?} {moments:?}: moments {:.1} MB of a plan of {:.1} MB; measured {:.1} MB, plan / measured {:.2}",

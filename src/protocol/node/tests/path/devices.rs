@@ -48,7 +48,7 @@ fn two_paths_are_trained_in_the_same_phase_at_once() {
     assert_eq!(begun(&after), [], "path 1 waits for the module, path 0 is in training");
     let after = node.handle(Millis(20), Event::Trained(trained(0, genesis())));
     assert!(after.iter().any(|action| matches!(action, Action::Publish { message: Message::Offer(_), .. })));
-    assert_eq!(node.waits().is_some(), true);
+    assert!(node.waits().is_some());
 }
 
 #[test]
