@@ -1,7 +1,6 @@
 //! Swarms of processes on loopback: how they begin, train, fail and end.
 #![cfg(all(feature = "learning", feature = "network"))]
 
-mod adapters;
 mod alone;
 mod asking;
 mod continued;
