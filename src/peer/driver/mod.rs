@@ -248,7 +248,7 @@ impl Driver {
                 },
                 (device, told) = self.devices.next_report() => match told {
                     Some(told) => self.handle_trainer_report(device, told)?,
-                    None => self.trainer_is_dead(device),
+                    None => self.trainer_is_dead(device)?,
                 },
                 answer = inputs.aggregator.recv() => {
                     self.aggregating = false;

@@ -183,7 +183,7 @@ impl Driver {
             // Memory may be short for a moment.
             device.failures += 1;
             tracing::error!(device = name, error = %format!("{error:#}"), "the trainer has failed and is restarted");
-            self.trainer_is_dead(number);
+            self.restart_or_tell(number, path)?;
         } else if several {
             tracing::error!(device = name, error = %format!("{error:#}"), "the trainer has failed too often");
             self.retire(number);
@@ -194,10 +194,23 @@ impl Driver {
         Ok(())
     }
 
-    /// The node restarts it. Of several trainers, it need not know of one without work.
-    pub(crate) fn trainer_is_dead(&mut self, number: Number) {
+    /// A thread has ended without a word.
+    pub(crate) fn trainer_is_dead(&mut self, number: Number) -> Result<(), PeerError> {
         let path = self.devices.get_mut(number).concerns();
-        self.events.push_back(Event::TrainerDied { path });
+        if path.is_none() && self.devices.count() > 1 {
+            return self.trainer_has_failed(number, anyhow::anyhow!("the trainer has died without work"));
+        }
+        self.restart_or_tell(number, path)
+    }
+
+    /// The node restarts a trainer. Of several, it does not know one without work, whose device may be gone.
+    fn restart_or_tell(&mut self, number: Number, path: Option<PathId>) -> Result<(), PeerError> {
+        if path.is_none() && self.devices.count() > 1 {
+            self.devices.restart(number).map_err(PeerError::TrainerThread)?;
+        } else {
+            self.events.push_back(Event::TrainerDied { path });
+        }
+        Ok(())
     }
 
     /// A suspended node needs no signs of life.
