@@ -8,6 +8,7 @@ mod hugging_face;
 mod kmeans;
 mod logistic;
 mod read_frame;
+#[cfg(feature = "learning")]
 mod reference;
 #[path = "../support/run.rs"]
 mod run;
