@@ -165,7 +165,7 @@ fn print(output: Output, name: &str, scenario: &Scenario, summary: &Summary) -> 
         "event": "drilled", "scenario": name, "seeds": seeds, "events": counts.events, "faults": counts.faults,
         "takeovers": counts.takeovers_ms.len(), "takeover_median_ms": takeover.0, "takeover_longest_ms": takeover.1, "needless_elections": counts.needless,
         "chains_given_up": counts.switches, "went_back": counts.went_back, "quarantined": counts.quarantined,
-        "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "recovery_longest_ms": recovery,
+        "wrong_updates": counts.wrong_updates.0, "wrong_updates_left": counts.wrong_updates.1, "late": counts.late, "unheld": counts.unheld, "recovery_longest_ms": recovery,
         "counted": tally.counted, "trained_twice": tally.twice, "uncounted": tally.uncounted, "too_old": tally.told, "of_chains_given_up": tally.given_up, "gone": tally.gone,
         "trained_percent": counts.trained_percent(), "phase_ms": phase_ms, "control_bytes_per_phase": control_bytes, "reached": reached, "reached_ms": reached_ms,
         "slowest_seed_ms": slowest_ms, "accepted_steps": summary.accepted_steps, "took_ms": summary.took_ms, "loss": loss,

@@ -1,4 +1,4 @@
-//! Small networks for tests: a transformer, and one with a pool of modules.
+//! Small networks for tests: a transformer, and one with a pool of modules. And a process for tests that change their own.
 
 use tch::Device;
 
@@ -74,4 +74,18 @@ pub(crate) fn small_path(model: &ModelConfig, levels: &[LevelConfig]) -> PathMod
         path.set_level(level, &wide).unwrap();
     }
     path
+}
+
+/// Runs the test that calls this in a process of its own. Returns whether this is that process.
+pub(crate) fn is_in_a_process_of_its_own() -> bool {
+    const INSIDE: &str = "PATHSWARM_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let this = std::thread::current().name().unwrap().to_owned();
+    let mut inside = std::process::Command::new(std::env::current_exe().unwrap());
+    let ended = inside.args([&this, "--exact", "--nocapture"]).env(INSIDE, "1").output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{this} was run");
+    false
 }

@@ -31,9 +31,8 @@ pub struct Memory {
 impl Memory {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let run = globals.run(&self.file)?.value;
-        let machine = globals.machine()?.value;
-        let device =
-            open_device(machine.first_device()).or_mistake("or leave the choice to the program: device = \"auto\"")?;
+        let machine = globals.machine()?.value.first_trainer();
+        let device = open_device(machine.device).or_mistake("or leave the choice to the program: device = \"auto\"")?;
         let precision = precision_on(device, machine.precision)?;
         let work = Workload::of(&run, (precision, machine.moments), device.is_cuda());
         let budget = budget(&run, &machine, device);

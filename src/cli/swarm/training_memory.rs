@@ -21,8 +21,9 @@ pub(super) fn tell_memory(progress: &Progress, run: &RunConfig, machine: &Machin
 /// What a peer's trainer will take on this machine, in words and for programs. Where it does not fit, joining and creating
 /// say so themselves.
 fn trainer_memory(run: &RunConfig, machine: &MachineConfig) -> Option<(String, serde_json::Value)> {
-    let device = open_device(machine.first_device()).ok()?;
-    let plan = planned(run, machine, device).ok()?;
+    let machine = machine.first_trainer();
+    let device = open_device(machine.device).ok()?;
+    let plan = planned(run, &machine, device).ok()?;
     let (name, bytes) = (device_name(device), plan.bytes());
     let text = format!("trains {}, which takes about {:.1} MB on {name}", words(&plan, run), bytes as f64 / 1e6);
     let (micro_batch, checkpointing) = (plan.micro_batch, plan.checkpointing);

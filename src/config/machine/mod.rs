@@ -193,6 +193,11 @@ impl MachineConfig {
         self.devices.as_ref().map_or(self.device, Devices::first)
     }
 
+    /// The profile of the first trainer of a peer on this machine, as far as its memory goes.
+    pub fn first_trainer(&self) -> Self {
+        self.of_trainers(1).into_iter().next().unwrap_or_else(|| self.clone())
+    }
+
     /// The profile of each trainer of a peer on this machine, with one device: trainers on the CPU share its threads and its
     /// memory, and all of them the rate of tokens. `cores` are those of the machine.
     pub fn of_trainers(&self, cores: usize) -> Vec<Self> {
@@ -237,6 +242,7 @@ mod tests {
         assert_eq!(each(with(&[cpu, cpu])), [(cpu, 3, 2, 3), (cpu, 3, 2, 3)]);
         assert_eq!(each(with(&[card, cpu])), [(card, 0, 1, 3), (cpu, 0, 1, 3)]);
         assert_eq!(each(MachineConfig { threads: 1, ..with(&[cpu, cpu]) })[0].1, 1);
+        assert_eq!(with(&[cpu, cpu]).first_trainer().sharers, 2);
         let one = MachineConfig { train_tokens_per_s: 5, ..MachineConfig::default() };
         assert_eq!(each(one), [(DeviceChoice::Auto, 0, 1, 5)]);
         assert_eq!(

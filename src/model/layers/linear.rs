@@ -15,6 +15,9 @@ use crate::config::Precision;
 /// From this many images on, libtorch uses oneDNN for a 1x1 convolution on a single thread.
 const IMAGES: i64 = 16;
 
+/// Rows of an image where there cannot be just so many images: what packed sequences are a multiple of.
+const IMAGE_ROWS: i64 = 8;
+
 /// For fewer rows oneDNN gains less than it loses where it reorders the weights. Training keeps it: the gradients of short
 /// chunks are nearer to exact ones with it.
 const LEAST_ROWS: i64 = 256;
@@ -68,11 +71,10 @@ impl Products {
         let columns = shape.pop().unwrap_or(0);
         let rows: i64 = shape.iter().product();
         let is_short = rows < LEAST_ROWS && !input.requires_grad();
-        if self.kernel == Kernel::Default || rows == 0 || is_short || rows % IMAGES != 0 {
-            return input.f_linear(weight, bias);
-        }
+        let images = images_of(rows).filter(|_| self.kernel == Kernel::OneDnn && !is_short);
+        let Some(images) = images else { return input.f_linear(weight, bias) };
         shape.push(weight.size().first().copied().unwrap_or(0));
-        let image = input.f_reshape([IMAGES, rows / IMAGES, 1, columns])?.f_permute([0, 3, 1, 2])?;
+        let image = input.f_reshape([images, rows / images, 1, columns])?.f_permute([0, 3, 1, 2])?;
         let kernel = weight.f_unsqueeze(-1)?.f_unsqueeze(-1)?;
         image.f_conv2d(&kernel, bias, 1, 0, 1, 1)?.f_permute([0, 2, 3, 1])?.f_reshape(shape.as_slice())
     }
@@ -81,6 +83,12 @@ impl Products {
     pub fn widen(&self, value: Tensor) -> Result<Tensor, TchError> {
         if self.precision == Precision::Bf16 { value.f_to_kind(Kind::Float) } else { Ok(value) }
     }
+}
+
+/// How many images rows are for oneDNN, at least [`IMAGES`]; `None` if they cannot be.
+fn images_of(rows: i64) -> Option<i64> {
+    let images = if rows % IMAGES == 0 { IMAGES.min(rows) } else { rows / IMAGE_ROWS };
+    (images >= IMAGES && rows % images == 0).then_some(images)
 }
 
 #[cfg(test)]
@@ -98,7 +106,7 @@ mod tests {
 
     #[test]
     fn both_kernels_agree_forward_and_backward() {
-        for rows in [7, 32, 128] {
+        for rows in [7, 32, 100, 128] {
             let inputs = [sample(&[2, rows, 24]), sample(&[40, 24]), sample(&[40])];
             let compute = |kernel| {
                 let leaves: Vec<Tensor> = inputs.iter().map(|x| x.copy().set_requires_grad(true)).collect();
@@ -112,6 +120,14 @@ mod tests {
                 assert!(a.allclose(&b, 1e-5, 1e-4, false));
             }
         }
+    }
+
+    #[test]
+    fn rows_of_packed_sequences_are_computed_by_the_same_kernel_whatever_multiple_of_eight_they_are() {
+        assert_eq!([16, 208, 2048].map(images_of), [Some(16); 3]);
+        assert_eq!([136, 200, 1000].map(images_of), [Some(17), Some(25), Some(125)]);
+        assert_eq!([0, 8, 120, 201, 204].map(images_of), [None; 5]);
+        assert!((16..100).map(|eighths| 8 * eighths).all(|rows| images_of(rows).is_some()));
     }
 
     #[test]

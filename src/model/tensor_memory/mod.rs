@@ -195,6 +195,7 @@ mod tests {
     use tch::{Device, Kind, Tensor};
 
     use super::*;
+    use crate::model::samples::is_in_a_process_of_its_own;
 
     fn floats(bytes: i64) -> Result<Tensor, TchError> {
         Tensor::f_zeros([bytes / 4].as_slice(), (Kind::Float, Device::Cpu))
@@ -203,14 +204,8 @@ mod tests {
     /// In a process of its own, since the limit would hold for other tests.
     #[test]
     fn a_tensor_that_does_not_fit_is_refused_and_fits_once_another_is_gone() {
-        const INSIDE: &str = "PATHSWARM_TEST_BOUNDED";
         const MIB: i64 = 1 << 20;
-        if std::env::var_os(INSIDE).is_none() {
-            let this = std::thread::current().name().unwrap().to_owned();
-            let mut inside = std::process::Command::new(std::env::current_exe().unwrap());
-            let ended = inside.args([&this, "--exact", "--nocapture"]).env(INSIDE, "1").output().unwrap();
-            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-            assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{this} was run");
+        if !is_in_a_process_of_its_own() {
             return;
         }
         drop(floats(MIB).unwrap());

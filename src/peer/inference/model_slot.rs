@@ -128,7 +128,7 @@ fn follows(before: &TokenSpan, piece: &TokenSpan) -> bool {
 
 /// The number of images whose class is the likeliest.
 pub fn right(model: &PathModel, pieces: &[TokenSpan]) -> Result<u64, EvaluateError> {
-    right_classes(model, &Pieces(pieces))
+    right_classes(model, &Texts(&pieces.chunks(1).collect::<Vec<_>>()))
 }
 
 /// The next tokens: fewer than requested if the text ends.
@@ -162,24 +162,6 @@ impl Sequences for Texts<'_> {
             tokens.map(|(position, token)| (position - 1, *token)).collect::<Vec<_>>()
         };
         self.0[index].iter().flat_map(counted).collect()
-    }
-}
-
-struct Pieces<'a>(&'a [TokenSpan]);
-
-impl Sequences for Pieces<'_> {
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    fn sequence(&self, index: usize) -> &[u32] {
-        &self.0[index].tokens
-    }
-
-    fn targets(&self, index: usize, first: usize) -> Vec<(usize, u32)> {
-        let piece = &self.0[index];
-        let counted = piece.tokens.iter().enumerate().skip(first.max(piece.from as usize));
-        counted.map(|(position, token)| (position - 1, *token)).collect()
     }
 }
 

@@ -156,9 +156,10 @@ impl TrainerThread {
         self.running.told.poll_recv(context)
     }
 
-    /// The next report; `None` if the thread has died.
+    /// The same, once it is there.
+    #[cfg(test)]
     pub async fn next_report(&mut self) -> Option<TrainerReport> {
-        self.running.told.recv().await
+        std::future::poll_fn(|context| self.poll_report(context)).await
     }
 
     /// Ends the thread, and waits so long for the end of its present inner step. A thread that hangs is left behind: the

@@ -1,7 +1,7 @@
 //! Conversations as text of which a part is learnt.
 //!
-//! [`template`] is a model's chat template, with [`json`] for what it writes as JSON. [`masked`] writes a conversation with
-//! it and finds what the assistant says; [`record`] reads a conversation, or a prompt and its completion, from an object.
+//! [`template`] is a model's chat template. [`masked`] writes a conversation with it and finds what the assistant says;
+//! [`record`] reads a conversation, or a prompt and its completion, from an object.
 
 pub mod masked;
 pub mod record;
@@ -9,7 +9,6 @@ pub mod template;
 
 use std::collections::BTreeMap;
 
-/// A JSON value as a template sees it. Objects keep the order of their members.
 use serde::Serialize;
 
 pub use masked::MaskedText;

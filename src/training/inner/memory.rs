@@ -82,6 +82,8 @@ mod tests {
 
     use super::*;
     use crate::model::initial_levels;
+    #[cfg(target_os = "linux")]
+    use crate::model::samples::is_in_a_process_of_its_own;
     use crate::seed::Seed;
     use crate::training::batches::BatchOrder;
     use crate::training::samples::small_run;
@@ -137,13 +139,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn where_memory_runs_out_micro_batches_are_smaller_and_the_step_is_the_same() {
-        const INSIDE: &str = "PATHSWARM_TEST_INSIDE";
-        if std::env::var_os(INSIDE).is_none() {
-            let this = std::thread::current().name().unwrap().to_owned();
-            let mut inside = std::process::Command::new(std::env::current_exe().unwrap());
-            let ended = inside.args([&this, "--exact", "--nocapture"]).env(INSIDE, "1").output().unwrap();
-            assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-            assert!(String::from_utf8_lossy(&ended.stdout).contains("1 passed"), "{this} was run");
+        if !is_in_a_process_of_its_own() {
             return;
         }
         let mut run = small_run();

@@ -3,11 +3,13 @@
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
+use super::BYTES_PER_STEP;
+
 /// The deepest value that is written.
 const MAX_DEPTH: usize = 128;
 
-/// Bytes of what is written that count as a step of the template.
-const BYTES_PER_STEP: u64 = 64;
+/// The longest indentation of a level, in bytes: the template comes from a stranger.
+const MAX_INDENT: usize = 64;
 
 /// Writes a value as JSON, with the arguments of `transformers`.
 pub(super) fn to_json(state: &mut State<'_, '_>, value: &Value, arguments: Kwargs) -> Result<String, Error> {
@@ -15,9 +17,15 @@ pub(super) fn to_json(state: &mut State<'_, '_>, value: &Value, arguments: Kwarg
         None => None,
         Some(indent) => Some(match indent.as_str() {
             Some(text) => text.to_owned(),
-            None => " ".repeat(indent.as_usize().ok_or_else(|| wrong("indent takes a number or a string"))?),
+            None => {
+                let spaces = indent.as_usize().ok_or_else(|| wrong("indent takes a number or a string"))?;
+                " ".repeat(spaces.min(MAX_INDENT + 1))
+            }
         }),
     };
+    if indent.as_ref().is_some_and(|indent| indent.len() > MAX_INDENT) {
+        return Err(wrong("indent is too large"));
+    }
     let ascii = arguments.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false);
     let sorted = arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     let separators = arguments.get::<Option<Vec<String>>>("separators")?;
@@ -26,6 +34,9 @@ pub(super) fn to_json(state: &mut State<'_, '_>, value: &Value, arguments: Kwarg
         None => [if indent.is_some() { "," } else { ", " }.to_owned(), ": ".to_owned()],
         Some(given) => given.try_into().map_err(|_| wrong("separators takes two strings"))?,
     };
+    if item.len().max(key.len()) > MAX_INDENT {
+        return Err(wrong("a separator is too long"));
+    }
     let mut written = Written { text: String::new(), charged: 0, state, indent, item, key, ascii, sorted };
     written.value(value, 0)?;
     Ok(written.text)
@@ -185,6 +196,14 @@ mod tests {
         let indented = written(r#"{"a": [1, {}], "b": []}"#, "tojson(indent=2)").unwrap();
         assert_eq!(indented, "{\n  \"a\": [\n    1,\n    {}\n  ],\n  \"b\": []\n}");
         assert!(written("1", "tojson(colour=1)").is_err());
+    }
+
+    #[test]
+    fn an_indentation_that_would_fill_the_memory_is_refused() {
+        for hostile in ["indent=4611686018427387904", "indent=65", "indent='-' * 65"] {
+            assert!(written("[1]", &format!("tojson({hostile})")).is_err(), "{hostile}");
+        }
+        assert!(written("[1]", "tojson(indent=-1)").is_err());
     }
 
     #[test]

@@ -6,7 +6,9 @@ use std::io::{self, Write};
 use std::ops::Range;
 
 use minijinja::syntax::SyntaxConfig;
-pub use minijinja::value::{Serde, Value, ValueKind};
+/// A JSON value as a template sees it. Objects keep the order of their members.
+pub use minijinja::value::Value;
+pub use minijinja::value::{Serde, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, context};
 use minijinja_contrib::pycompat::unknown_method_callback;
 use serde_json::Value as Json;
