@@ -43,7 +43,7 @@ pub struct Counts {
     pub recoveries_ms: Vec<u64>,
     /// Contributions counted a version or more late.
     pub late: u64,
-    /// Paths without a holder at the end.
+    /// Paths that nobody holds at the end, or has trained to it and left.
     pub unheld: u64,
     /// Modules whose owner is down, with the time.
     vacant: BTreeMap<ModuleId, (u64, usize)>,

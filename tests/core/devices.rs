@@ -36,8 +36,7 @@ fn the_invariants_hold_among_peers_with_one_two_and_three_devices() {
         let mut several = scenario(name);
         several.swarm.devices = vec![2, 1, 3];
         let several = drilled(several, SEEDS / 10);
-        // A known limit, told in docs/guide/gpu.md: of the paths that are sampled, some have no trainer at the end.
-        assert!(several.counts.unheld == 0 || name == "sampled", "{name}: {}", several.counts.unheld);
+        assert_eq!(several.counts.unheld, 0, "{name}");
     }
 }
 

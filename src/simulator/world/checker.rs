@@ -212,11 +212,14 @@ impl World {
         averages.filter(|average| self.wrong_averages.contains(average)).collect::<BTreeSet<_>>().len()
     }
 
-    /// Paths that no peer trains to their end.
+    /// Paths that no peer trains to their end. A peer may leave in order when it has done so.
     pub(super) fn unheld(&self) -> usize {
         let leases = self.staying().flat_map(|(_, peer)| peer.node.leases());
+        let left = self.peers.iter().filter(|peer| peer.node.is_gone()).flat_map(|peer| peer.node.leases());
+        let done = left.filter(|lease| lease.stage == Stage::Done);
         let trained: BTreeSet<_> = leases
             .filter(|lease| lease.stage != Stage::Standby)
+            .chain(done)
             .map(|lease| self.plan.slots.first_trainer(lease.path))
             .collect();
         self.plan.slots.paths_at_a_time() as usize - trained.len()

@@ -13,7 +13,8 @@ use crate::protocol::timers::Timer;
 use crate::protocol::wire::message::Stage;
 
 impl Node {
-    pub(in crate::protocol) fn is_gone(&self) -> bool {
+    /// Whether this node has left in order.
+    pub fn is_gone(&self) -> bool {
         self.lifecycle.is_gone()
     }
 
