@@ -3,9 +3,18 @@
 
 use std::path::Path;
 
-/// What libtorch offers and tch does not.
+/// What libtorch offers and tch does not, and kernels for cards.
 #[cfg(feature = "learning")]
-const SOURCE: &str = "src/model/torch.cpp";
+const SOURCES: [&str; 4] = [
+    "src/model/torch.cpp",
+    "src/model/kernels/cuda.cpp",
+    "src/model/kernels/functions.cpp",
+    "src/model/kernels/on_cpu.cpp",
+];
+
+/// What these include.
+#[cfg(feature = "learning")]
+const INCLUDED: [&str; 2] = ["src/model/kernels/kernels.cu", "src/model/kernels/launch.h"];
 
 fn main() {
     // The default corpus is the sources of the dependencies, which differ between platforms.
@@ -36,9 +45,13 @@ fn main() {
 /// With the headers of the libtorch that torch-sys takes, and its flags.
 #[cfg(feature = "learning")]
 fn compile(libtorch: &Path) {
-    println!("cargo:rerun-if-changed={SOURCE}");
+    for source in SOURCES.iter().chain(&INCLUDED) {
+        println!("cargo:rerun-if-changed={source}");
+    }
     let standard = if cfg!(windows) { "/std:c++17" } else { "-std=c++17" };
     let mut build = cc::Build::new();
-    build.cpp(true).pic(true).warnings(false).include(libtorch.join("include")).flag(standard).file(SOURCE);
+    build.cpp(true).pic(true).warnings(false).flag(standard).files(SOURCES);
+    // The second has what a function needs to have a gradient.
+    build.include(libtorch.join("include")).include(libtorch.join("include/torch/csrc/api/include"));
     build.compile("pathswarm-torch");
 }

@@ -8,9 +8,11 @@ pub mod fused;
 pub(crate) mod host_values;
 pub mod hugging_face;
 pub mod initial;
+pub mod kernels;
 pub mod layers;
 pub mod merged;
 pub mod precision;
+mod prefix_features;
 #[cfg(test)]
 pub(crate) mod samples;
 pub mod tensor_memory;

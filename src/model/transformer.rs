@@ -14,7 +14,7 @@ use crate::model::layers::norm::Norm;
 use crate::model::layers::packed::Packed;
 use crate::model::layers::rotary::rotation;
 use crate::model::layers::watch::{Unwatched, Watch, Writer};
-use crate::model::weights::{Weights, WeightsError, narrow_operands, to_values};
+use crate::model::weights::{Weights, WeightsError, narrow_operands};
 
 /// A path's network and its parameters.
 pub struct PathModel {
@@ -203,43 +203,7 @@ impl PathModel {
             .map_err(ForwardError::from)
     }
 
-    /// The mean over each prefix of the hidden state after the final norm: `[prefixes, width]`, row-major. The prefix
-    /// of an image is the whole image.
-    ///
-    /// All prefixes are computed at once, so their number should be moderate.
-    pub fn prefix_features(&self, prefixes: &[&[u32]]) -> Result<Vec<f32>, ForwardError> {
-        if let Some(empty) = prefixes.iter().position(|prefix| prefix.is_empty()) {
-            return Err(ForwardError::Empty(empty));
-        }
-        let Some(longest) = prefixes.iter().map(|prefix| prefix.len()).max() else {
-            return Ok(Vec::new());
-        };
-        if longest > self.config.context {
-            return Err(ForwardError::TooLong { found: longest, context: self.config.context });
-        }
-        let mut padded = vec![0i64; prefixes.len() * longest];
-        let mut shares = vec![0f32; prefixes.len() * longest];
-        for (row, prefix) in prefixes.iter().enumerate() {
-            for (column, token) in prefix.iter().enumerate() {
-                padded[row * longest + column] = i64::from(*token);
-                shares[row * longest + column] = 1.0 / prefix.len() as f32;
-            }
-        }
-        let shape = [prefixes.len() as i64, longest as i64];
-        let _no_gradient = tch::no_grad_guard();
-        let padded = Tensor::f_from_slice(&padded)?.f_view(shape)?;
-        self.check(&padded)?;
-        let lengths: Vec<i64> = prefixes.iter().map(|prefix| prefix.len() as i64).collect();
-        let lengths = Tensor::f_from_slice(&lengths)?.f_to_device(self.device())?;
-        let hidden = self.trunk(&padded.f_to_device(self.device())?, Some(&lengths), &self.exact())?;
-        if self.config.reads_images() {
-            return Ok(to_values(&hidden)?);
-        }
-        let shares = Tensor::f_from_slice(&shares)?.f_view([shape[0], 1, shape[1]])?.f_to_device(self.device())?;
-        Ok(to_values(&shares.f_matmul(&hidden)?)?)
-    }
-
-    fn check(&self, tokens: &Tensor) -> Result<(), ForwardError> {
+    pub(super) fn check(&self, tokens: &Tensor) -> Result<(), ForwardError> {
         let shape = tokens.size();
         let kind = tokens.f_kind()?;
         if !self.weights.is_complete() {
@@ -272,6 +236,11 @@ impl PathModel {
     /// Products of training.
     pub(crate) fn products(&self) -> Products {
         self.products
+    }
+
+    /// Computes products of training with another kernel from now on.
+    pub(crate) fn set_kernel(&mut self, kernel: Kernel) {
+        self.products.kernel = kernel;
     }
 
     /// The output projection, `[vocabulary, width]`.

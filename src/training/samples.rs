@@ -1,9 +1,13 @@
-//! A run small enough for tests, and text for it.
+//! Runs small enough for tests, networks of all kinds, and text for them.
 
 use rand::RngExt;
 
-use crate::config::RunConfig;
 use crate::config::run::tests::SMALL;
+use crate::config::{
+    AdapterConfig, Biases, DirectionalConfig, LevelConfig, ModelConfig, Pooling, Positions, RouterReads, RunConfig,
+};
+use crate::grid::Sharing;
+use crate::model::samples::{dna_model, modern_models, small_model};
 use crate::seed::Seed;
 
 /// Four ragged sequences a step.
@@ -12,6 +16,38 @@ pub(crate) fn small_run() -> RunConfig {
     run.model.context = 48;
     let training = &mut run.training;
     (training.batch_sequences, training.phases, training.learning_rate) = (4, 9, 1e-2);
+    run
+}
+
+/// A network of each kind, with its name.
+pub(crate) fn networks() -> Vec<(String, ModelConfig)> {
+    let gpt =
+        ModelConfig { positions: Positions::Learned, biases: Biases::All, tied_head: true, blocks: 3, ..small_model() };
+    let mut all = vec![("gpt-2".to_owned(), gpt.clone()), ("dna".to_owned(), dna_model())];
+    all.extend(modern_models().into_iter().map(|(name, model)| (name.to_owned(), model)));
+    all.push((
+        "adapters".to_owned(),
+        ModelConfig { adapter: Some(AdapterConfig { rank: 2, alpha: None }), ..gpt.clone() },
+    ));
+    let pooled = [Pooling::Token, Pooling::Prefix, Pooling::Sequence].into_iter();
+    for (pooling, reads) in pooled.zip([RouterReads::Stream, RouterReads::Normed, RouterReads::Stream]) {
+        let directional = Some(DirectionalConfig { pooling, reads, ..DirectionalConfig::of(2) });
+        all.push((format!("directional {pooling:?}"), ModelConfig { directional, ..gpt.clone() }));
+    }
+    all.into_iter().map(|(name, model)| (name, ModelConfig { context: 48, ..model })).collect()
+}
+
+/// A run of one path of a network, with a level for what is trained.
+pub(crate) fn run_of(model: ModelConfig) -> RunConfig {
+    // Beside adapters, all else is frozen.
+    let is_trained = |name: &String| model.adapter.is_none() || name.starts_with("adapter.");
+    let names = model.parts().iter().map(ToString::to_string).filter(is_trained).collect::<Vec<_>>();
+    let (balance, parts): (Vec<_>, Vec<_>) = names.into_iter().partition(|part| part == "balance");
+    let level = |parts| LevelConfig { parts, sharing: Sharing::Shared };
+    let levels = [parts, balance].into_iter().filter(|parts| !parts.is_empty()).map(level).collect();
+    let mut run = RunConfig { model, levels, ..small_run() };
+    // More rows than take a kernel for few.
+    run.training.batch_sequences = 12;
     run
 }
 

@@ -127,6 +127,8 @@ pub struct MachineConfig {
     pub memory_limit_bytes: u64,
     /// Activation checkpointing, block by block.
     pub checkpointing: Checkpointing,
+    /// Whether a card that trains in bfloat16 uses this program's own kernels between products.
+    pub fused_kernels: bool,
     /// How the moments of the inner optimiser are kept. Below f32 they are rounded after each step, at random without bias.
     pub moments: MomentFormat,
     /// Limit of tokens a second for training, for each peer of this machine; 0 for none. Keeps a laptop cool, or
@@ -168,6 +170,7 @@ impl Default for MachineConfig {
             micro_batch_sequences: 0,
             memory_limit_bytes: 0,
             checkpointing: Checkpointing::Auto,
+            fused_kernels: false,
             moments: MomentFormat::F32,
             train_tokens_per_s: 0,
             answer: Answer::All,

@@ -4,6 +4,7 @@
 use tch::{Kind, TchError, Tensor};
 
 use crate::config::{ModelConfig, QkNorm};
+use crate::model::kernels::Rotation;
 use crate::model::layers::adapted_linear::AdaptedLinear;
 use crate::model::layers::kv_cache::{Past, mask};
 use crate::model::layers::linear::Products;
@@ -107,6 +108,10 @@ impl Attention {
         rotation: Option<&Tensor>,
     ) -> Result<(Tensor, Tensor, Tensor), TchError> {
         let (batch, time, width) = input.size3()?;
+        if let Some(rotation) = rotation.filter(|_| products.fuses() && self.norms.is_none() && self.stacked().fits()) {
+            let [q, k, v] = self.stacked().forward(&self.qkv.forward(input, products)?, rotation)?;
+            return Ok((q, k, v));
+        }
         let together = self.heads + self.kv_heads;
         // Few outputs are reordered faster than the weights that they come from.
         let is_short = !input.requires_grad() && batch * time < width;
@@ -127,6 +132,12 @@ impl Attention {
         }
         let [q, k] = halves(&qk, [self.heads, self.kv_heads], 2)?;
         Ok((q, k, v.f_view([batch, time, self.kv_heads, self.head_width])?))
+    }
+
+    /// How queries, keys and values come out of their product.
+    fn stacked(&self) -> Rotation {
+        let Rotary { head_width, rotated } = self.rotary;
+        Rotation { heads: self.heads, kv_heads: self.kv_heads, head_width, rotated }
     }
 
     /// Reorders the query and key rows of a stacked tensor for the rotation.

@@ -69,7 +69,12 @@ impl Block {
     ) -> Result<Tensor, TchError> {
         let Reading { products, watch, .. } = *reading;
         let after = self.placement == NormPlacement::After;
-        let input = if after { stream.shallow_clone() } else { self.attention_norm.forward(stream)? };
+        // The router of directions reads the norm before it is rounded.
+        let (stream, input) = match (after, &self.directional) {
+            (true, _) => (stream.shallow_clone(), stream.shallow_clone()),
+            (false, Some(_)) => (stream.shallow_clone(), self.attention_norm.forward(stream)?),
+            (false, None) => self.attention_norm.of_sum(stream, None, products)?,
+        };
         let heads = match reading.packed {
             Some(packed) => self.attention.packed_heads(&input, products, reading.rotation, packed)?,
             None => self.attention.heads(&input, products, reading.rotation, past.as_deref_mut())?,
@@ -82,14 +87,19 @@ impl Block {
         }
         watch.added(Writer::Heads(self.index), &mixed)?;
         if let Some(directional) = &self.directional {
-            let routing = directional.routing((stream, &input), products, reading.lengths, past)?;
+            let routing = directional.routing((&stream, &input), products, reading.lengths, past)?;
             let routing = watch.routing(self.index, routing)?;
             let taken = products.widen(directional.suppression(&heads, &routing, self.attention.out(), products)?)?;
             watch.added(Writer::Routing(self.index), &taken)?;
             mixed = products.widen(mixed)?.f_add(&taken)?;
         }
-        let attended = stream.f_add(&mixed)?;
-        let fed = self.feed_forward.forward(if self.parallel { stream } else { &attended }, products)?;
+        let (attended, fed) = if self.parallel || after {
+            let attended = stream.f_add(&mixed)?;
+            let fed = self.feed_forward.forward(if self.parallel { &stream } else { &attended }, products)?;
+            (attended, fed)
+        } else {
+            self.feed_forward.forward_sum(&stream, Some(&mixed), products)?
+        };
         watch.added(Writer::FeedForward(self.index), &fed)?;
         attended.f_add(&fed)
     }

@@ -4,6 +4,7 @@
 use tch::{TchError, Tensor};
 
 use crate::config::{Activation, ModelConfig, NormPlacement};
+use crate::model::kernels;
 use crate::model::layers::adapted_linear::AdaptedLinear;
 use crate::model::layers::linear::Products;
 use crate::model::layers::norm::Norm;
@@ -37,13 +38,27 @@ impl FeedForward {
         if self.placement == NormPlacement::After {
             return self.norm.forward(&products.widen(self.fed(stream, products)?)?);
         }
-        self.fed(&self.norm.forward(stream)?, products)
+        Ok(self.forward_sum(stream, None, products)?.1)
+    }
+
+    /// The stream with what is added to it, if anything, and the output for that. The norm comes first.
+    pub fn forward_sum(
+        &self,
+        stream: &Tensor,
+        added: Option<&Tensor>,
+        products: &Products,
+    ) -> Result<(Tensor, Tensor), TchError> {
+        let (sum, normed) = self.norm.of_sum(stream, added, products)?;
+        Ok((sum, self.fed(&normed, products)?))
     }
 
     fn fed(&self, input: &Tensor, products: &Products) -> Result<Tensor, TchError> {
         let mut hidden = self.inner.forward(input, products)?;
         if self.gated {
             let width = hidden.size().last().copied().unwrap_or(0) / 2;
+            if products.fuses() && kernels::gate_fits(width) {
+                return self.outer.forward(&kernels::gate(&hidden, self.activation)?, products);
+            }
             let gate = self.activated(&hidden.f_narrow(-1, 0, width)?)?;
             hidden = gate.f_mul(&hidden.f_narrow(-1, width, width)?)?;
         } else {

@@ -22,13 +22,15 @@ const IMAGE_ROWS: i64 = 8;
 /// chunks are nearer to exact ones with it.
 const LEAST_ROWS: i64 = 256;
 
-/// Kernel of f32 products.
+/// Kernel of products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
     /// libtorch's default: MKL on the CPU, cuBLAS on CUDA.
     Default,
     /// oneDNN on the CPU.
     OneDnn,
+    /// cuBLAS, and in bfloat16 this program's own [kernels](crate::model::kernels) between products.
+    Fused,
 }
 
 impl Kernel {
@@ -77,6 +79,11 @@ impl Products {
         let image = input.f_reshape([images, rows / images, 1, columns])?.f_permute([0, 3, 1, 2])?;
         let kernel = weight.f_unsqueeze(-1)?.f_unsqueeze(-1)?;
         image.f_conv2d(&kernel, bias, 1, 0, 1, 1)?.f_permute([0, 2, 3, 1])?.f_reshape(shape.as_slice())
+    }
+
+    /// Whether the kernels between products are used, which take bfloat16.
+    pub fn fuses(&self) -> bool {
+        self.kernel == Kernel::Fused && self.precision == Precision::Bf16
     }
 
     /// Converts the result of a product to the precision of the residual stream and the norms.

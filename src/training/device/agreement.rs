@@ -3,18 +3,47 @@
 use tch::Device;
 
 use crate::config::{MachineConfig, Optimizer, Precision, RunConfig};
-use crate::model::initial_levels;
+use crate::model::{initial_levels, kernels};
 use crate::seed::Seed;
 use crate::training::device::networks::text;
 use crate::training::device::{DeviceCheckError, Network};
 use crate::training::{BatchOrder, InnerTrainer, target_losses};
+
+/// How a device trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode {
+    pub precision: Precision,
+    /// With the kernels of this program between products.
+    pub fused: bool,
+}
+
+impl Mode {
+    /// Libtorch's operations alone.
+    pub const fn plain(precision: Precision) -> Self {
+        Self { precision, fused: false }
+    }
+
+    /// The modes that a device has.
+    pub fn all(device: Device) -> Vec<Self> {
+        let mut all: Vec<Self> = [Precision::F32, Precision::Bf16].map(Self::plain).into();
+        if kernels::are_there(device) {
+            all.push(Self { precision: Precision::Bf16, fused: true });
+        }
+        all
+    }
+
+    /// The profile of a machine in this mode.
+    pub fn of(self, machine: &MachineConfig) -> MachineConfig {
+        MachineConfig { precision: self.precision.into(), fused_kernels: self.fused, ..machine.clone() }
+    }
+}
 
 /// How far a device is from the CPU in one respect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Agreement {
     /// `loss`, `gradient`, `evaluation`, `AdamW`, `Muon`.
     pub what: &'static str,
-    pub precision: Precision,
+    pub mode: Mode,
     /// The norm of the difference, relative to the norm of what the CPU found.
     pub difference: f64,
     /// More than this is a fault, not rounding.
@@ -50,15 +79,16 @@ struct Limits {
 /// Steps of the optimiser that are compared.
 const DESCENTS: u64 = 3;
 
-/// Compares a device with the CPU on one network at its initial parameters, where a network is well conditioned: losses and gradients in a precision, the rest, which is always f32,
-/// with [`Precision::F32`].
-pub fn agreement(network: &Network, precision: Precision, device: Device) -> Result<Vec<Agreement>, DeviceCheckError> {
+/// Compares a device with the CPU on one network at its initial parameters, where a network is well conditioned: losses and
+/// gradients in a mode, the rest, which is always f32, with [`Precision::F32`].
+pub fn agreement(network: &Network, mode: Mode, device: Device) -> Result<Vec<Agreement>, DeviceCheckError> {
     let run = &network.run;
     let context = run.model.context;
     let set = text(32, (context / 4, context), run.model.vocabulary);
     let order = BatchOrder { seed: Seed::root(3), sequences: set.len() };
-    let mut cpu = trainer(run, Precision::F32, Device::Cpu)?;
-    let mut other = trainer(run, precision, device)?;
+    let precision = mode.precision;
+    let mut cpu = trainer(run, Mode::plain(Precision::F32), Device::Cpu)?;
+    let mut other = trainer(run, mode, device)?;
     let (expected, _) = cpu.gradient(&set[..], &order, (0, 0))?;
     let (found, _) = other.gradient(&set[..], &order, (0, 0))?;
     let limits = match (precision, &run.model.dna) {
@@ -80,12 +110,11 @@ pub fn agreement(network: &Network, precision: Precision, device: Device) -> Res
     let [expected, found] = [&mut cpu, &mut other].map(|trainer| trainer.step(&set[..], &order, 0));
     let (expected, found) = (expected?.loss, found?.loss);
     all.push(("loss", (expected - found).abs() / expected, limits.loss));
-    Ok(all.into_iter().map(|(what, difference, limit)| Agreement { what, precision, difference, limit }).collect())
+    Ok(all.into_iter().map(|(what, difference, limit)| Agreement { what, mode, difference, limit }).collect())
 }
 
-fn trainer(run: &RunConfig, precision: Precision, device: Device) -> Result<InnerTrainer, DeviceCheckError> {
-    let machine = MachineConfig { precision: precision.into(), ..MachineConfig::default() };
-    let mut trainer = InnerTrainer::new(run, &machine, device)?;
+fn trainer(run: &RunConfig, mode: Mode, device: Device) -> Result<InnerTrainer, DeviceCheckError> {
+    let mut trainer = InnerTrainer::new(run, &mode.of(&MachineConfig::default()), device)?;
     trainer.load(&initial(run))?;
     Ok(trainer)
 }
@@ -103,7 +132,7 @@ fn changes(
 ) -> Result<Vec<Vec<f32>>, DeviceCheckError> {
     let mut run = run.clone();
     run.training.optimizer = optimizer;
-    let mut trainer = trainer(&run, Precision::F32, device)?;
+    let mut trainer = trainer(&run, Mode::plain(Precision::F32), device)?;
     for step in 0..DESCENTS {
         trainer.descend(gradient, step)?;
     }
@@ -128,10 +157,11 @@ mod tests {
     #[test]
     fn the_cpu_agrees_with_itself_and_in_bfloat16_within_the_limits() {
         for network in networks() {
-            for precision in [Precision::F32, Precision::Bf16] {
-                for found in agreement(&network, precision, Device::Cpu).unwrap() {
+            for mode in Mode::all(Device::Cpu) {
+                for found in agreement(&network, mode, Device::Cpu).unwrap() {
                     assert!(found.holds(), "{}: {found:?}", network.name);
-                    assert_eq!(found.difference == 0.0, precision == Precision::F32, "{}: {found:?}", network.name);
+                    let is_exact = mode.precision == Precision::F32;
+                    assert_eq!(found.difference == 0.0, is_exact, "{}: {found:?}", network.name);
                 }
             }
         }
@@ -145,7 +175,7 @@ mod tests {
             let set = text(8, (64, 64), 512);
             let order = BatchOrder { seed: Seed::root(3), sequences: 8 };
             let gradient = |network: &Network| {
-                let mut trainer = trainer(&network.run, Precision::F32, Device::Cpu).unwrap();
+                let mut trainer = trainer(&network.run, Mode::plain(Precision::F32), Device::Cpu).unwrap();
                 trainer.gradient(&set[..], &order, (0, 0)).unwrap().0
             };
             difference(&gradient(&one), &gradient(&other))
@@ -161,6 +191,6 @@ mod tests {
         let mut wrong = expected.clone();
         wrong[0][7] = 1.05;
         assert!(difference(&expected, &wrong) > F32_LIMITS.gradient);
-        assert!(!Agreement { what: "", precision: Precision::F32, difference: f64::NAN, limit: 1.0 }.holds());
+        assert!(!Agreement { what: "", mode: Mode::plain(Precision::F32), difference: f64::NAN, limit: 1.0 }.holds());
     }
 }

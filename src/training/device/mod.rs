@@ -4,7 +4,7 @@ pub mod agreement;
 pub mod networks;
 pub mod speed;
 
-pub use agreement::{Agreement, agreement};
+pub use agreement::{Agreement, Mode, agreement};
 pub use networks::{Network, SIZES, Size, networks};
 pub use speed::{Rate, rate};
 

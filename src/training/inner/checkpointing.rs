@@ -145,52 +145,11 @@ fn gradients(
 mod tests {
     use tch::Device;
 
-    use crate::config::{
-        AdapterConfig, Biases, Checkpointing, DirectionalConfig, LevelConfig, MachineConfig, ModelConfig, Pooling,
-        Positions, Precision, RouterReads, RunConfig,
-    };
-    use crate::grid::Sharing;
+    use crate::config::{Checkpointing, LevelConfig, MachineConfig, Precision, RunConfig};
     use crate::model::initial_levels;
-    use crate::model::samples::{dna_model, modern_models, small_model};
     use crate::seed::Seed;
-    use crate::training::samples::{small_run, small_set};
+    use crate::training::samples::{networks, run_of, small_set};
     use crate::training::{BatchOrder, InnerTrainer};
-
-    /// A network of each kind, with its name.
-    fn networks() -> Vec<(String, ModelConfig)> {
-        let gpt = ModelConfig {
-            positions: Positions::Learned,
-            biases: Biases::All,
-            tied_head: true,
-            blocks: 3,
-            ..small_model()
-        };
-        let mut all = vec![("gpt-2".to_owned(), gpt.clone()), ("dna".to_owned(), dna_model())];
-        all.extend(modern_models().into_iter().map(|(name, model)| (name.to_owned(), model)));
-        all.push((
-            "adapters".to_owned(),
-            ModelConfig { adapter: Some(AdapterConfig { rank: 2, alpha: None }), ..gpt.clone() },
-        ));
-        let pooled = [Pooling::Token, Pooling::Prefix, Pooling::Sequence].into_iter();
-        for (pooling, reads) in pooled.zip([RouterReads::Stream, RouterReads::Normed, RouterReads::Stream]) {
-            let directional = Some(DirectionalConfig { pooling, reads, ..DirectionalConfig::of(2) });
-            all.push((format!("directional {pooling:?}"), ModelConfig { directional, ..gpt.clone() }));
-        }
-        all.into_iter().map(|(name, model)| (name, ModelConfig { context: 48, ..model })).collect()
-    }
-
-    fn run_of(model: ModelConfig) -> RunConfig {
-        // Beside adapters, all else is frozen.
-        let is_trained = |name: &String| model.adapter.is_none() || name.starts_with("adapter.");
-        let names = model.parts().iter().map(ToString::to_string).filter(is_trained).collect::<Vec<_>>();
-        let (balance, parts): (Vec<_>, Vec<_>) = names.into_iter().partition(|part| part == "balance");
-        let level = |parts| LevelConfig { parts, sharing: Sharing::Shared };
-        let levels = [parts, balance].into_iter().filter(|parts| !parts.is_empty()).map(level).collect();
-        let mut run = RunConfig { model, levels, ..small_run() };
-        // More rows than take a kernel for few.
-        run.training.batch_sequences = 12;
-        run
-    }
 
     /// Losses of some steps, and what they leave.
     fn trained(

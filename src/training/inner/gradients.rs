@@ -89,3 +89,69 @@ fn batch_gradients(
     }
     Ok((loss.nats, gradients))
 }
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Tensor};
+
+    use crate::config::{Checkpointing, MachineConfig, ModelConfig, Precision};
+    use crate::model::initial_levels;
+    use crate::model::layers::linear::Kernel;
+    use crate::model::weights::to_values;
+    use crate::seed::Seed;
+    use crate::training::samples::{networks, run_of, small_set};
+    use crate::training::{BatchOrder, InnerTrainer};
+
+    /// Heads wide enough for the kernels between products.
+    fn wide(model: ModelConfig) -> ModelConfig {
+        ModelConfig { width: 64, heads: 2, kv_heads: model.kv_heads.map(|_| 1), head_width: None, ..model }
+    }
+
+    fn loss_and_gradient(model: &ModelConfig, precision: Precision, how: (Kernel, Checkpointing)) -> (f64, Vec<f32>) {
+        let (kernel, checkpointing) = how;
+        let mut run = run_of(model.clone());
+        run.training.batch_sequences = 3;
+        let precision = precision.into();
+        let machine = MachineConfig { threads: 2, checkpointing, precision, ..MachineConfig::default() };
+        let mut trainer = InnerTrainer::new(&run, &machine, Device::Cpu).unwrap();
+        trainer.model.set_kernel(kernel);
+        let initial = |levels: &[_]| initial_levels(&run.model, levels, Seed::root(1));
+        trainer.load(&initial(&run.levels)).unwrap();
+        trainer.load_frozen(&run.frozen().map(|frozen| initial(&[frozen]).concat()).unwrap_or_default()).unwrap();
+        let (set, order) = (small_set(24), BatchOrder { seed: Seed::root(2), sequences: 24 });
+        let found = trainer.gradient_now(&set[..], &order, 0).unwrap();
+        let values = |tensor: &Tensor| to_values(tensor).unwrap();
+        (found.loss, found.gradients.iter().flatten().flat_map(values).collect())
+    }
+
+    #[test]
+    fn kernels_between_products_are_as_near_to_f32_as_operations_of_libtorch_for_every_network() {
+        for (name, model) in networks() {
+            let model = wide(model);
+            let exact = loss_and_gradient(&model, Precision::F32, (Kernel::Default, Checkpointing::Off));
+            let of = |kernel| loss_and_gradient(&model, Precision::Bf16, (kernel, Checkpointing::Off));
+            let error = |(loss, gradient): (f64, Vec<f32>)| {
+                let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>();
+                let apart = norm(&mut gradient.iter().zip(&exact.1).map(|(a, b)| a - b));
+                ((loss - exact.0).abs(), (apart / norm(&mut exact.1.iter().copied())).sqrt())
+            };
+            let (by_operations, by_kernels) = (error(of(Kernel::Default)), error(of(Kernel::Fused)));
+            assert!(by_kernels.0 < 2e-3, "{name}: {by_kernels:?} {by_operations:?}");
+            assert!(
+                by_kernels.1 < 1.2 * by_operations.1 && by_kernels.1 > 0.0,
+                "{name}: {by_kernels:?} {by_operations:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn checkpointing_changes_no_bit_with_kernels_between_products() {
+        let some = networks().into_iter().filter(|(name, _)| ["llama", "pythia", "adapters"].contains(&name.as_str()));
+        for (name, model) in some {
+            let of = |checkpointing| {
+                loss_and_gradient(&wide(model.clone()), Precision::Bf16, (Kernel::Fused, checkpointing))
+            };
+            assert!(of(Checkpointing::On) == of(Checkpointing::Off), "{name}");
+        }
+    }
+}

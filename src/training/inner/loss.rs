@@ -10,6 +10,7 @@
 use tch::{Kind, Reduction, TchError, Tensor};
 
 use crate::config::Precision;
+use crate::model::kernels::softmax_gradient;
 use crate::model::kind_of_sums;
 use crate::model::layers::linear::Products;
 use crate::training::batches::IGNORED;
@@ -47,7 +48,11 @@ pub fn cross_entropy(
         let (own, targets, weights) = (part(&hidden)?, part(targets)?, weights.map(part).transpose()?);
         let found = match &narrow_head {
             None => by_autograd(products, head, &own, (&targets, weights.as_ref()), scale)?,
-            Some(narrow) => in_place((narrow, head.requires_grad()), &own, (&targets, weights.as_ref()), scale)?,
+            Some(narrow) => {
+                let by_logits = if products.fuses() { by_kernel } else { by_operations };
+                let head = (narrow, head.requires_grad());
+                in_place(head, &own, (&targets, weights.as_ref()), scale, by_logits)?
+            }
         };
         nats = nats.f_add(&found.nats)?;
         hidden_gradients.push(found.hidden);
@@ -85,18 +90,40 @@ fn by_autograd(
     Ok(LossGradient { nats: loss.f_detach()?, hidden, head: gradients.next() })
 }
 
-/// The loss of a chunk in bfloat16; `head` is bfloat16, and may be trained or not. The gradient by the logits is the probabilities, and at the target
-/// less the sum of the others: one less the target's own probability would be lost to rounding where that is near one. The
-/// row's weight acts on the other side of the products.
+/// Losses of rows in nats, `[rows]`, and the gradient by their logits, `[rows, vocabulary]`, bfloat16.
+type ByLogits = fn(logits: Tensor, targets: &Tensor) -> Result<(Tensor, Tensor), TchError>;
+
+/// The loss of a chunk in bfloat16; `head` is bfloat16, and may be trained or not. The gradient by the logits is the
+/// probabilities, and at the target less the sum of the others: one less the target's own probability would be lost to rounding
+/// where that is near one. The row's weight acts on the other side of the products.
 fn in_place(
     (head, is_trained): (&Tensor, bool),
     hidden: &Tensor,
     (targets, weights): (&Tensor, Option<&Tensor>),
     scale: f64,
+    by_logits: ByLogits,
 ) -> Result<LossGradient, TchError> {
     let _no_gradient = tch::no_grad_guard();
     let narrow = hidden.f_to_kind(Kind::BFloat16)?;
-    let logits = narrow.f_linear(head, None::<&Tensor>)?;
+    let (losses, gradient) = by_logits(narrow.f_linear(head, None::<&Tensor>)?, targets)?;
+    let counted = targets.f_ne(IGNORED)?.f_to_kind(Kind::Float)?;
+    let factors = weights.map_or_else(|| Ok(counted.shallow_clone()), |weights| counted.f_mul(weights))?;
+    let factors_of_rows = factors.f_mul_scalar(scale)?.f_unsqueeze(1)?;
+    let by_hidden = gradient.f_matmul(head)?.f_to_kind(Kind::Float)?.f_mul_(&factors_of_rows)?;
+    let by_head = || {
+        let weighted = narrow.f_mul(&factors.f_to_kind(Kind::BFloat16)?.f_unsqueeze(1)?)?;
+        gradient.f_transpose(0, 1)?.f_matmul(&weighted)?.f_to_kind(Kind::Float)?.f_mul_scalar_(scale)
+    };
+    let by_head = is_trained.then(by_head).transpose()?;
+    Ok(LossGradient { nats: losses.f_mul(&factors)?.f_sum(None::<Kind>)?, hidden: by_hidden, head: by_head })
+}
+
+fn by_kernel(mut logits: Tensor, targets: &Tensor) -> Result<(Tensor, Tensor), TchError> {
+    let losses = softmax_gradient(&mut logits, targets)?;
+    Ok((losses, logits))
+}
+
+fn by_operations(logits: Tensor, targets: &Tensor) -> Result<(Tensor, Tensor), TchError> {
     let places = targets.f_clamp_min(0)?.f_unsqueeze(1)?;
     let of =
         |values: &Tensor, places: &Tensor| values.f_gather(1, places, false)?.f_squeeze_dim(1)?.f_to_kind(Kind::Float);
@@ -111,17 +138,8 @@ fn in_place(
     let is_sure = likeliest.f_eq_tensor(&places)?.f_squeeze_dim(1)?.f_logical_and(&greatest.f_gt(0.5)?)?;
     let sure = others.f_squeeze_dim(1)?.f_neg()?.f_log1p()?.f_neg()?;
     let losses = sure.f_where_self(&is_sure, &ahead.f_sub(&greatest.f_log()?)?)?;
-    let counted = targets.f_ne(IGNORED)?.f_to_kind(Kind::Float)?;
-    let factors = weights.map_or_else(|| Ok(counted.shallow_clone()), |weights| counted.f_mul(weights))?;
     let _ = gradient.f_scatter_(1, &places, &others.f_neg()?.f_to_kind(Kind::BFloat16)?)?;
-    let factors_of_rows = factors.f_mul_scalar(scale)?.f_unsqueeze(1)?;
-    let by_hidden = gradient.f_matmul(head)?.f_to_kind(Kind::Float)?.f_mul_(&factors_of_rows)?;
-    let by_head = || {
-        let weighted = narrow.f_mul(&factors.f_to_kind(Kind::BFloat16)?.f_unsqueeze(1)?)?;
-        gradient.f_transpose(0, 1)?.f_matmul(&weighted)?.f_to_kind(Kind::Float)?.f_mul_scalar_(scale)
-    };
-    let by_head = is_trained.then(by_head).transpose()?;
-    Ok(LossGradient { nats: losses.f_mul(&factors)?.f_sum(None::<Kind>)?, hidden: by_hidden, head: by_head })
+    Ok((losses, gradient))
 }
 
 /// The loss of each row, `[rows]`, without gradient.

@@ -18,8 +18,9 @@ use tch::{Device, TchError, Tensor};
 use super::batches::{Batch, BatchCursor, BatchError, BatchLimits, BatchOrder, Sequences};
 use super::errors::{StepError, TrainerError, finite};
 use crate::config::{MachineConfig, RunConfig, TrainingConfig};
+use crate::model::layers::linear::Kernel;
 use crate::model::weights::to_values;
-use crate::model::{PathModel, WeightsError, precision_on, set_threads};
+use crate::model::{PathModel, WeightsError, kernels, precision_on, set_threads};
 use crate::training::batches::augmented::AugmentedImages;
 use crate::training::inner::adamw::norm;
 use crate::training::inner::balance::Tally;
@@ -62,7 +63,10 @@ impl InnerTrainer {
         set_threads(machine.threads);
         let precision = precision_on(device, machine.precision)?;
         let memory = MemoryUse::of(run, precision, machine, device);
-        let model = PathModel::new(&run.model, &run.levels, device, precision)?;
+        let mut model = PathModel::new(&run.model, &run.levels, device, precision)?;
+        if machine.fused_kernels && kernels::are_there(device) {
+            model.set_kernel(Kernel::Fused);
+        }
         let training = run.training.clone();
         let threads = usize::try_from(tch::get_num_threads()).unwrap_or(1).max(1);
         let optimizer = InnerOptimizer::new(&training, model.weights());

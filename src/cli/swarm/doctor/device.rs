@@ -9,7 +9,7 @@ use super::resources;
 use super::torch::Reference;
 use crate::config::{MachineConfig, Precision};
 use crate::model::{Device, device_name, fused, matrix_flops_per_s, open_device, set_threads, threads};
-use crate::training::device::{Agreement, DeviceCheckError, Rate, SIZES, Size, agreement, networks, rate};
+use crate::training::device::{Agreement, DeviceCheckError, Mode, Rate, SIZES, Size, agreement, networks, rate};
 
 /// The longest step that is measured, as estimated from the size before: with more, fewer sequences are taken.
 const LONGEST_STEP_S: f64 = 3.0;
@@ -39,18 +39,20 @@ impl Page<'_> {
         add(resources::device(self.machine))?;
         let Ok(device) = open_device(self.machine.first_device()) else { return Ok(()) };
         for network in networks() {
-            for precision in [Precision::F32, Precision::Bf16] {
-                add(vec![agrees(network.name, precision, agreement(&network, precision, device))])?;
+            for mode in Mode::all(device) {
+                add(vec![agrees(network.name, mode, agreement(&network, mode, device))])?;
             }
         }
-        let measured = if self.sizes == 0 { &[][..] } else { &[Precision::F32, Precision::Bf16] };
-        for precision in measured.iter().copied() {
+        let modes = if self.sizes == 0 { Vec::new() } else { Mode::all(device) };
+        for mode in modes {
+            let Mode { precision, .. } = mode;
             // The trainers of the comparison took all cores.
             set_threads(self.machine.threads);
             let peak = matrix_flops_per_s(precision, device).context("products of matrices")?;
-            let (found, word) = (format!("{:.1} TFLOP/s in {}", peak / 1e12, word(precision)), word(precision));
+            let (found, word) =
+                (format!("{:.1} TFLOP/s in {}", peak / 1e12, precision_word(precision)), precision_word(precision));
             add(vec![Finding::good("matrix products", found).with("flops_per_s", peak).with("precision", word)])?;
-            self.sizes(precision, device, peak, add)?;
+            self.sizes(mode, device, peak, add)?;
         }
         Ok(())
     }
@@ -58,25 +60,24 @@ impl Page<'_> {
     /// The rates of all sizes that are not too slow here.
     fn sizes(
         &self,
-        precision: Precision,
+        mode: Mode,
         device: Device,
         peak: f64,
         add: &mut dyn FnMut(Vec<Finding>) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let mut flops_per_s = peak * ASSUMED_SHARE;
         for size in SIZES.into_iter().take(self.sizes) {
-            let about = format!("{} in {}", size.name, word(precision));
+            let about = format!("{} in {}", size.name, word(mode));
             let sequence_s = size.flops_per_token() * size.context as f64 / flops_per_s;
             let sequences = ((LONGEST_STEP_S / sequence_s) as usize).min(size.sequences);
             if sequences == 0 {
                 let found = format!("{about}: a step of one sequence takes about {sequence_s:.0} s");
                 return add(vec![Finding::poor("rate", found, "larger networks are not measured here")]);
             }
-            let machine = MachineConfig { precision: precision.into(), ..self.machine.clone() };
-            match rate(&size, sequences, (&machine, device), ROUND) {
+            match rate(&size, sequences, (&mode.of(self.machine), device), ROUND) {
                 Ok(measured) => {
                     flops_per_s = measured.tokens_per_s * size.flops_per_token();
-                    add(vec![self.measured(&size, &measured, (precision, device), (flops_per_s, peak))])?;
+                    add(vec![self.measured(&size, &measured, (mode, device), (flops_per_s, peak))])?;
                 }
                 Err(error) => {
                     let remedy = "if memory ran out, this network is too large here; larger ones are not measured";
@@ -92,19 +93,22 @@ impl Page<'_> {
         &self,
         size: &Size,
         Rate { parameters, sequences, tokens_per_s, spread: [least, most], peak_bytes }: &Rate,
-        (precision, device): (Precision, Device),
+        (mode, device): (Mode, Device),
         (flops_per_s, peak): (f64, f64),
     ) -> Finding {
-        let (name, precision, context, share) = (size.name, word(precision), size.context, flops_per_s / peak);
+        let (name, precision) = (size.name, precision_word(mode.precision));
+        let (context, share) = (size.context, flops_per_s / peak);
         let mut found = format!(
-            "{name} in {precision}: {tokens_per_s:.0} tokens/s ({least:.0}-{most:.0}) with {sequences} x {context} tokens a \
+            "{name} in {}: {tokens_per_s:.0} tokens/s ({least:.0}-{most:.0}) with {sequences} x {context} tokens a \
              step, {:.2} TFLOP/s, {:.0}% of matrix products",
+            word(mode),
             flops_per_s / 1e12,
             share * 100.0
         );
         let mut values = Finding::good("rate", "")
             .with("size", name)
             .with("precision", precision)
+            .with("fused_kernels", mode.fused)
             .with("parameters", *parameters)
             .with("sequences", *sequences)
             .with("tokens_per_s", *tokens_per_s)
@@ -134,7 +138,11 @@ impl Page<'_> {
     }
 }
 
-fn word(precision: Precision) -> &'static str {
+fn word(mode: Mode) -> &'static str {
+    if mode.fused { "bf16 with this program's kernels" } else { precision_word(mode.precision) }
+}
+
+fn precision_word(precision: Precision) -> &'static str {
     match precision {
         Precision::F32 => "f32",
         Precision::Bf16 => "bf16",
@@ -142,8 +150,8 @@ fn word(precision: Precision) -> &'static str {
 }
 
 /// Whether the device computes what the CPU computes.
-fn agrees(network: &str, precision: Precision, found: Result<Vec<Agreement>, DeviceCheckError>) -> Finding {
-    let about = format!("{network} in {}", word(precision));
+fn agrees(network: &str, mode: Mode, found: Result<Vec<Agreement>, DeviceCheckError>) -> Finding {
+    let about = format!("{network} in {}", word(mode));
     let remedy = "results of this device cannot be trusted: report this page, and take device = \"cpu\" until then";
     let all = match found {
         Ok(all) => all,
@@ -163,5 +171,5 @@ fn agrees(network: &str, precision: Precision, found: Result<Vec<Agreement>, Dev
     }
     let values =
         all.iter().fold(finding.with("network", network), |finding, one| finding.with(one.what, one.difference));
-    values.with("precision", word(precision))
+    values.with("precision", precision_word(mode.precision)).with("fused_kernels", mode.fused)
 }
