@@ -67,7 +67,7 @@ impl Board {
     fn apply_peer(&mut self, peer: &PeerProgress, now: Duration) {
         let pace = self.pace.get_or_insert(Pace { since: now, before: 0 });
         if !self.peers.contains_key(&peer.peer) {
-            pace.before = pace.before.saturating_add(peer.done());
+            pace.before = pace.before.saturating_add(peer.made);
         }
         self.changed.insert(peer.peer.clone());
         self.peers.insert(peer.peer.clone(), peer.clone());
@@ -81,8 +81,8 @@ impl Board {
     /// All steps of all peers, once there is one.
     pub(super) fn total(&self, now: Duration) -> Option<Portion> {
         let pace = self.pace?;
-        let done = self.peers.values().map(PeerProgress::done).fold(0, u64::saturating_add);
-        let total = self.peers.values().map(PeerProgress::total).fold(0, u64::saturating_add);
+        let sum = |of: fn(&PeerProgress) -> u64| self.peers.values().map(of).fold(0, u64::saturating_add);
+        let (done, total) = (sum(|peer| peer.made), sum(|peer| peer.planned));
         Some(Portion { name: "all steps".to_owned(), done, total, remaining: pace.remaining(done, total, now) })
     }
 
@@ -103,13 +103,14 @@ impl Portion {
 }
 
 pub(super) fn peer_line(peer: &PeerProgress) -> String {
-    let PeerProgress { peer: name, phase, phases, step, steps, loss, tokens_per_s, waiting } = peer;
+    let PeerProgress { peer: name, phase, phases, step, steps, loss, tokens_per_s, waiting, .. } = peer;
     let mut line = format!("{name}  phase {phase}/{phases}  step {step:>3}/{steps}");
     if let Some(loss) = loss {
         line += &format!("  loss {loss:.3}");
     }
     if let Some(speed) = tokens_per_s {
-        line += &format!("  {:.1}k tokens/s", speed / 1000.0);
+        let speed = if *speed < 1000.0 { format!("{speed:.0}") } else { format!("{:.1}k", speed / 1000.0) };
+        line += &format!("  {speed} tokens/s");
     }
     if let Some(waiting) = waiting {
         line += &format!("  waits for {}", waiting.words);
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
 
     fn peer(name: &str, phase: u64, step: u64) -> ProgressEvent {
-        let name = name.to_owned();
-        ProgressEvent::Peer(PeerProgress { peer: name, phase, phases: 2, step, steps: 10, ..PeerProgress::default() })
+        let (name, made) = (name.to_owned(), (phase - 1) * 10 + step);
+        ProgressEvent::Peer(PeerProgress { peer: name, made, planned: 20, ..PeerProgress::default() })
     }
 
     #[test]
@@ -179,5 +180,7 @@ mod tests {
         let line = "a3f9  phase 0/4  step   0/10  loss 4.250  12.3k tokens/s  waits for the update of 1.0: 1 of 2 \
                     contributions";
         assert_eq!(peer_line(&waiting), line);
+        (waiting.tokens_per_s, waiting.waiting) = (Some(35.4), None);
+        assert!(peer_line(&waiting).ends_with("  35 tokens/s"), "a large model on a laptop");
     }
 }

@@ -10,10 +10,16 @@ pub struct PeerProgress {
     /// The current phase, counted from 1.
     pub phase: u64,
     pub phases: u64,
-    /// Inner steps made in this phase, over all paths that this peer trains.
+    /// The path that it trained last.
+    pub path: Option<u32>,
+    /// Inner steps of that path in this phase.
     pub step: u64,
     /// Inner steps of a phase.
     pub steps: u64,
+    /// Inner steps since the first phase, of all paths that this peer has.
+    pub made: u64,
+    /// As many as all its paths make in all phases.
+    pub planned: u64,
     /// Mean training loss of the last steps, in nats a token.
     pub loss: Option<f64>,
     /// Tokens trained on in a second.
@@ -34,17 +40,6 @@ impl Serialize for Waits {
     }
 }
 
-impl PeerProgress {
-    /// Inner steps made since the first phase.
-    pub fn done(&self) -> u64 {
-        (self.phase.saturating_sub(1)).saturating_mul(self.steps).saturating_add(self.step).min(self.total())
-    }
-
-    pub fn total(&self) -> u64 {
-        self.phases.saturating_mul(self.steps)
-    }
-}
-
 /// A report of a program's progress.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
@@ -58,19 +53,4 @@ pub enum ProgressEvent {
     /// The result for programs: an object with its own `event`. People see a table instead.
     #[serde(untagged)]
     Result(serde_json::Value),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn peer(phase: u64, step: u64) -> PeerProgress {
-        PeerProgress { peer: "a".to_owned(), phase, phases: 4, step, steps: 10, ..PeerProgress::default() }
-    }
-
-    #[test]
-    fn steps_count_from_the_first_phase() {
-        assert_eq!((peer(1, 3).done(), peer(3, 10).done(), peer(3, 10).total()), (3, 30, 40));
-        assert_eq!(peer(9, 9).done(), 40);
-    }
 }

@@ -1,7 +1,7 @@
 //! Several peers on loopback, as processes: started, killed, frozen, started again, and listened to.
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -36,6 +36,8 @@ pub struct Swarm {
     own_text: bool,
     /// Further arguments of everybody.
     further: Vec<&'static str>,
+    /// The creator's model that the run begins with.
+    ancestor: Option<String>,
 }
 
 impl Swarm {
@@ -59,11 +61,25 @@ impl Swarm {
         Self::begin(world, peers, (true, &[]))
     }
 
-    fn begin(world: World, peers: usize, (own_text, further): (bool, &[&'static str])) -> Self {
+    /// The same, of a run that begins with a model in a folder of the creator's.
+    pub fn start_beside(world: World, ancestor: String, peers: usize) -> Self {
+        Self::begin_with(world, peers, (false, &[]), Some(ancestor))
+    }
+
+    fn begin(world: World, peers: usize, how: (bool, &[&'static str])) -> Self {
+        Self::begin_with(world, peers, how, None)
+    }
+
+    fn begin_with(
+        world: World,
+        peers: usize,
+        (own_text, further): (bool, &[&'static str]),
+        ancestor: Option<String>,
+    ) -> Self {
         let folder = |number| world.path(&format!("peer-{number}"));
         let home = |number| Home { folder: folder(number), peer: None, frozen: false, creator: number == 0 };
         let homes = (0..peers).map(home);
-        let mut swarm = Self { homes: homes.collect(), world, own_text, further: further.to_vec() };
+        let mut swarm = Self { homes: homes.collect(), world, own_text, further: further.to_vec(), ancestor };
         swarm.found();
         let creator = swarm.homes[0].peer.as_mut().unwrap();
         let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
@@ -76,7 +92,8 @@ impl Swarm {
     fn found(&mut self) {
         let command = ["found", &self.world.config, "--corpus", &self.world.corpus, "--share-text"];
         let command = if self.own_text { &command[..4] } else { &command[..] };
-        let command = [command, &self.further].concat();
+        let ancestor = self.ancestor.as_ref().map_or(Vec::new(), |folder| vec!["--ancestor", folder]);
+        let command = [command, &ancestor, &self.further].concat();
         let home = &mut self.homes[0];
         home.peer = Some(Peer::start(&home.folder, &unhurried(&command)));
     }
@@ -172,6 +189,20 @@ pub fn module_names(statuses: &[Value]) -> BTreeSet<String> {
 
 pub fn newest(statuses: &[Value]) -> u64 {
     statuses.iter().flat_map(modules).filter_map(|module| module["version"].as_u64()).max().unwrap_or(0)
+}
+
+/// Whether members of a module have the same state of the same version.
+pub fn agree(statuses: &[Value]) -> bool {
+    let mut heads: BTreeMap<&str, BTreeSet<(u64, &str)>> = BTreeMap::new();
+    for module in statuses.iter().flat_map(modules) {
+        let (Some(version), Some(state)) = (module["version"].as_u64(), module["state_hash"].as_str()) else {
+            return false;
+        };
+        heads.entry(module["module"].as_str().unwrap()).or_default().insert((version, state));
+    }
+    let versions =
+        |seen: &BTreeSet<(u64, &str)>| seen.iter().map(|(version, _)| *version).collect::<BTreeSet<_>>().len();
+    heads.values().all(|seen| seen.len() == versions(seen))
 }
 
 /// Who trains which path, standbys left out.

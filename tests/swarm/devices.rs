@@ -1,9 +1,9 @@
 //! Peers with two devices each, as processes: both of a peer's paths are trained at once, and after a kill as well.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::run::RUN;
-use crate::swarm::{Swarm, modules, newest};
+use crate::swarm::{Swarm, agree, newest};
 use serde_json::Value;
 
 /// The paths that a peer's devices work on now.
@@ -16,20 +16,6 @@ fn at_work(status: &Value) -> BTreeSet<u64> {
 fn four_at_once(statuses: &[Value]) -> bool {
     let paths: Vec<u64> = statuses.iter().flat_map(at_work).collect();
     paths.len() == 4 && paths.iter().collect::<BTreeSet<_>>().len() == 4
-}
-
-/// Whether members of a module have the same state of the same version.
-fn agree(statuses: &[Value]) -> bool {
-    let mut heads: BTreeMap<&str, BTreeSet<(u64, &str)>> = BTreeMap::new();
-    for module in statuses.iter().flat_map(modules) {
-        let (Some(version), Some(state)) = (module["version"].as_u64(), module["state_hash"].as_str()) else {
-            return false;
-        };
-        heads.entry(module["module"].as_str().unwrap()).or_default().insert((version, state));
-    }
-    let versions =
-        |seen: &BTreeSet<(u64, &str)>| seen.iter().map(|(version, _)| *version).collect::<BTreeSet<_>>().len();
-    heads.values().all(|seen| seen.len() == versions(seen))
 }
 
 #[test]

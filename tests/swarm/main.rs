@@ -1,6 +1,7 @@
 //! Swarms of processes on loopback: how they begin, train, fail and end.
 #![cfg(all(feature = "learning", feature = "network"))]
 
+mod adapters;
 mod alone;
 mod asking;
 mod continued;

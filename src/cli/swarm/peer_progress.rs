@@ -1,10 +1,12 @@
 //! Events of a peer as progress: one line that changes, and notes that stay.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 
 use super::explain::COPIED_IDENTITY;
 use crate::config::run::{RunConfig, RunConfigError};
+use crate::names::PathId;
 use crate::observe::{PeerProgress, Progress, Waits};
 use crate::peer::PeerEvent;
 use crate::peer::trainer::task::Stepped;
@@ -23,7 +25,53 @@ pub struct PeerLine {
     progress: Progress,
     slots: WorkerSlots,
     feed: Feed,
-    state: Mutex<PeerProgress>,
+    state: Mutex<Paths>,
+}
+
+/// The latest of a peer, and how far each of its paths is.
+struct Paths {
+    shown: PeerProgress,
+    /// Inner steps since the first phase.
+    made: BTreeMap<PathId, u64>,
+}
+
+impl Paths {
+    fn new(peer: String, phases: u64, steps: u64) -> Self {
+        let shown = PeerProgress { peer, phases, steps, phase: 1, planned: phases * steps, ..PeerProgress::default() };
+        Self { shown, made: BTreeMap::new() }
+    }
+
+    /// What an event changes, and whether it is to be shown.
+    fn hear(&mut self, news: &PeerEvent) -> bool {
+        let Self { shown, made } = self;
+        let each = shown.phases.saturating_mul(shown.steps);
+        match news {
+            PeerEvent::Stepped(Stepped { path, phase, step, loss, tokens, seconds, .. }) => {
+                made.insert(*path, phase.0.saturating_mul(shown.steps).saturating_add(*step).min(each));
+                (shown.phase, shown.step, shown.path) = (phase.0 + 1, *step, Some(path.0));
+                (shown.loss, shown.waiting) = (Some(*loss), None);
+                if *seconds > 0.0 {
+                    shown.tokens_per_s = Some(*tokens as f64 / seconds);
+                }
+            }
+            PeerEvent::Waiting(waiting) => shown.waiting = Some(waits(waiting)),
+            PeerEvent::Reported(Report::PathTaken(path)) => {
+                made.entry(*path).or_insert(0);
+            }
+            PeerEvent::Reported(Report::PathYielded(path)) => {
+                made.remove(path);
+            }
+            PeerEvent::Reported(Report::PathDone(path)) => {
+                made.insert(*path, each);
+                (shown.phase, shown.step) = (shown.phases, shown.steps);
+                shown.waiting = Some(waits(&Waiting::Done));
+            }
+            _ => return false,
+        }
+        shown.made = made.values().fold(0, |sum, steps| sum.saturating_add(*steps));
+        shown.planned = each.saturating_mul(made.len().max(1) as u64);
+        true
+    }
 }
 
 impl PeerLine {
@@ -39,7 +87,7 @@ impl PeerLine {
     ) -> Result<Self, RunConfigError> {
         let feed = Feed::new(telemetry, &peer, RunOutline::new(run)?);
         let (phases, steps) = (run.training.phases, run.training.inner_steps);
-        let state = PeerProgress { peer, phases, steps, phase: 1, ..PeerProgress::default() };
+        let state = Paths::new(peer, phases, steps);
         // The feed hears what happens to the peer itself.
         Ok(Self { progress: progress.untapped(), slots: run.slots()?, feed, state: Mutex::new(state) })
     }
@@ -49,28 +97,12 @@ impl PeerLine {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let note = note(news, &self.slots);
         self.feed.hear(news, note.as_deref());
+        let is_shown = state.hear(news);
         if let Some(note) = note {
-            self.progress.note(format!("{}: {note}", state.peer));
-            return;
+            self.progress.note(format!("{}: {note}", state.shown.peer));
+        } else if is_shown {
+            self.progress.peer(state.shown.clone());
         }
-        match news {
-            PeerEvent::Stepped(Stepped { phase, step, loss, tokens, seconds, .. }) => {
-                state.phase = phase.0 + 1;
-                state.step = *step;
-                state.loss = Some(*loss);
-                state.waiting = None;
-                if *seconds > 0.0 {
-                    state.tokens_per_s = Some(*tokens as f64 / seconds);
-                }
-            }
-            PeerEvent::Waiting(waiting) => state.waiting = Some(waits(waiting)),
-            PeerEvent::Reported(Report::PathDone(_)) => {
-                (state.phase, state.step) = (state.phases, state.steps);
-                state.waiting = Some(waits(&Waiting::Done));
-            }
-            _ => return,
-        }
-        self.progress.peer(state.clone());
     }
 }
 
@@ -149,4 +181,32 @@ fn note_of_report(report: &Report, slots: &WorkerSlots) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::Phase;
+
+    fn stepped(path: u32, phase: u64, step: u64) -> PeerEvent {
+        let (loss, gradient_norm, learning_rate, tokens, seconds) = (2.0, 1.0, 0.1, 70, 2.0);
+        let (path, phase) = (PathId(path), Phase(phase));
+        PeerEvent::Stepped(Stepped { path, phase, step, loss, gradient_norm, learning_rate, tokens, seconds })
+    }
+
+    #[test]
+    fn a_peer_with_several_paths_counts_the_steps_of_all_and_never_goes_back() {
+        let mut paths = Paths::new("a".to_owned(), 2, 6);
+        let mut hear = |news: PeerEvent| {
+            paths.hear(&news);
+            (paths.shown.made, paths.shown.planned)
+        };
+        assert_eq!(hear(PeerEvent::Reported(Report::PathTaken(PathId(0)))), (0, 12));
+        assert_eq!(hear(PeerEvent::Reported(Report::PathTaken(PathId(1)))), (0, 24));
+        assert_eq!(hear(stepped(0, 0, 6)), (6, 24));
+        assert_eq!(hear(stepped(1, 0, 1)), (7, 24), "not 1 of 12");
+        assert_eq!(hear(stepped(1, 1, 2)), (14, 24));
+        assert_eq!(hear(PeerEvent::Reported(Report::PathDone(PathId(1)))), (18, 24));
+        assert_eq!(hear(PeerEvent::Reported(Report::PathYielded(PathId(0)))), (12, 12));
+    }
 }
