@@ -19,6 +19,7 @@ constexpr int CARDS = 64;
 
 // CUDA's driver: its handles are pointers, its devices and attributes integers.
 struct Driver {
+    int (*initialize)(unsigned flags);
     int (*get_device)(int *device, int ordinal);
     int (*get_attribute)(int *value, int attribute, int device);
     int (*retain_context)(void **context, int device);
@@ -73,6 +74,7 @@ void open_libraries() {
     // libtorch's own, which needs both of the others and knows where they are.
     void *library = dlopen("libcaffe2_nvrtc.so", RTLD_NOW);
     if (library == nullptr) throw std::runtime_error(dlerror());
+    find(library, driver.initialize, "cuInit");
     find(library, driver.get_device, "cuDeviceGet");
     find(library, driver.get_attribute, "cuDeviceGetAttribute");
     find(library, driver.retain_context, "cuDevicePrimaryCtxRetain");
@@ -82,8 +84,8 @@ void open_libraries() {
     find(library, driver.launch, "cuLaunchKernel");
     find(library, compiler.create, "nvrtcCreateProgram");
     find(library, compiler.compile, "nvrtcCompileProgram");
-    find(library, compiler.code_size, "nvrtcGetPTXSize");
-    find(library, compiler.code, "nvrtcGetPTX");
+    find(library, compiler.code_size, "nvrtcGetCUBINSize");
+    find(library, compiler.code, "nvrtcGetCUBIN");
     find(library, compiler.log_size, "nvrtcGetProgramLogSize");
     find(library, compiler.log, "nvrtcGetProgramLog");
     find(library, compiler.destroy, "nvrtcDestroyProgram");
@@ -97,11 +99,12 @@ void open_libraries() { throw std::runtime_error("this system has no dlopen"); }
 
 // The machine code of the kernels for a card of this capability.
 std::string compiled(const char *source, int capability) {
-    std::string text = "#define SHARED_FLOATS(name, count) __shared__ float name[count]\n";
+    std::string text = "#define SHARED_FLOATS(name, count) __shared__ float name[count]\n"
+                       "#define LAUNCH_BOUNDS(threads) __launch_bounds__(threads)\n";
     text += source;
     void *program = nullptr;
     succeed(compiler.create(&program, text.c_str(), "kernels.cu", 0, nullptr, nullptr), "nvrtcCreateProgram");
-    std::string architecture = "--gpu-architecture=compute_" + std::to_string(capability);
+    std::string architecture = "--gpu-architecture=sm_" + std::to_string(capability);
     const char *options[] = {architecture.c_str()};
     size_t size = 0;
     if (compiler.compile(program, 1, options) != 0) {
@@ -111,9 +114,9 @@ std::string compiled(const char *source, int capability) {
         compiler.destroy(&program);
         throw std::runtime_error(log);
     }
-    succeed(compiler.code_size(program, &size), "nvrtcGetPTXSize");
+    succeed(compiler.code_size(program, &size), "nvrtcGetCUBINSize");
     std::string code(size, '\0');
-    succeed(compiler.code(program, &code[0]), "nvrtcGetPTX");
+    succeed(compiler.code(program, &code[0]), "nvrtcGetCUBIN");
     compiler.destroy(&program);
     return code;
 }
@@ -129,6 +132,7 @@ void load_on_card(int index, const char *source) {
     if (card.is_loaded) return;
     if (!is_open) open_libraries();
     is_open = true;
+    succeed(driver.initialize(0), "cuInit");
     int device = 0, major = 0, minor = 0;
     succeed(driver.get_device(&device, index), "cuDeviceGet");
     succeed(driver.get_attribute(&major, MAJOR, device), "cuDeviceGetAttribute");

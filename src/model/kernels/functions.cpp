@@ -17,6 +17,12 @@
 #include <exception>
 #include <optional>
 
+namespace pathswarm {
+
+thread_local int64_t launches[KERNELS] = {};
+
+} // namespace pathswarm
+
 namespace {
 
 using at::Tensor;
@@ -34,9 +40,11 @@ Value *values(const Tensor &tensor) {
     return tensor.defined() ? static_cast<Value *>(tensor.data_ptr()) : nullptr;
 }
 
-// At the first of its values, which begin where a vector load can.
-void check_aligned(const Tensor &tensor) {
-    TORCH_CHECK(reinterpret_cast<uintptr_t>(tensor.data_ptr()) % 16 == 0, "a tensor that is not aligned");
+// The same values one after another from where vector loads can begin. Parameters of a level are parts of one tensor.
+Tensor aligned(const Tensor &tensor) {
+    if (!tensor.defined()) return tensor;
+    Tensor whole = tensor.contiguous();
+    return reinterpret_cast<uintptr_t>(whole.data_ptr()) % 16 == 0 ? whole : whole.clone();
 }
 
 struct NormFunction : Function<NormFunction> {
@@ -47,17 +55,14 @@ struct NormFunction : Function<NormFunction> {
         Tensor added = addend.value_or(Tensor()), bias = shift.value_or(Tensor());
         int width = static_cast<int>(stream.size(-1));
         long long rows = stream.numel() / width;
-        Tensor in = stream.contiguous(), more = added.defined() ? added.contiguous() : added;
-        for (const Tensor &tensor : {in, more, weight, bias}) {
-            if (tensor.defined()) check_aligned(tensor);
-        }
+        Tensor in = aligned(stream), more = aligned(added), scale = aligned(weight);
         Tensor sum = added.defined() ? at::empty_like(in) : stream;
         Tensor normed = at::empty(stream.sizes(), stream.options().dtype(at::kBFloat16));
         Tensor statistics = at::empty({rows, 2}, stream.options());
         constexpr unsigned WARPS = 8;
         Grid grid{static_cast<unsigned>((rows + WARPS - 1) / WARPS), 1, 32 * WARPS};
         pathswarm::launch(stream.device(), pathswarm::NormForward, grid, values<float>(in), values<void>(more),
-                          values<float>(weight), values<float>(bias), added.defined() ? values<float>(sum) : nullptr,
+                          values<float>(scale), values<float>(bias), added.defined() ? values<float>(sum) : nullptr,
                           values<void>(normed), values<float>(statistics), rows, width, static_cast<float>(epsilon),
                           static_cast<int>(centred));
         context->save_for_backward({added.defined() ? sum : in, statistics, weight, bias});
@@ -78,8 +83,7 @@ struct NormFunction : Function<NormFunction> {
         }
         int width = static_cast<int>(sum.size(-1));
         long long rows = sum.numel() / width;
-        Tensor by_normed = gradients[1].contiguous();
-        Tensor by_sum = gradients[0].defined() ? gradients[0].contiguous() : gradients[0];
+        Tensor by_normed = aligned(gradients[1]), by_sum = aligned(gradients[0]), scale = aligned(weight);
         Tensor by_stream = at::empty(sum.sizes(), sum.options());
         Tensor by_added = has_added ? at::empty(sum.sizes(), sum.options().dtype(at::kBFloat16)) : Tensor();
         long long blocks = std::min<long long>(rows, pathswarm::parallel_blocks(sum.device()));
@@ -90,7 +94,7 @@ struct NormFunction : Function<NormFunction> {
         Tensor by_weight = of_blocks(weight), by_bias = of_blocks(bias);
         Grid grid{static_cast<unsigned>(blocks), 1, warps_for(width / 4)};
         pathswarm::launch(sum.device(), pathswarm::NormBackward, grid, values<void>(by_normed), values<float>(by_sum),
-                          values<float>(sum), values<float>(statistics), values<float>(weight),
+                          values<float>(sum), values<float>(statistics), values<float>(scale),
                           values<float>(by_stream), values<void>(by_added), values<float>(by_weight),
                           values<float>(by_bias), rows, width, static_cast<int>(context->saved_data["centred"].toBool()));
         found[0] = by_stream;
@@ -128,8 +132,7 @@ struct RotateFunction : Function<RotateFunction> {
         int64_t sequences = stacked.size(0), time = stacked.size(1), all = heads + 2 * kv_heads;
         Tensor angles = at::view_as_real(rotation).contiguous();
         TORCH_CHECK(angles.numel() == time * rotated, "rotations of other sequences");
-        Tensor in = stacked.contiguous().view({sequences, time, all, head_width});
-        check_aligned(in);
+        Tensor in = aligned(stacked).view({sequences, time, all, head_width});
         auto fresh = [&](int64_t number) { return at::empty({sequences, time, number, head_width}, in.options()); };
         Tensor to[3] = {fresh(heads), fresh(kv_heads), fresh(kv_heads)};
         rotate({in.narrow(2, 0, heads), in.narrow(2, heads, kv_heads), in.narrow(2, heads + kv_heads, kv_heads)}, to,
@@ -153,7 +156,7 @@ struct RotateFunction : Function<RotateFunction> {
             bool fits = own.defined() && own.stride(3) == 1 && own.stride(0) % 8 == 0 && own.stride(1) % 8 == 0 &&
                         own.stride(2) % 8 == 0 && reinterpret_cast<uintptr_t>(own.data_ptr()) % 16 == 0;
             from[part] = fits            ? own
-                         : own.defined() ? own.contiguous()
+                         : own.defined() ? aligned(own)
                                          : at::zeros({sequences, time, numbers[part], head_width}, some->options());
         }
         Tensor by = at::empty({sequences, time, heads + 2 * kv_heads, head_width}, some->options());
@@ -174,8 +177,7 @@ struct GateFunction : Function<GateFunction> {
     }
 
     static Tensor forward(AutogradContext *context, const Tensor &stacked, int64_t activation) {
-        Tensor hidden = stacked.contiguous();
-        check_aligned(hidden);
+        Tensor hidden = aligned(stacked);
         auto shape = hidden.sizes().vec();
         shape.back() /= 2;
         Tensor out = at::empty(shape, hidden.options());
@@ -187,7 +189,7 @@ struct GateFunction : Function<GateFunction> {
     }
 
     static variable_list backward(AutogradContext *context, variable_list gradients) {
-        Tensor hidden = context->get_saved_variables()[0], by_out = gradients[0].contiguous();
+        Tensor hidden = context->get_saved_variables()[0], by_out = aligned(gradients[0]);
         Tensor by_hidden = at::empty_like(hidden);
         pathswarm::launch(hidden.device(), pathswarm::GateBackward, grid(hidden), values<void>(by_out),
                           values<void>(hidden), values<void>(by_hidden), static_cast<int>(hidden.size(-1) / 2),
@@ -196,17 +198,21 @@ struct GateFunction : Function<GateFunction> {
     }
 };
 
+char *copied(const char *text) {
+    char *copy = strdup(text);
+    if (copy == nullptr) std::terminate();
+    return copy;
+}
+
 template <typename Work>
 char *guarded(Work work) {
-    const char *message = "an unknown error";
     try {
         work();
         return nullptr;
     } catch (const std::exception &error) {
-        message = error.what();
-        return strdup(message);
+        return copied(error.what());
     } catch (...) {
-        return strdup(message);
+        return copied("an unknown error");
     }
 }
 
@@ -250,7 +256,7 @@ char *pathswarm_gate(const Tensor *hidden, int64_t activation, Tensor **found) {
 // Losses of rows of logits, `[rows]`, f32. The logits become their gradient.
 char *pathswarm_softmax_gradient(const Tensor *logits, const Tensor *targets, Tensor **losses) {
     return guarded([&] {
-        check_aligned(*logits);
+        TORCH_CHECK(reinterpret_cast<uintptr_t>(logits->data_ptr()) % 16 == 0, "logits that are not aligned");
         Tensor found = at::empty({logits->size(0)}, logits->options().dtype(at::kFloat));
         int vocabulary = static_cast<int>(logits->size(1));
         constexpr unsigned MOST_THREADS = 512;
@@ -259,6 +265,11 @@ char *pathswarm_softmax_gradient(const Tensor *logits, const Tensor *targets, Te
                           values<void>(*targets), values<float>(found), vocabulary);
         *losses = new Tensor(found);
     });
+}
+
+// How often this thread has started each kernel.
+void pathswarm_kernel_launches(int64_t *launches) {
+    std::copy(pathswarm::launches, pathswarm::launches + pathswarm::KERNELS, launches);
 }
 
 } // extern "C"

@@ -54,7 +54,7 @@ __device__ inline void block_sums(float &first, float &second, float *scratch, i
 // A layer norm (`centred`) or a norm by the root mean square of f32 rows, rounded to bfloat16. With `added`, it is that of the
 // sum of `stream` and `added`, which goes to `sum`. `statistics` gets each row's mean and the inverse of its deviation. `width`
 // is a multiple of 4. A warp a row.
-extern "C" __global__ void norm_forward(const float *stream, const bf16 *added, const float *weight, const float *bias,
+extern "C" __global__ LAUNCH_BOUNDS(1024) void norm_forward(const float *stream, const bf16 *added, const float *weight, const float *bias,
                                         float *sum, bf16 *normed, float *statistics, long long rows, int width,
                                         float epsilon, int centred) {
     long long row = static_cast<long long>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
@@ -104,7 +104,7 @@ extern "C" __global__ void norm_forward(const float *stream, const bf16 *added, 
 // The gradient by `values`, which norm_forward normalised, of what follows the norm and, with `by_sum`, of what follows the sum.
 // `by_added` gets it in bfloat16, too. `by_weight` and `by_bias`, `[blocks, width]`, get what each block's rows add. Blocks take
 // rows in turn, and each thread four columns: there are at least `width / 4` threads.
-extern "C" __global__ void norm_backward(const bf16 *by_normed, const float *by_sum, const float *values,
+extern "C" __global__ LAUNCH_BOUNDS(1024) void norm_backward(const bf16 *by_normed, const float *by_sum, const float *values,
                                          const float *statistics, const float *weight, float *by_stream, bf16 *by_added,
                                          float *by_weight, float *by_bias, long long rows, int width, int centred) {
     SHARED_FLOATS(scratch, 128);
@@ -164,7 +164,7 @@ struct Parts {
 // Copies the heads of all tokens. Of the first `turned` heads, dimension i of the first `rotated` is turned with dimension i +
 // rotated/2 by the angle whose cosine and sine are in `rotation`, `[time, rotated/2, 2]`, or back with `direction` -1. A block a
 // token. `width` is a multiple of 8, and `rotated` of 16.
-extern "C" __global__ void rotate(Parts from, Parts to, const float *rotation, int time, int turned, int width, int rotated,
+extern "C" __global__ LAUNCH_BOUNDS(1024) void rotate(Parts from, Parts to, const float *rotation, int time, int turned, int width, int rotated,
                                   float direction) {
     long long sequence = blockIdx.x / time;
     int token = blockIdx.x % time, units = width / 8, half = rotated / 2;
@@ -210,7 +210,7 @@ __device__ inline void activation(int kind, float x, float &value, float &slope)
 
 // The first half of each row of `hidden`, `[rows, 2 width]`, activated, times the second half: `[rows, width]`. `width` is a
 // multiple of 8. Blocks `[rows, ..]`.
-extern "C" __global__ void gate_forward(const bf16 *hidden, bf16 *out, int width, int kind) {
+extern "C" __global__ LAUNCH_BOUNDS(1024) void gate_forward(const bf16 *hidden, bf16 *out, int width, int kind) {
     int begin = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (begin >= width) return;
     const bf16 *row = hidden + static_cast<long long>(blockIdx.x) * 2 * width;
@@ -225,7 +225,7 @@ extern "C" __global__ void gate_forward(const bf16 *hidden, bf16 *out, int width
 }
 
 // The gradient by `hidden`, `[rows, 2 width]`.
-extern "C" __global__ void gate_backward(const bf16 *by_out, const bf16 *hidden, bf16 *by_hidden, int width, int kind) {
+extern "C" __global__ LAUNCH_BOUNDS(1024) void gate_backward(const bf16 *by_out, const bf16 *hidden, bf16 *by_hidden, int width, int kind) {
     int begin = (blockIdx.y * blockDim.x + threadIdx.x) * 8;
     if (begin >= width) return;
     long long first = static_cast<long long>(blockIdx.x) * 2 * width + begin;
@@ -254,7 +254,7 @@ __device__ inline void grow(float &most, float &sum, float other, float others) 
 
 // Cross-entropy of rows of logits, `[rows, vocabulary]`, in nats, and in their place its gradient: the probabilities, and at the
 // target less the sum of the others, since one less its own would be lost to rounding where that is near one. A block a row.
-extern "C" __global__ void softmax_gradient(bf16 *logits, const long long *targets, float *losses, int vocabulary) {
+extern "C" __global__ LAUNCH_BOUNDS(1024) void softmax_gradient(bf16 *logits, const long long *targets, float *losses, int vocabulary) {
     SHARED_FLOATS(shared, 64);
     bf16 *row = logits + static_cast<long long>(blockIdx.x) * vocabulary;
     int target = static_cast<int>(targets[blockIdx.x]), threads = blockDim.x;

@@ -4,6 +4,8 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
+
 namespace pathswarm {
 
 enum Kernel { NormForward, NormBackward, Rotate, GateForward, GateBackward, SoftmaxGradient, KERNELS };
@@ -34,11 +36,15 @@ void run_on_cpu(Kernel kernel, Grid grid, void **arguments);
 // How many blocks a device computes at once, about.
 int parallel_blocks(c10::Device device);
 
+// How often this thread has started each kernel.
+extern thread_local int64_t launches[KERNELS];
+
 // Every argument by its address, in the order and the types of the kernel.
 template <typename... Arguments>
 void launch(c10::Device device, Kernel kernel, Grid grid, Arguments... values) {
     void *arguments[] = {static_cast<void *>(&values)...};
     if (grid.x == 0 || grid.y == 0) return;
+    ++launches[kernel];
     if (device.is_cuda()) {
         launch_on_card(device.index(), kernel, grid, arguments);
     } else {

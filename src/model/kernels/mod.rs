@@ -49,6 +49,17 @@ unsafe extern "C" {
     ) -> *mut c_char;
     fn pathswarm_gate(hidden: RawTensor, activation: i64, found: *mut *mut c_void) -> *mut c_char;
     fn pathswarm_softmax_gradient(logits: RawTensor, targets: RawTensor, losses: *mut *mut c_void) -> *mut c_char;
+    #[cfg(test)]
+    fn pathswarm_kernel_launches(launches: *mut i64);
+}
+
+/// How often this thread has started norms, their gradients, rotations, gates, their gradients, and losses.
+#[cfg(test)]
+pub(crate) fn launches() -> [i64; 6] {
+    let mut found = [0; 6];
+    // SAFETY: there are six kernels.
+    unsafe { pathswarm_kernel_launches(found.as_mut_ptr()) };
+    found
 }
 
 /// Whether this device has the kernels: a card, if they can be compiled for it and compute what they compute on the CPU, which
@@ -117,7 +128,7 @@ pub struct NarrowNorm<'a> {
 impl NarrowNorm<'_> {
     /// Whether there is a kernel for this width.
     pub fn fits(width: i64) -> bool {
-        width % 4 == 0 && width <= MOST_COLUMNS
+        width > 0 && width % 4 == 0 && width <= MOST_COLUMNS
     }
 
     /// The sum of a stream `[.., width]`, f32, and what is added, bfloat16, if anything; and its norm, bfloat16. Recorded by
@@ -166,7 +177,7 @@ pub struct Rotation {
 impl Rotation {
     /// Whether there is a kernel for these widths.
     pub fn fits(&self) -> bool {
-        self.head_width % VECTOR == 0 && self.rotated % (2 * VECTOR) == 0
+        self.head_width > 0 && self.head_width % VECTOR == 0 && self.rotated % (2 * VECTOR) == 0
     }
 
     /// Queries, keys and values, `[batch, time, heads or kv_heads, head]`, of `[batch, time, (heads + 2 kv_heads) · head]`,
@@ -198,7 +209,7 @@ impl Rotation {
 
 /// Whether there is a kernel for this width of a gate.
 pub fn gate_fits(width: i64) -> bool {
-    width % VECTOR == 0
+    width > 0 && width % VECTOR == 0
 }
 
 /// The first half of `hidden`, `[.., 2 width]`, activated, times the second half: `[.., width]`, all bfloat16. Recorded by

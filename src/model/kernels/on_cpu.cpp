@@ -125,6 +125,7 @@ float __expf(float value) { return std::exp(value); }
 float rsqrtf(float value) { return 1 / std::sqrt(value); }
 
 #define __global__
+#define LAUNCH_BOUNDS(threads)
 #define __device__
 #define SHARED_FLOATS(name, count) float *name = Block::current->shared
 

@@ -139,19 +139,43 @@ fn gradients_of_queries_alone_and_of_other_layouts_are_turned_back() {
     let model = ModelConfig { heads: 2, width: 32, context: 5, ..small_model() };
     let angles = rotation(&model, Device::Cpu).unwrap().unwrap();
     let stacked = narrow_wave(&[1, 5, 64], 0.7);
-    let plain =
-        with_gradients(|of| vec![shape.forward(&of[0], &angles).unwrap()[0].copy()], &[stacked.shallow_clone()]);
-    // The gradient comes with heads before tokens, and with one of two values in memory.
-    let other = with_gradients(
-        |of| {
-            let queries = shape.forward(&of[0], &angles).unwrap()[0].shallow_clone();
-            let wide = queries.transpose(1, 2).contiguous().unsqueeze(-1).expand([1, 2, 5, 16, 2], false);
-            vec![wide.select(4, 0).transpose(1, 2).contiguous()]
-        },
-        &[stacked],
-    );
-    assert!(difference(&other.1[0], &plain.1[0]) < 1e-6);
-    assert_eq!(plain.1[0].narrow(2, 32, 32).abs().max().double_value(&[]), 0.0, "keys and values had no part");
+    let queries = |stacked: &Tensor| shape.forward(stacked, &angles).unwrap()[0].shallow_clone();
+    let weights = wave(&[1, 5, 16, 2], 0.3);
+    let gradient = |of: &dyn Fn(Tensor) -> Tensor| {
+        let leaf = stacked.copy().set_requires_grad(true);
+        Tensor::run_backward(&[of(queries(&leaf)).sum(Kind::Float)], &[leaf], false, false).remove(0)
+    };
+    let plain = gradient(&|queries| queries * weights.transpose(2, 3));
+    // The gradient comes back with a head's values apart in memory.
+    let apart = gradient(&|queries| queries.transpose(2, 3).contiguous() * &weights);
+    assert!(difference(&apart, &plain) < 1e-6);
+    assert_eq!(plain.narrow(2, 32, 32).abs().max().double_value(&[]), 0.0, "keys and values had no part");
+}
+
+#[test]
+fn parameters_and_values_that_lie_anywhere_in_memory_are_taken() {
+    let off = |tensor: &Tensor| {
+        let flat = Tensor::cat(&[tensor.flatten(0, -1).narrow(0, 0, 1), tensor.flatten(0, -1)], 0);
+        flat.narrow(0, 1, tensor.numel() as i64).view(tensor.size().as_slice())
+    };
+    let (weight, stream, added) = (wave(&[12], 0.1), wave(&[5, 12], 0.3), narrow_wave(&[5, 12], 0.7));
+    let norm = |weight: &Tensor, stream: &Tensor, added: &Tensor| {
+        let leaf = weight.detach().set_requires_grad(true);
+        let norm = NarrowNorm { weight: &leaf, bias: Some(&leaf), epsilon: 1e-5, centred: true };
+        let found = norm.forward(stream, Some(added)).unwrap();
+        let gradients = Tensor::run_backward(&[found[1].sum(Kind::Float)], &[&leaf], false, false);
+        [found[0].detach(), found[1].detach(), gradients[0].shallow_clone()]
+    };
+    let expected = norm(&weight, &stream, &added);
+    for (found, expected) in norm(&off(&weight), &off(&stream), &off(&added)).iter().zip(&expected) {
+        assert!(found.equal(expected));
+    }
+    let (gated, shape) = (narrow_wave(&[3, 32], 0.7), Rotation { heads: 1, kv_heads: 1, head_width: 16, rotated: 16 });
+    assert!(gate(&off(&gated), Activation::Silu).unwrap().equal(&gate(&gated, Activation::Silu).unwrap()));
+    let (stacked, angles) =
+        (narrow_wave(&[1, 4, 48], 0.7), Tensor::complex(&wave(&[4, 1, 8], 0.1), &wave(&[4, 1, 8], 0.2)));
+    let turned = |stacked: &Tensor| shape.forward(stacked, &angles).unwrap();
+    assert!(turned(&off(&stacked)).iter().zip(&turned(&stacked)).all(|(found, expected)| found.equal(expected)));
 }
 
 #[test]
@@ -193,7 +217,11 @@ fn losses_and_their_gradients_are_exact_where_the_target_is_nearly_certain_too()
         let _ = by_logits.scatter_(1, &places, &others.neg());
         let losses = softmax_gradient(&mut logits, &targets).unwrap();
         assert!(difference(&losses, &expected) < 1e-6, "{vocabulary}");
-        assert!(difference(&logits, &by_logits) < 4e-3, "{vocabulary}");
+        for row in 0..rows {
+            // The gradient of a row whose target is nearly certain is small.
+            let apart = difference(&logits.get(row), &by_logits.get(row));
+            assert!(apart < 4e-3, "{vocabulary}, row {row}: {apart:e}");
+        }
         let (found, expected) = (losses.double_value(&[4]), expected.double_value(&[4]));
         assert!((found / expected.max(1e-30) - 1.0).abs() < 1e-4 || expected < 1e-12, "{found:e} {expected:e}");
     }
@@ -213,6 +241,4 @@ fn other_kinds_and_shapes_are_refused_and_no_card_has_no_kernels() {
     assert!(!shape.fits() && shape.forward(&narrow_wave(&[1, 2, 48], 0.3), &narrow).is_err());
     assert!(softmax_gradient(&mut narrow_wave(&[2, 12], 0.3), &Tensor::from_slice(&[1i64])).is_err());
     assert!(!are_there(Device::Cpu));
-    let message = load(99).unwrap_err().to_string();
-    assert!(!message.is_empty());
 }

@@ -96,6 +96,7 @@ mod tests {
 
     use crate::config::{Checkpointing, MachineConfig, ModelConfig, Precision};
     use crate::model::initial_levels;
+    use crate::model::kernels::launches;
     use crate::model::layers::linear::Kernel;
     use crate::model::weights::to_values;
     use crate::seed::Seed;
@@ -112,7 +113,14 @@ mod tests {
         let mut run = run_of(model.clone());
         run.training.batch_sequences = 3;
         let precision = precision.into();
-        let machine = MachineConfig { threads: 2, checkpointing, precision, ..MachineConfig::default() };
+        // Two micro-batches, which share copies of the weights without checkpointing.
+        let machine = MachineConfig {
+            threads: 2,
+            micro_batch_sequences: 2,
+            checkpointing,
+            precision,
+            ..MachineConfig::default()
+        };
         let mut trainer = InnerTrainer::new(&run, &machine, Device::Cpu).unwrap();
         trainer.model.set_kernel(kernel);
         let initial = |levels: &[_]| initial_levels(&run.model, levels, Seed::root(1));
@@ -135,7 +143,14 @@ mod tests {
                 let apart = norm(&mut gradient.iter().zip(&exact.1).map(|(a, b)| a - b));
                 ((loss - exact.0).abs(), (apart / norm(&mut exact.1.iter().copied())).sqrt())
             };
-            let (by_operations, by_kernels) = (error(of(Kernel::Default)), error(of(Kernel::Fused)));
+            let by_operations = error(of(Kernel::Default));
+            let before = launches();
+            let by_kernels = error(of(Kernel::Fused));
+            let ran: Vec<bool> = launches().iter().zip(before).map(|(after, before)| *after > before).collect();
+            let norms = name != "olmo2" && !name.starts_with("directional");
+            let turns = ["llama", "qwen2", "pythia"].contains(&name.as_str());
+            let gates = model.gated;
+            assert_eq!(ran, [norms, norms, turns, gates, gates, true], "{name}");
             assert!(by_kernels.0 < 2e-3, "{name}: {by_kernels:?} {by_operations:?}");
             assert!(
                 by_kernels.1 < 1.2 * by_operations.1 && by_kernels.1 > 0.0,
