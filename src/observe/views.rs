@@ -229,7 +229,17 @@ pub(super) mod tests {
 
     fn peer(number: u64, step: u64) -> ProgressEvent {
         let peer = format!("p{number:02}");
-        ProgressEvent::Peer(PeerProgress { peer, phase: 1, phases: 1, step, steps: 10, ..PeerProgress::default() })
+        let (made, planned) = (step, 10);
+        ProgressEvent::Peer(PeerProgress {
+            peer,
+            phase: 1,
+            phases: 1,
+            step,
+            steps: 10,
+            made,
+            planned,
+            ..PeerProgress::default()
+        })
     }
 
     #[test]
