@@ -14,7 +14,8 @@ const SOURCES: [&str; 4] = [
 
 /// What these include.
 #[cfg(feature = "learning")]
-const INCLUDED: [&str; 2] = ["src/model/kernels/kernels.cu", "src/model/kernels/launch.h"];
+const INCLUDED: [&str; 3] =
+    ["src/model/kernels/kernels.cu", "src/model/kernels/launch.h", "src/model/kernels/reported.h"];
 
 fn main() {
     // The default corpus is the sources of the dependencies, which differ between platforms.

@@ -2,6 +2,8 @@
 // headers or libraries.
 // Each gives null, or the message of an error, which the caller frees.
 
+#include "kernels/reported.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -27,23 +29,10 @@
 
 namespace {
 
-char *copied(const char *text) {
-    char *copy = strdup(text);
-    if (copy == nullptr) std::terminate();
-    return copy;
-}
-
 template <typename Work>
 char *guarded(Work work) {
-    try {
-        c10::AutoGradMode no_gradient(false);
-        work();
-        return nullptr;
-    } catch (const std::exception &error) {
-        return copied(error.what());
-    } catch (...) {
-        return copied("an unknown error");
-    }
+    c10::AutoGradMode no_gradient(false);
+    return pathswarm::reported(work);
 }
 
 std::vector<at::Tensor> list(at::Tensor *const *tensors, size_t count) {

@@ -48,29 +48,25 @@ impl Swarm {
 
     /// The same, of a run and a corpus that are there.
     pub fn start_on(world: World, peers: usize) -> Self {
-        Self::begin(world, peers, (false, &[]))
+        Self::begin(world, peers, (false, &[]), None)
     }
 
     /// The creator, and then all others at once, with these further arguments.
     pub fn start_with(run: &str, peers: usize, further: &[&'static str]) -> Self {
-        Self::begin(World::of(run, peers as u64), peers, (false, further))
+        Self::begin(World::of(run, peers as u64), peers, (false, further), None)
     }
 
     /// The same, where everybody brings the corpus.
     pub fn start_with_own_text(world: World, peers: usize) -> Self {
-        Self::begin(world, peers, (true, &[]))
+        Self::begin(world, peers, (true, &[]), None)
     }
 
     /// The same, of a run that begins with a model in a folder of the creator's.
     pub fn start_beside(world: World, ancestor: String, peers: usize) -> Self {
-        Self::begin_with(world, peers, (false, &[]), Some(ancestor))
+        Self::begin(world, peers, (false, &[]), Some(ancestor))
     }
 
-    fn begin(world: World, peers: usize, how: (bool, &[&'static str])) -> Self {
-        Self::begin_with(world, peers, how, None)
-    }
-
-    fn begin_with(
+    fn begin(
         world: World,
         peers: usize,
         (own_text, further): (bool, &[&'static str]),

@@ -37,7 +37,8 @@ struct Paths {
 
 impl Paths {
     fn new(peer: String, phases: u64, steps: u64) -> Self {
-        let shown = PeerProgress { peer, phases, steps, phase: 1, planned: phases * steps, ..PeerProgress::default() };
+        let planned = phases.saturating_mul(steps);
+        let shown = PeerProgress { peer, phases, steps, phase: 1, planned, ..PeerProgress::default() };
         Self { shown, made: BTreeMap::new() }
     }
 
@@ -207,6 +208,7 @@ mod tests {
         assert_eq!(hear(stepped(1, 0, 1)), (7, 24), "not 1 of 12");
         assert_eq!(hear(stepped(1, 1, 2)), (14, 24));
         assert_eq!(hear(PeerEvent::Reported(Report::PathDone(PathId(1)))), (18, 24));
+        assert_eq!(hear(stepped(1, 9, 9)), (18, 24), "no more than there are");
         assert_eq!(hear(PeerEvent::Reported(Report::PathYielded(PathId(0)))), (12, 12));
     }
 }

@@ -2,6 +2,7 @@
 // Each gives null, or the message of an error, which the caller frees.
 
 #include "launch.h"
+#include "reported.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -13,8 +14,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <cstring>
-#include <exception>
 #include <optional>
 
 namespace pathswarm {
@@ -198,24 +197,6 @@ struct GateFunction : Function<GateFunction> {
     }
 };
 
-char *copied(const char *text) {
-    char *copy = strdup(text);
-    if (copy == nullptr) std::terminate();
-    return copy;
-}
-
-template <typename Work>
-char *guarded(Work work) {
-    try {
-        work();
-        return nullptr;
-    } catch (const std::exception &error) {
-        return copied(error.what());
-    } catch (...) {
-        return copied("an unknown error");
-    }
-}
-
 std::optional<Tensor> or_none(const Tensor *tensor) {
     return tensor == nullptr ? std::nullopt : std::optional<Tensor>(*tensor);
 }
@@ -226,13 +207,13 @@ extern "C" {
 
 // Compiles the kernels for a card.
 char *pathswarm_load_kernels(int device, const char *source) {
-    return guarded([&] { pathswarm::load_on_card(device, source); });
+    return pathswarm::reported([&] { pathswarm::load_on_card(device, source); });
 }
 
 // `stream + added`, f32, and its norm in bfloat16, as new tensors.
 char *pathswarm_norm_narrow(const Tensor *stream, const Tensor *added, const Tensor *weight, const Tensor *bias,
                             double epsilon, bool centred, Tensor **sum, Tensor **normed) {
-    return guarded([&] {
+    return pathswarm::reported([&] {
         auto found = NormFunction::apply(*stream, or_none(added), *weight, or_none(bias), epsilon, centred);
         *sum = new Tensor(found[0]);
         *normed = new Tensor(found[1]);
@@ -242,7 +223,7 @@ char *pathswarm_norm_narrow(const Tensor *stream, const Tensor *added, const Ten
 // Queries, keys and values of `stacked`, `[sequences, time, (heads + 2 kv_heads) head]`, as new tensors in `found`.
 char *pathswarm_rotate(const Tensor *stacked, const Tensor *rotation, int64_t heads, int64_t kv_heads,
                        int64_t head_width, int64_t rotated, Tensor **found) {
-    return guarded([&] {
+    return pathswarm::reported([&] {
         auto parts = RotateFunction::apply(*stacked, *rotation, heads, kv_heads, head_width, rotated);
         for (int part = 0; part < 3; ++part) found[part] = new Tensor(parts[part]);
     });
@@ -250,12 +231,12 @@ char *pathswarm_rotate(const Tensor *stacked, const Tensor *rotation, int64_t he
 
 // The first half of the last dimension, activated, times the second half.
 char *pathswarm_gate(const Tensor *hidden, int64_t activation, Tensor **found) {
-    return guarded([&] { *found = new Tensor(GateFunction::apply(*hidden, activation)); });
+    return pathswarm::reported([&] { *found = new Tensor(GateFunction::apply(*hidden, activation)); });
 }
 
 // Losses of rows of logits, `[rows]`, f32. The logits become their gradient.
 char *pathswarm_softmax_gradient(const Tensor *logits, const Tensor *targets, Tensor **losses) {
-    return guarded([&] {
+    return pathswarm::reported([&] {
         TORCH_CHECK(reinterpret_cast<uintptr_t>(logits->data_ptr()) % 16 == 0, "logits that are not aligned");
         Tensor found = at::empty({logits->size(0)}, logits->options().dtype(at::kFloat));
         int vocabulary = static_cast<int>(logits->size(1));

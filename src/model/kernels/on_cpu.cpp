@@ -1,4 +1,4 @@
-// The kernels of kernels.cu as C++, one block after another: for tests, which need no card. Slow.
+// The kernels of kernels.cu as C++, one block after another: for tests, which need no card, and to check a card. Slow.
 
 #include "launch.h"
 

@@ -43,16 +43,17 @@ impl Page<'_> {
                 add(vec![agrees(network.name, mode, agreement(&network, mode, device))])?;
             }
         }
-        let modes = if self.sizes == 0 { Vec::new() } else { Mode::all(device) };
-        for mode in modes {
-            let Mode { precision, .. } = mode;
+        let precisions = if self.sizes == 0 { &[][..] } else { &[Precision::F32, Precision::Bf16] };
+        for precision in precisions.iter().copied() {
             // The trainers of the comparison took all cores.
             set_threads(self.machine.threads);
             let peak = matrix_flops_per_s(precision, device).context("products of matrices")?;
-            let (found, word) =
-                (format!("{:.1} TFLOP/s in {}", peak / 1e12, precision_word(precision)), precision_word(precision));
+            let word = precision_word(precision);
+            let found = format!("{:.1} TFLOP/s in {word}", peak / 1e12);
             add(vec![Finding::good("matrix products", found).with("flops_per_s", peak).with("precision", word)])?;
-            self.sizes(mode, device, peak, add)?;
+            for mode in Mode::all(device).into_iter().filter(|mode| mode.precision == precision) {
+                self.sizes(mode, device, peak, add)?;
+            }
         }
         Ok(())
     }
@@ -119,7 +120,8 @@ impl Page<'_> {
             values = values.with("allocated_bytes", bytes.allocated).with("reserved_bytes", bytes.reserved);
         }
         let references = [("torch_eager", "eager PyTorch", false), ("torch_compiled", "compiled PyTorch", true)];
-        for (key, what, compiled) in self.torch.iter().flat_map(|_| references) {
+        // PyTorch is measured once for a precision.
+        for (key, what, compiled) in self.torch.iter().filter(|_| !mode.fused).flat_map(|_| references) {
             let python = self.torch.unwrap_or_default();
             // What this process keeps would be missing there. Where it cannot be given back, PyTorch says so.
             let _ = fused::empty_cache(device);
