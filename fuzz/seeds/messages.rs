@@ -160,6 +160,7 @@ fn requests() -> Vec<Request> {
         Request::Query(Query::Score(QueriedModel::Path(PathId(1)), vec![piece.clone()])),
         Request::Query(Query::Score(QueriedModel::Ancestor, vec![piece])),
         Request::Query(Query::Continue(opening)),
+        Request::Status,
     ]
 }
 
@@ -177,6 +178,7 @@ fn responses() -> Vec<Response> {
         Response::QueryResult(QueryResult::Routes(vec![PathId(1), PathId(2)])),
         Response::QueryResult(QueryResult::Nats(vec![1.5.into(), 0.0.into()])),
         Response::QueryResult(QueryResult::Tokens(vec![1, 2], true)),
+        Response::Status(vec![40, 181, 47, 253]),
     ]
 }
 

@@ -8,6 +8,7 @@
 //!   `boot_clock` counts the time that the machine slept.
 //! - [`access`] decides which peers may take part, and verifies signatures. [`client`] queries a swarm without taking
 //!   part.
+//!   `status_report` is a peer's status as others are told it.
 //! - [`collect`] gathers the modules of a run into a folder, [`collected`] is that folder.
 //! - [`inference`] scores and continues text, here or for other peers; [`transducer`] learns which path suits a text.
 //! - [`stages`] leads from the first stage of a run to the second.
@@ -28,6 +29,7 @@ pub mod manifest;
 mod respond;
 pub mod stages;
 pub mod start;
+pub(crate) mod status_report;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod trainer;

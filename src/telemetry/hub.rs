@@ -66,6 +66,11 @@ impl Telemetry {
         (seen.handle, seen.answered_ms) = (Some(handle), now_ms());
     }
 
+    /// A peer of another process answers.
+    pub(super) fn answers(&self, peer: &str) {
+        self.state().peers.entry(peer.to_owned()).or_default();
+    }
+
     /// The peer has ended.
     pub fn detach(&self, peer: &str) {
         let mut state = self.state();
@@ -135,16 +140,20 @@ impl Telemetry {
         (*blobs, *all_bytes, *all_s) = (*blobs + 1, *all_bytes + bytes, *all_s + seconds);
     }
 
-    pub(super) fn advanced(&self, peer: &str, module: ModuleId, version: u64, contributions: usize) {
+    /// A peer has applied updates of a module.
+    pub(super) fn updated(&self, peer: &str, module: ModuleId, updates: u64) {
         let mut state = self.state();
         let now = now_ms();
         let seen = state.peers.entry(peer.to_owned()).or_default();
-        seen.rounds += 1;
+        seen.rounds += updates;
         let before = seen.updated_ms.insert(module, now);
         if let Some(before) = before {
-            state.latencies.round(now.saturating_sub(before) as f64 / 1e3);
+            state.latencies.round(now.saturating_sub(before) as f64 / 1e3 / updates.max(1) as f64);
         }
-        drop(state);
+    }
+
+    pub(super) fn advanced(&self, peer: &str, module: ModuleId, version: u64, contributions: usize) {
+        self.updated(peer, module, 1);
         let noun = if contributions == 1 { "contribution" } else { "contributions" };
         let line = format!("module {module} is at version {version}, with {contributions} {noun}");
         self.log(Some(peer), Tone::Plain, line);
@@ -191,6 +200,12 @@ impl Telemetry {
     /// Whether a peer that can be asked has not answered yet.
     pub(super) fn has_unanswered(&self) -> bool {
         self.state().peers.values().any(|seen| seen.handle.is_some() && seen.status.is_none())
+    }
+
+    /// The newest statuses of peers of other processes.
+    pub(super) fn told_statuses(&self) -> Vec<PeerStatus> {
+        let state = self.state();
+        state.peers.values().filter(|seen| seen.handle.is_none()).filter_map(|seen| seen.status.clone()).collect()
     }
 
     /// Peers that can be asked.

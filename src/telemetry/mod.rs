@@ -1,13 +1,14 @@
 //! What one process knows of its run, kept for whoever looks: the web console, Prometheus, and `metrics.jsonl`.
 //!
 //! There is one stream. A peer's events go in through a [`Feed`], and its status through a task that asks the peer
-//! (`sampler`). `state` keeps the newest status, curves (`series`), what each peer did when (`spans`) and a log of
+//! (`sampler`). Peers of other processes are followed by their statuses alone (`follow`). `state` keeps the newest status, curves (`series`), what each peer did when (`spans`) and a log of
 //! events, all bounded. `hub` is its handle. Viewers get the whole state once (`view`) and then what has changed, as one frame a second. A
 //! viewer that reads too slowly loses frames and gets the whole state again: nothing here waits for a viewer.
 //! [`metrics`] writes the same state for Prometheus, `recorder` into the run's folder. [`words`] says in words what is
 //! waited for.
 
 mod feed;
+mod follow;
 mod hub;
 mod latencies;
 mod losses;
@@ -24,6 +25,7 @@ mod view;
 pub mod words;
 
 pub use feed::Feed;
+pub use follow::Follower;
 pub use hub::{Subscription, Telemetry};
 pub use run::RunOutline;
 pub use sampler::Sampler;

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::config::run::{RunConfig, RunConfigError};
-use crate::names::{PathId, Phase};
+use crate::names::{ModuleId, PathId, Phase};
 use crate::sampling::WorkerSlots;
 
 /// Paths whose modules are listed. A larger grid is shown by its modules alone.
@@ -37,6 +37,20 @@ impl RunOutline {
     /// Inner steps of a path since its first phase.
     pub(super) fn steps(&self, phase: Phase, step: u64) -> u64 {
         phase.0 * self.inner_steps + step
+    }
+
+    /// Whether the run has this path.
+    pub(super) fn has_path(&self, path: u32) -> bool {
+        path < self.slots.count()
+    }
+
+    /// Whether the run has a module of this name; the router's level is above the others.
+    pub(super) fn has_module(&self, name: &str) -> bool {
+        let grid = self.slots.grid();
+        name.parse::<ModuleId>().is_ok_and(|module| match usize::from(module.level) {
+            level if level < grid.levels() => module.expert < grid.experts(level),
+            level => level == grid.levels() && module.expert == 0,
+        })
     }
 
     /// The phase whose last steps end at this inner step.

@@ -55,6 +55,11 @@ impl Telemetry {
                 self.answered(&peer, status);
             }
         }
+        self.tell();
+    }
+
+    /// Tells the viewers and `metrics.jsonl` what is new.
+    pub(super) fn tell(&self) {
         self.send_frame();
         self.state().record(now_ms());
     }
@@ -64,6 +69,7 @@ impl Telemetry {
         let asked = self.handles().into_iter().map(async |(_, handle)| {
             tokio::time::timeout(Duration::from_secs(10), handle.status_with_hashes()).await.ok().flatten()
         });
-        futures::future::join_all(asked).await.into_iter().flatten().collect()
+        let here = futures::future::join_all(asked).await.into_iter().flatten();
+        here.chain(self.told_statuses()).collect()
     }
 }

@@ -17,6 +17,7 @@ mod status;
 mod stopped;
 mod training_memory;
 mod web;
+mod whom;
 
 use super::{Globals, commands, interrupt, mistake, output};
 

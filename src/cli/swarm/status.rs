@@ -1,7 +1,6 @@
 //! `pathswarm status`: what running peers are doing.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,124 +8,137 @@ use serde_json::{Value, json};
 
 use super::Globals;
 use super::explain::COPIED_IDENTITY;
+use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::output::Output;
 use super::stopped::stopped_peer;
+use super::whom::{LocalPeers, Place, Whom, ask, local_peers};
 use crate::network::{Ban, now_s};
-use crate::peer::driver::control_socket;
+use crate::peer::client::observer::Observer;
 use crate::peer::driver::status::{DeviceActivity, Invited, PeerStatus};
-use crate::peer::folder::store_folder;
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus};
 use crate::telemetry::words::waits_for;
 
-/// A live peer answers between two pieces of work.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the command waits for its connections to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// A run's folder holds its peers' folders, which hold their sockets.
-const DEPTH: usize = 4;
+/// The shortest time between two looks with --watch, in seconds.
+const LEAST_WATCH_S: i64 = 1;
 
 /// `pathswarm status`
 #[derive(Args)]
 pub struct Status {
-    /// A peer's folder, or one with several in it; by default the folder of this machine's runs.
-    folder: Option<PathBuf>,
+    #[command(flatten)]
+    whom: Whom,
+    /// Show it again every so many seconds, until Ctrl-C.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u32).range(LEAST_WATCH_S..=86_400))]
+    watch: Option<u32>,
 }
 
 impl Status {
     /// # Errors
     /// If no peer runs there. The contents of its store are printed before.
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
-        let folder = match self.folder {
-            Some(folder) => folder,
-            None => globals.machine()?.value.runs,
-        };
-        let (mut peers, mut stopped) = (Vec::new(), Vec::new());
-        find_peers(&folder, DEPTH, &mut peers, &mut stopped);
+        // One thread is enough to ask.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut running = 0;
-        let mut silent = Vec::new();
-        for peer in peers {
-            match runtime.block_on(ask(&peer)) {
-                Ok((status, value)) => {
-                    if running > 0 {
-                        globals.output().text("")?;
-                    }
-                    print(globals.output(), &peer, &status, value)?;
-                    running += 1;
+        let outcome = runtime.block_on(async {
+            let interrupt = Interrupt::listen()?;
+            let mut place = self.whom.place(globals).await?;
+            loop {
+                match &mut place {
+                    Place::Folder(folder) => of_folder(globals, folder).await?,
+                    Place::Address(entrance) => of_swarm(globals.output(), entrance).await?,
                 }
-                Err(reason) => silent.push(format!("{}: {reason}", peer.display())),
+                let Some(seconds) = self.watch else { return Ok(()) };
+                tokio::select! {
+                    () = interrupt.wait() => return Ok(()),
+                    () = tokio::time::sleep(Duration::from_secs(seconds.into())) => globals.output().text("")?,
+                }
             }
-        }
-        for stopped in stopped.iter().filter_map(|folder| stopped_peer(folder).ok().flatten()) {
-            stopped.print(globals.output())?;
-        }
-        match (running, silent.first()) {
-            (0, Some(reason)) => Err(not_running(&folder, &format!(" ({reason})")).into()),
-            (0, None) => Err(not_running(&folder, "").into()),
-            _ => Ok(()),
-        }
+        });
+        runtime.shutdown_timeout(ENDS_WITHIN);
+        outcome
     }
 }
 
-fn not_running(folder: &Path, why: &str) -> Mistake {
+/// What the peers below a folder tell.
+async fn of_folder(globals: &Globals, folder: &Path) -> anyhow::Result<()> {
+    let LocalPeers { running: peers, stopped } = local_peers(folder);
+    let mut running = 0;
+    let mut silent = Vec::new();
+    for peer in peers {
+        match ask(&peer).await {
+            Ok((status, value)) => {
+                if running > 0 {
+                    globals.output().text("")?;
+                }
+                print(globals.output(), ("folder", &peer.display().to_string()), &status, value)?;
+                running += 1;
+            }
+            Err(reason) => silent.push(format!("{}: {reason}", peer.display())),
+        }
+    }
+    for stopped in stopped.iter().filter_map(|folder| stopped_peer(folder).ok().flatten()) {
+        stopped.print(globals.output())?;
+    }
+    match (running, silent.first()) {
+        (0, Some(reason)) => Err(not_running(folder, &format!(" ({reason})")).into()),
+        (0, None) => Err(not_running(folder, "").into()),
+        _ => Ok(()),
+    }
+}
+
+/// What the peers of a swarm tell a visitor.
+async fn of_swarm(output: Output, observer: &mut Observer) -> anyhow::Result<()> {
+    let (mut told, mut reason) = (0, None);
+    for (peer, status) in observer.look().await? {
+        match status {
+            Ok(status) => {
+                if told > 0 {
+                    output.text("")?;
+                }
+                let value = serde_json::to_value(&status)?;
+                print(output, ("peer", &peer.to_string()), &status, value)?;
+                told += 1;
+            }
+            Err(why) => drop(reason.get_or_insert(format!("…{}: {why}", peer.short()))),
+        }
+    }
+    match (told, reason) {
+        (0, reason) => {
+            let why = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            let hint = "ask another peer, or the owner of this one to set tell_status in the machine's profile";
+            Err(Mistake::new(format!("no peer of this swarm tells its status{why}")).hint(hint).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn not_running(folder: &Path, why: &str) -> Mistake {
     Mistake::new(format!("no peer is running in {}{why}", folder.display()))
         .hint("start one with pathswarm create or pathswarm join, or name the folder of one that runs")
 }
 
-/// Peers' folders, in order of name: those with a socket, and those with only a store. Stores and collected runs are
-/// not searched, since they may be large.
-fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &mut Vec<PathBuf>) {
-    if fs::symlink_metadata(control_socket::path(folder)).is_ok() {
-        found.push(folder.to_owned());
-    } else if store_folder(folder).join("run").is_file() {
-        stopped.push(folder.to_owned());
-    }
-    let Ok(entries) = fs::read_dir(folder) else { return };
-    let mut folders: Vec<PathBuf> = entries
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            entry.file_type().ok()?.is_dir().then(|| entry.path())
-        })
-        .collect();
-    folders.sort();
-    for inner in folders {
-        let passed_over = ["store", "modules", "shards"].iter().any(|name| inner.ends_with(name));
-        if depth > 0 && !passed_over {
-            find_peers(&inner, depth - 1, found, stopped);
-        }
-    }
-}
-
-async fn ask(folder: &Path) -> Result<(PeerStatus, Value), String> {
-    let line = tokio::time::timeout(TIMEOUT, control_socket::status(folder))
-        .await
-        .map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?
-        .map_err(|error| error.to_string())?;
-    read(&line).map_err(|error| format!("its response cannot be decoded: {error}"))
-}
-
-fn read(line: &str) -> serde_json::Result<(PeerStatus, Value)> {
-    Ok((serde_json::from_str(line)?, serde_json::from_str(line)?))
-}
-
-fn print(output: Output, folder: &Path, status: &PeerStatus, mut value: Value) -> anyhow::Result<()> {
-    for line in lines(folder, status) {
+/// Prints a status under the name of where it came from.
+fn print(output: Output, (kind, place): (&str, &str), status: &PeerStatus, mut value: Value) -> anyhow::Result<()> {
+    let shown = if kind == "folder" { place.to_owned() } else { short(place) };
+    for line in lines(&shown, status) {
         output.text(&line)?;
     }
     value["event"] = json!("status");
-    value["folder"] = json!(folder.display().to_string());
+    value[kind] = json!(place);
     output.json(&value)?;
     Ok(())
 }
 
-fn lines(folder: &Path, status: &PeerStatus) -> Vec<String> {
+fn lines(place: &str, status: &PeerStatus) -> Vec<String> {
     let node = &status.node;
     let done = if node.done { ", done" } else { "" };
     let known = node.peers.iter().map(|peer| short(peer)).collect::<Vec<_>>().join(" ");
     let mut lines = vec![
-        format!("{}  run {} ({}){done}", folder.display(), status.name, head(&status.run)),
+        format!("{place}  run {} ({}){done}", status.name, head(&status.run)),
         format!("peer     {}", short(&node.peer)),
         format!("at       {}", status.addresses.join(" ")),
         format!("members  {} others known{}{known}", node.peers.len(), if known.is_empty() { "" } else { ": " }),
@@ -259,6 +271,7 @@ fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::swarm::whom::read;
 
     const ANSWER: &str = r#"{
         "run": "0123456789abcdef", "name": "demo", "peer": "aaaaaaaaaaaaaaaa", "phases": 20, "done": false,
@@ -293,7 +306,7 @@ mod tests {
     fn the_table_says_who_owns_what_and_what_is_waited_for() {
         let (status, value) =
             read(&ANSWER.replace("KEY", &"c".repeat(64)).replace("BANNED", &"01".repeat(32))).unwrap();
-        let table = lines(Path::new("runs/demo/a"), &status).join("\n");
+        let table = lines("runs/demo/a", &status).join("\n");
         let words: Vec<&str> = table.split_whitespace().collect();
         let row = |row: &[&str]| assert!(words.windows(row.len()).any(|found| found == row), "{row:?} in\n{table}");
         row(&["runs/demo/a", "run", "demo", "(01234567)"]);
@@ -331,24 +344,5 @@ mod tests {
     fn an_answer_that_is_no_status_is_refused() {
         assert!(read("").is_err() && read("{}").is_err());
         assert!(read(&ANSWER.replace("\"phases\": 20", "\"phases\": \"many\"")).is_err());
-    }
-
-    #[test]
-    fn sockets_are_found_in_a_runs_folder_but_not_in_stores() {
-        let home = tempfile::tempdir().unwrap();
-        for peer in ["demo/a", "demo/b", "demo/b/store/odd"] {
-            let folder = home.path().join(peer);
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(control_socket::path(&folder), "").unwrap();
-        }
-        fs::create_dir_all(home.path().join("demo/c/store")).unwrap();
-        fs::write(home.path().join("demo/c/store/run"), "").unwrap();
-        let (mut found, mut stopped) = (Vec::new(), Vec::new());
-        find_peers(home.path(), DEPTH, &mut found, &mut stopped);
-        assert_eq!(found, [home.path().join("demo/a"), home.path().join("demo/b")]);
-        assert_eq!(stopped, [home.path().join("demo/c")]);
-        found.clear();
-        find_peers(&home.path().join("nowhere"), DEPTH, &mut found, &mut stopped);
-        assert!(found.is_empty());
     }
 }

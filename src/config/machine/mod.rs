@@ -72,15 +72,15 @@ impl MomentFormat {
     }
 }
 
-/// Whose queries about text a machine answers.
+/// Whose queries about text a machine answers, or whom it tells its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// Nobody's.
+    /// Nobody.
     Off,
-    /// Those of invited peers, with their visitors; in an open run those of peers that are members of its modules.
+    /// Invited peers, with their visitors; in an open run peers that are members of its modules.
     Members,
-    /// Those of any peer that may ask.
+    /// Any peer that may ask.
     All,
 }
 
@@ -139,6 +139,8 @@ pub struct MachineConfig {
     /// Share of the device's time that answers may take while trainers want it. After a quiet while, 5 s may be taken at
     /// once. Peers that are no members get half of it.
     pub answer_share: Share,
+    /// Who is told the peer's status, as `pathswarm status ADDRESS` and `pathswarm watch ADDRESS` show it.
+    pub tell_status: Answer,
     /// Disk quota for the blobs of a run, in bytes; 0 for none.
     pub disk_bytes: u64,
     /// Limit of bytes sent a second; 0 for none. The peers that fetch from this one share it evenly.
@@ -175,6 +177,7 @@ impl Default for MachineConfig {
             train_tokens_per_s: 0,
             answer: Answer::All,
             answer_share: Share(0.1),
+            tell_status: Answer::All,
             disk_bytes: 0,
             upload_bytes_per_s: 0,
             download_bytes_per_s: 0,

@@ -23,6 +23,6 @@ pub(in crate::peer) fn signatures_hold(response: &Response) -> bool {
         Response::Replay(updates) => updates.iter().all(signature_holds),
         Response::Snapshot(updates) => updates.iter().all(signature_holds),
         Response::Manifest(_) | Response::Directory(_) | Response::Refused(_) => true,
-        Response::Path(_) | Response::QueryResult(_) => true,
+        Response::Path(_) | Response::QueryResult(_) | Response::Status(_) => true,
     }
 }

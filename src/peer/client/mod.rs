@@ -3,12 +3,14 @@
 //!
 //! [`visit`] connects to an address and gets the run's manifest and a [`connection`]. A [`directory`] finds holders
 //! from peer to peer, [`heads`] finds the versions of modules, [`memory_blobs`] holds fetched blobs. [`swarm`] combines
-//! these for [collecting](crate::peer::collect) a run and for [inference](crate::peer::inference::client).
+//! these for [collecting](crate::peer::collect) a run and for [inference](crate::peer::inference::client). An [`observer`]
+//! asks for nothing but statuses.
 
 pub(super) mod connection;
 pub(super) mod directory;
 pub(super) mod heads;
 pub(super) mod memory_blobs;
+pub mod observer;
 pub(super) mod swarm;
 
 use std::sync::Arc;

@@ -17,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::config::RunConfig;
 use crate::peer::driver::handle::{Order, PeerHandle};
 
 /// Limit of a request.
@@ -35,6 +36,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 #[serde(rename_all = "kebab-case")]
 enum Request {
     Status,
+    /// The configuration of the peer's run.
+    Config,
     Order(Order),
 }
 
@@ -126,6 +129,10 @@ async fn answer(stream: UnixStream, peer: &PeerHandle) -> io::Result<()> {
             let Some(status) = peer.status_with_hashes().await else { return Ok(()) };
             serde_json::to_string(&status)
         }
+        Ok(Request::Config) => {
+            let Some(config) = peer.config().await else { return Ok(()) };
+            serde_json::to_string(&config)
+        }
         Ok(Request::Order(order)) => {
             let done = peer.order(order).await.unwrap_or_else(|| Err("the peer has stopped".to_owned()));
             serde_json::to_string(&done)
@@ -162,6 +169,14 @@ async fn request(folder: &Path, request: &Request) -> io::Result<String> {
 /// If no peer runs in the folder, or it does not answer.
 pub async fn status(folder: &Path) -> io::Result<String> {
     request(folder, &Request::Status).await
+}
+
+/// The configuration of the run of the peer that runs in a folder.
+///
+/// # Errors
+/// If no peer runs in the folder, or it does not answer.
+pub async fn config(folder: &Path) -> io::Result<RunConfig> {
+    serde_json::from_str(&request(folder, &Request::Config).await?).map_err(io::Error::other)
 }
 
 /// Gives an order to the peer that runs in a folder. Returns its answer, or `None` if no peer runs there.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access::invitation::OneTimeInvitation;
+use crate::config::RunConfig;
 use crate::names::PeerKey;
 use crate::network::Multiaddr;
 use crate::peer::driver::status::PeerStatus;
@@ -30,6 +31,8 @@ pub(crate) enum Command {
     Status(oneshot::Sender<PeerStatus>),
     /// Return the status with the hashes of parameters.
     StatusWithHashes(oneshot::Sender<PeerStatus>),
+    /// Return the run's configuration.
+    Config(oneshot::Sender<RunConfig>),
     /// Return the addresses of other peers.
     Contacts(oneshot::Sender<Vec<Multiaddr>>),
     /// Carry out an order.
@@ -53,6 +56,11 @@ impl PeerHandle {
     /// The same with the hashes, for which each new state is read once.
     pub async fn status_with_hashes(&self) -> Option<PeerStatus> {
         self.ask(Command::StatusWithHashes).await
+    }
+
+    /// The configuration of its run; `None` if it has stopped.
+    pub async fn config(&self) -> Option<RunConfig> {
+        self.ask(Command::Config).await
     }
 
     /// Addresses of the known peers; `None` if it has stopped.

@@ -156,6 +156,7 @@ impl Driver {
         match encoding::decode::<Request>(bytes) {
             Ok(Request::Manifest) => self.respond(token, &Response::Manifest(self.manifest_bytes.to_vec())),
             Ok(Request::Query(question)) => self.answer_query(from, token, question),
+            Ok(Request::Status) => self.tell_status(from, token),
             // Answers from the node's present state, without waking it.
             Ok(request) if self.is_suspended() => self.respond(token, &self.node.answer(&request)),
             Ok(request) => {

@@ -36,6 +36,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Millis;
+use crate::config;
 use crate::names::{BlobHash, PathId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::claims::Claims;
@@ -95,6 +96,8 @@ pub(super) const ENDS_WITHIN: Duration = Duration::from_secs(120);
 pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) manifest: Arc<Manifest>,
+    /// Whom this machine tells the peer's status.
+    pub(super) tell_status_to: config::Answer,
     pub(super) manifest_bytes: Arc<Vec<u8>>,
     pub(super) run: String,
     pub(super) claims: Claims,
@@ -229,6 +232,10 @@ impl Driver {
                         drop(reply.send(status));
                     }
                     Some(Command::StatusWithHashes(reply)) => self.reply_with_hashes(reply),
+                    Some(Command::Config(reply)) => {
+                        // The requester may be gone.
+                        drop(reply.send(self.manifest.config.clone()));
+                    }
                     Some(Command::Contacts(reply)) => {
                         // The requester may be gone.
                         drop(reply.send(self.addresses.addresses().cloned().collect()));

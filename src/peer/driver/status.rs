@@ -6,26 +6,35 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::clock::Millis;
+use crate::config::Answer;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
-use crate::network::{Ban, now_s};
+use crate::network::{Ban, RequestToken, now_s, worth_telling};
 use crate::outer::ModuleState;
 use crate::peer::collected::hash_of;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
 use crate::peer::driver::text_replication::TextHere;
+use crate::peer::respond::respond;
+use crate::peer::status_report;
+use crate::peer::status_report::ReportError;
 use crate::peer::trainer::devices::{Device, Number};
 use crate::peer::trainer::task::Stepped;
-use crate::protocol::Outer;
+use crate::protocol::limits::MAX_ADDRESSES;
 use crate::protocol::status::Status;
 use crate::protocol::status::queues::Queue;
 use crate::protocol::status::waiting::Waiting;
+use crate::protocol::{Outer, Response};
 use crate::store::BlobStore;
 
 /// Time alone after which a peer reports it.
 const ALONE: Duration = Duration::from_secs(20);
 
+/// Milliseconds for which others are told the same.
+const TOLD_EVERY_MS: u64 = 1_000;
+
 /// A node's status and its machine's part.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct PeerStatus {
     pub run: String,
     pub name: String,
@@ -175,6 +184,8 @@ pub(crate) struct Observed {
     said_alone: bool,
     /// Hashes of parameters, by the hash of their state.
     hashes: Arc<Mutex<BTreeMap<BlobHash, String>>>,
+    /// What others were told last, and when.
+    told: Option<(Millis, Vec<u8>)>,
 }
 
 impl Driver {
@@ -312,6 +323,32 @@ impl Driver {
             bans: self.network.bans().into_iter().filter(|ban| ban.until_s > now_s()).collect(),
             invited: self.access.invited(),
         }
+    }
+
+    /// Tells another peer or a visitor the status, if this machine does so. It is made once a second at most.
+    pub(crate) fn tell_status(&mut self, to: PeerKey, token: RequestToken) {
+        let refused = match self.tell_status_to {
+            Answer::Off => Some("this peer tells its status to nobody"),
+            Answer::Members if !self.access.is_member(to) => Some("this peer tells its status to members only"),
+            Answer::Members | Answer::All => None,
+        };
+        let response = match refused {
+            Some(reason) => Response::Refused(reason.to_owned()),
+            None => self.told_status().map_or_else(|error| Response::Refused(error.to_string()), Response::Status),
+        };
+        respond(&self.network, token, &response);
+    }
+
+    fn told_status(&mut self) -> Result<Vec<u8>, ReportError> {
+        let now = self.now();
+        if let Some((_, told)) = self.observed.told.as_ref().filter(|(at, _)| now.since(*at) < TOLD_EVERY_MS) {
+            return Ok(told.clone());
+        }
+        let listening = worth_telling(self.listening.clone(), MAX_ADDRESSES);
+        let addresses = listening.iter().map(ToString::to_string).collect();
+        let told = status_report::encode(PeerStatus { addresses, ..self.status() })?;
+        self.observed.told = Some((now, told.clone()));
+        Ok(told)
     }
 
     /// Reads the states on another thread: for a large run this takes seconds, in which heartbeats must continue.

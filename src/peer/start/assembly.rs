@@ -116,6 +116,7 @@ impl Peer {
             pinned: manifest.pinned_blobs(),
             level_counts: manifest.level_counts(),
             manifest,
+            tell_status_to: plan.machine.tell_status,
             manifest_bytes: Arc::new(plan.manifest),
             run: run.to_string(),
             claims: Claims::new(run),

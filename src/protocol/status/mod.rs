@@ -12,7 +12,7 @@ use crate::protocol::reputation::score::Fault;
 use crate::protocol::status::waiting::Waiting;
 
 /// The status of a module here.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct ModuleStatus {
     /// Its name, as `level.expert`.
     pub module: String,
@@ -46,7 +46,7 @@ pub struct ModuleStatus {
 }
 
 /// The status of a path here.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct PathStatus {
     /// Its number.
     pub path: u32,
@@ -63,7 +63,7 @@ pub struct PathStatus {
 }
 
 /// The status of a node.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct Status {
     /// The peer.
     pub peer: String,
@@ -93,7 +93,7 @@ pub struct Status {
 }
 
 /// Another peer, as its heartbeats describe it. Nothing of this is verified.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct MemberStatus {
     /// Its modules that this peer has, too, with the version of its head; nothing while it is fetched.
     pub modules: BTreeMap<String, Option<u64>>,

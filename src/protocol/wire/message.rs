@@ -343,6 +343,8 @@ pub enum Request {
     Path(PathId),
     /// A query about text. The inference server answers it, not the node.
     Query(Query),
+    /// The receiver's status. Its driver answers, not the node.
+    Status,
 }
 
 /// The state of a path's trainer, for the peer that takes the path.
@@ -374,6 +376,8 @@ pub enum Response {
     Path(Option<PathHandOff>),
     /// The result of a query about text.
     QueryResult(QueryResult),
+    /// The sender's status as it tells others: JSON, compressed with zstd.
+    Status(#[serde(with = "serde_bytes")] Vec<u8>),
 }
 
 impl Response {

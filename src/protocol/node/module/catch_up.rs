@@ -41,6 +41,7 @@ impl Node {
             Request::CatchUp { module, from } => self.bring_up(*module, *from),
             Request::Path(_) => Response::Path(None),
             Request::Query(_) => Response::Refused("text is not mine to read".to_owned()),
+            Request::Status => Response::Refused("the status is not mine to tell".to_owned()),
         }
     }
 
