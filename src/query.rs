@@ -97,6 +97,8 @@ pub enum Query {
     Score(QueriedModel, Vec<TokenSpan>),
     /// The tokens that follow this prompt.
     Continue(Prompt),
+    /// The same, and how likely the path finds each.
+    ContinueWithScores(Prompt),
 }
 
 /// The response.
@@ -108,6 +110,8 @@ pub enum QueryResult {
     Nats(Vec<FloatBits>),
     /// The tokens that follow, and whether the text has ended with them.
     Tokens(Vec<u32>, bool),
+    /// The same, each with the natural logarithm of its probability.
+    ScoredTokens(Vec<(u32, FloatBits)>, bool),
 }
 
 /// The bounds of queries in one run.
@@ -162,6 +166,16 @@ pub enum QueryError {
     /// Not what a model can say.
     #[error("the result has {0} nats")]
     Nats(f64),
+}
+
+impl Query {
+    /// The prompt to continue, if it asks for that.
+    pub fn prompt(&self) -> Option<&Prompt> {
+        match self {
+            Self::Continue(prompt) | Self::ContinueWithScores(prompt) => Some(prompt),
+            Self::Route(_) | Self::Score(..) => None,
+        }
+    }
 }
 
 fn at_most(what: &'static str, found: usize, most: usize) -> Result<(), QueryError> {
@@ -220,7 +234,7 @@ impl QueryLimits {
                 self.spans(spans.len(), spans.iter().map(|span| span.tokens.len()).sum())?;
                 spans.iter().try_for_each(|span| self.span(span))
             }
-            Query::Continue(prompt) => {
+            Query::Continue(prompt) | Query::ContinueWithScores(prompt) => {
                 self.path(prompt.path)?;
                 self.tokens(&prompt.tokens, self.context)?;
                 at_most("tokens in front", prompt.before as usize, MAX_TEXT_TOKENS as usize)?;
@@ -229,6 +243,15 @@ impl QueryLimits {
                 if temperature.is_finite() && temperature >= 0.0 { Ok(()) } else { Err(QueryError::Temperature) }
             }
         }
+    }
+
+    /// Whether these tokens can follow the prompt.
+    fn made(&self, prompt: &Prompt, tokens: &[u32], ended: bool) -> Result<(), QueryError> {
+        let (made, wanted) = (tokens.len(), prompt.count as usize);
+        if made > wanted || (made < wanted) != ended {
+            return Err(QueryError::OtherResult);
+        }
+        if made == 0 { Ok(()) } else { self.tokens(tokens, wanted) }
     }
 
     /// Whether a result can be the one of this query.
@@ -244,12 +267,13 @@ impl QueryLimits {
                 let wrong = nats.iter().map(|nats| nats.get()).find(|nats| !nats.is_finite() || *nats < LEAST_NATS);
                 wrong.map_or(Ok(()), |nats| Err(QueryError::Nats(nats)))
             }
-            (Query::Continue(prompt), QueryResult::Tokens(tokens, ended)) => {
-                let (made, wanted) = (tokens.len(), prompt.count as usize);
-                if made > wanted || (made < wanted) != *ended {
-                    return Err(QueryError::OtherResult);
-                }
-                if made == 0 { Ok(()) } else { self.tokens(tokens, wanted) }
+            (Query::Continue(prompt), QueryResult::Tokens(tokens, ended)) => self.made(prompt, tokens, *ended),
+            (Query::ContinueWithScores(prompt), QueryResult::ScoredTokens(scored, ended)) => {
+                let tokens: Vec<u32> = scored.iter().map(|(token, _)| *token).collect();
+                self.made(prompt, &tokens, *ended)?;
+                let mut nats = scored.iter().map(|(_, logprob)| -logprob.get());
+                let wrong = nats.find(|nats| !nats.is_finite() || *nats < LEAST_NATS);
+                wrong.map_or(Ok(()), |nats| Err(QueryError::Nats(nats)))
             }
             _ => Err(QueryError::OtherResult),
         }
@@ -337,6 +361,15 @@ mod tests {
         assert_eq!(check(&on, QueryResult::Tokens(vec![1, 2], false)), Ok(()));
         assert_eq!(check(&on, QueryResult::Tokens(vec![], true)), Ok(()));
         assert_eq!(check(&on, QueryResult::Tokens(vec![1, 300], false)), Err(QueryError::Token(300)));
+        let scored = Query::ContinueWithScores(Prompt { count: 2, ..prompt() });
+        let tokens = |logprob: f64| vec![(1, logprob.into()), (2, (-0.5).into())];
+        assert_eq!(check(&scored, QueryResult::ScoredTokens(tokens(-1.0), false)), Ok(()));
+        assert_eq!(check(&scored, QueryResult::Tokens(vec![1, 2], false)), Err(QueryError::OtherResult));
+        assert_eq!(check(&scored, QueryResult::ScoredTokens(tokens(-1.0), true)), Err(QueryError::OtherResult));
+        for wrong in [1.0, f64::NEG_INFINITY] {
+            let result = check(&scored, QueryResult::ScoredTokens(tokens(wrong), false));
+            assert_eq!(result, Err(QueryError::Nats(-wrong)));
+        }
         for (tokens, ended) in [(vec![1], false), (vec![1, 2], true), (vec![1, 2, 3], false)] {
             assert_eq!(check(&on, QueryResult::Tokens(tokens, ended)), Err(QueryError::OtherResult));
         }

@@ -178,6 +178,7 @@ fn responses() -> Vec<Response> {
         Response::QueryResult(QueryResult::Routes(vec![PathId(1), PathId(2)])),
         Response::QueryResult(QueryResult::Nats(vec![1.5.into(), 0.0.into()])),
         Response::QueryResult(QueryResult::Tokens(vec![1, 2], true)),
+        Response::QueryResult(QueryResult::ScoredTokens(vec![(1, (-0.5).into())], true)),
         Response::Status(vec![40, 181, 47, 253]),
     ]
 }

@@ -1,12 +1,13 @@
 //! The web console: a page that shows what this process knows of its swarm, and the metrics of the same.
 //!
 //! The page is a part of the program (`page/`, plain ES modules) and asks nothing but this server. It reads one stream of
-//! frames (`stream`), each as JSON. Everything is read only. On loopback it is open to this machine, since
+//! frames (`stream`), each as JSON. Everything is read only, but that a question about text may be asked (`talk`). On loopback it is open to this machine, since
 //! [`Guard`] refuses pages of other origins; elsewhere it wants a token, which the printed link carries behind `#`, so that
 //! browsers neither send nor store it.
 
 mod assets;
 mod stream;
+mod talk;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use axum::{Json, Router};
 use tokio::sync::Semaphore;
 
 use crate::http::{Guard, Limits, Server};
+use crate::peer::inference::talk::Talk;
 use crate::telemetry::Telemetry;
 
 /// Nothing but what this server sends may run, be shown or be asked, and no other page may frame this one.
@@ -33,9 +35,16 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 /// Viewers that follow at a time. Each holds at most the frames that it is behind, and a connection.
 const MOST_VIEWERS: usize = 64;
 
-/// No request of the page has a body.
-const LIMITS: Limits =
-    Limits { connections: 128, connections_per_ip: 32, body_bytes: 1 << 10, header_timeout_ms: 10_000 };
+/// Questions that are answered at a time.
+const MOST_TALKS: usize = 1;
+
+/// Only a question has a body: its text, as JSON writes it, and a few numbers.
+const LIMITS: Limits = Limits {
+    connections: 128,
+    connections_per_ip: 32,
+    body_bytes: 6 * talk::MOST_TEXT_BYTES + (1 << 10),
+    header_timeout_ms: 10_000,
+};
 
 /// What a server shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +67,24 @@ pub struct Console {
 struct Shared {
     telemetry: Telemetry,
     viewers: Arc<Semaphore>,
+    /// Whom the page can ask, if anybody.
+    talk: Option<Arc<Talk>>,
+    talks: Arc<Semaphore>,
 }
 
 impl Console {
-    /// Serves what is known on `listener`. Elsewhere than on loopback, viewers need `token`, or one that is drawn here.
+    /// Serves what is known on `listener`, and asks `talk` what viewers ask. Elsewhere than on loopback, viewers need
+    /// `token`, or one that is drawn here.
     ///
     /// # Errors
     /// If the system gives no thread.
-    pub fn open(telemetry: &Telemetry, listener: TcpListener, token: Option<&str>, shows: Shows) -> io::Result<Self> {
+    pub fn open(
+        telemetry: &Telemetry,
+        listener: TcpListener,
+        token: Option<&str>,
+        shows: Shows,
+        talk: Option<Arc<Talk>>,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         let token = match address.ip().to_canonical().is_loopback() {
             true => None,
@@ -73,7 +92,12 @@ impl Console {
         };
         let open_paths = if shows == Shows::Page { assets::PATHS } else { &[] };
         let guard = Guard::new(address).with_tokens(token.as_deref(), open_paths);
-        let shared = Shared { telemetry: telemetry.clone(), viewers: Arc::new(Semaphore::new(MOST_VIEWERS)) };
+        let shared = Shared {
+            telemetry: telemetry.clone(),
+            viewers: Arc::new(Semaphore::new(MOST_VIEWERS)),
+            talk,
+            talks: Arc::new(Semaphore::new(MOST_TALKS)),
+        };
         let router = guard.before(routes(shows, shared)).layer(map_response(with_policy));
         let server = Server::start(listener, router, LIMITS)?;
         Ok(Self { server, link: link(address, token.as_deref(), shows) })
@@ -113,6 +137,7 @@ fn routes(shows: Shows, shared: Shared) -> Router {
         Shows::Page => assets::routes(metrics)
             .route("/api/state", get(state))
             .route("/api/status", get(status))
+            .route("/api/talk", get(talk::about).post(talk::ask))
             .route("/api/stream", get(stream::stream)),
     };
     router.with_state(shared)

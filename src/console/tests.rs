@@ -11,7 +11,7 @@ use crate::telemetry::Telemetry;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn open(telemetry: &Telemetry) -> Console {
-    Console::open(telemetry, TcpListener::bind("127.0.0.1:0").unwrap(), None, Shows::Page).unwrap()
+    Console::open(telemetry, TcpListener::bind("127.0.0.1:0").unwrap(), None, Shows::Page, None).unwrap()
 }
 
 fn connect(address: SocketAddr, request: &str) -> TcpStream {
@@ -96,7 +96,7 @@ fn nothing_can_be_changed_and_what_is_too_large_is_refused() {
 fn elsewhere_than_on_loopback_the_data_needs_the_token_and_the_page_does_not() {
     let telemetry = Telemetry::default();
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
-    let console = Console::open(&telemetry, listener, None, Shows::Page).unwrap();
+    let console = Console::open(&telemetry, listener, None, Shows::Page, None).unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], console.address().port()));
     let token = console.link().split_once("/#token=").unwrap().1.to_owned();
     assert_eq!(token.len(), 32, "128 bits");

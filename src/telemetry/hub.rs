@@ -12,7 +12,7 @@ use crate::peer::PeerStatus;
 use crate::peer::driver::handle::PeerHandle;
 use crate::telemetry::now_ms;
 use crate::telemetry::recorder::Recorder;
-use crate::telemetry::run::RunOutline;
+use crate::telemetry::run::{RunFacts, RunOutline};
 use crate::telemetry::series::{Point, Series};
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{MOST_EVENTS, MOST_SERIES, State, Tone};
@@ -200,6 +200,18 @@ impl Telemetry {
     /// Whether a peer that can be asked has not answered yet.
     pub(super) fn has_unanswered(&self) -> bool {
         self.state().peers.values().any(|seen| seen.handle.is_some() && seen.status.is_none())
+    }
+
+    /// What is known of the run, once it is.
+    pub fn run_facts(&self) -> Option<RunFacts> {
+        self.state().run.as_ref().map(RunOutline::facts)
+    }
+
+    /// Addresses of the peers that are shown, as they tell them.
+    pub fn addresses(&self) -> Vec<String> {
+        let state = self.state();
+        let statuses = state.peers.values().filter_map(|seen| seen.status.as_ref());
+        statuses.flat_map(|status| status.addresses.iter().cloned()).collect()
     }
 
     /// The newest statuses of peers of other processes.

@@ -18,6 +18,14 @@ pub struct RunOutline {
     inner_steps: u64,
     parts: Vec<String>,
     tokens_per_step: usize,
+    reads_images: bool,
+}
+
+/// What a viewer who asks about text must know of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunFacts {
+    pub paths: u32,
+    pub reads_images: bool,
 }
 
 impl RunOutline {
@@ -31,12 +39,17 @@ impl RunOutline {
             inner_steps: run.training.inner_steps,
             parts: run.levels.iter().map(|level| level.parts.join(", ")).collect(),
             tokens_per_step: run.training.batch_sequences * run.model.context,
+            reads_images: run.model.reads_images(),
         })
     }
 
     /// Inner steps of a path since its first phase.
     pub(super) fn steps(&self, phase: Phase, step: u64) -> u64 {
         phase.0 * self.inner_steps + step
+    }
+
+    pub(super) fn facts(&self) -> RunFacts {
+        RunFacts { paths: self.slots.grid().path_count(), reads_images: self.reads_images }
     }
 
     /// Whether the run has this path.

@@ -8,6 +8,7 @@ use crate::model::weights::to_values;
 use crate::model::{ForwardError, Memory, PathModel};
 use crate::seed::Seed;
 use crate::training::sampler::{Sampler, SamplerError};
+use crate::training::token_scores::{TokenScore, scored};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -62,6 +63,24 @@ pub fn seen_from(length: usize, context: usize) -> usize {
 
 /// The tokens that follow the prompt. The model sees the text from [`seen_from`] on.
 pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Result<Vec<u32>, GenerateError> {
+    generate_each(model, prompt, sampling, |_, token| token)
+}
+
+/// The same with the probability of each token, before temperature and top-k.
+pub fn generate_with_scores(
+    model: &PathModel,
+    prompt: &[u32],
+    sampling: &Sampling,
+) -> Result<Vec<TokenScore>, GenerateError> {
+    generate_each(model, prompt, sampling, |logits, token| scored(logits, token, 0))
+}
+
+fn generate_each<T>(
+    model: &PathModel,
+    prompt: &[u32],
+    sampling: &Sampling,
+    told: impl Fn(&[f32], u32) -> T,
+) -> Result<Vec<T>, GenerateError> {
     let sampler = Sampler::new(sampling.temperature, sampling.top_k, sampling.seed);
     sampler.check()?;
     let mut text = Decoding::new(prompt.to_vec(), sampling.before)?;
@@ -72,7 +91,7 @@ pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Resul
         if token == sampling.stop {
             break;
         }
-        made.push(token);
+        made.push(told(&logits, token));
         text.push(token);
     }
     Ok(made)
@@ -225,6 +244,15 @@ mod tests {
         assert_eq!(text.len(), 40);
         assert_eq!(generate(&path, &[1, 2, 3], &sampling).unwrap(), text);
         assert_ne!(generate(&path, &[1, 2, 3], &Sampling { seed: Seed::root(5), ..sampling }).unwrap(), text);
+    }
+
+    #[test]
+    fn tokens_are_the_same_with_their_scores() {
+        let path = small_path(&small_model(), &small_levels());
+        let scores = generate_with_scores(&path, &[1, 2, 3], &sampling()).unwrap();
+        let tokens: Vec<u32> = scores.iter().map(|score| score.token).collect();
+        assert_eq!(tokens, generate(&path, &[1, 2, 3], &sampling()).unwrap());
+        assert!(scores.iter().all(|score| score.logprob < 0.0 && score.logprob > -20.0 && score.top.is_empty()));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub use choose::preferences;
 pub use classes::right_classes;
 pub use errors::{StepError, TrainerError};
 pub use evaluate::{EvaluateError, Score, evaluate, evaluate_each, target_losses};
-pub use generate::{Decoding, GenerateError, Sampling, generate, seen_from};
+pub use generate::{Decoding, GenerateError, Sampling, generate, generate_with_scores, seen_from};
 pub use inner::{InnerTrainer, StepReport};
 pub use level_bytes::{LevelReader, put_levels};
 pub use outer_gradient::{OuterGradientError, outer_gradient, own_copy};

@@ -14,7 +14,7 @@ use super::stages::{RunSupervisor, line_of};
 use crate::cli::process::{private_files, runtime};
 use crate::cli::swarm::create::corpus::TextFlags;
 use crate::cli::swarm::training_memory::tell_memory;
-use crate::cli::swarm::web::WebFlags;
+use crate::cli::swarm::web::{WebFlags, talk};
 use crate::cli::swarm::{Globals, access, listen};
 use crate::config::MachineConfig;
 use crate::names::RunId;
@@ -73,7 +73,8 @@ impl Join {
         runtime::run(async {
             let interrupt = Interrupt::listen()?;
             let display = Display::new(progress);
-            let _pages = self.web.open(&display)?;
+            let talk = talk(&display.telemetry, machine.first_device(), Some(folder.clone()));
+            let _pages = self.web.open(&display, Some(talk))?;
             let progress = display.progress.clone();
             let line = Arc::new(Mutex::new(None));
             let watch = Watch::new(&folder, display.clone(), line.clone());

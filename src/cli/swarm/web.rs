@@ -2,16 +2,24 @@
 
 use std::io::IsTerminal;
 use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
 use serde_json::json;
 
+use super::access;
 use super::mistake::Mistake;
 use super::running::Display;
+use crate::config::DeviceChoice;
 use crate::console::{Console, Shows};
 use crate::http::{ListenError, listen};
-use crate::telemetry::Sampler;
+use crate::network::Multiaddr;
+use crate::peer::client::Entrance;
+use crate::peer::inference::client::Swarm;
+use crate::peer::inference::talk::Talk;
+use crate::telemetry::{Sampler, Telemetry};
 
 /// Where the page is if no address is given.
 const WEB_PORT: u16 = 7777;
@@ -49,20 +57,20 @@ impl WebFlags {
     ///
     /// # Errors
     /// If nothing can listen there.
-    pub fn open(&self, display: &Display) -> anyhow::Result<Pages> {
-        self.open_or(display, None)
+    pub fn open(&self, display: &Display, talk: Option<Talk>) -> anyhow::Result<Pages> {
+        self.open_or(display, talk, None)
     }
 
     /// The same, with a page where a terminal shows its link.
     ///
     /// # Errors
     /// If nothing can listen where a page was asked for.
-    pub fn open_in_terminal(&self, display: &Display) -> anyhow::Result<Pages> {
+    pub fn open_in_terminal(&self, display: &Display, talk: Option<Talk>) -> anyhow::Result<Pages> {
         let free = || listen("127.0.0.1", WEB_PORT).or_else(|_| listen("127.0.0.1:0", WEB_PORT)).ok();
-        self.open_or(display, std::io::stdout().is_terminal().then(free).flatten())
+        self.open_or(display, talk, std::io::stdout().is_terminal().then(free).flatten())
     }
 
-    fn open_or(&self, display: &Display, unasked: Option<TcpListener>) -> anyhow::Result<Pages> {
+    fn open_or(&self, display: &Display, talk: Option<Talk>, unasked: Option<TcpListener>) -> anyhow::Result<Pages> {
         let token = self.web_token.as_deref();
         if token
             .is_some_and(|token| token.len() < LEAST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()))
@@ -77,20 +85,38 @@ impl WebFlags {
             None => unasked,
         };
         if let Some(listener) = page {
-            let console = Console::open(&display.telemetry, listener, token, Shows::Page).context("the page")?;
+            let talk = talk.map(Arc::new);
+            let console = Console::open(&display.telemetry, listener, token, Shows::Page, talk).context("the page")?;
             display.progress.note(format!("the swarm as a page: {}", console.link()));
             display.progress.result(json!({ "event": "web", "link": console.link() }));
             consoles.push(console);
         }
         if let Some(address) = self.metrics.as_deref().filter(|address| *address != "off") {
             let listener = listen(address, METRICS_PORT).map_err(mistake)?;
-            let console = Console::open(&display.telemetry, listener, token, Shows::Metrics).context("the metrics")?;
+            let console =
+                Console::open(&display.telemetry, listener, token, Shows::Metrics, None).context("the metrics")?;
             display.progress.note(format!("metrics for Prometheus: {}", console.link()));
             display.progress.result(json!({ "event": "metrics", "link": console.link() }));
             consoles.push(console);
         }
         Ok(Pages { _consoles: consoles, _sampler: display.telemetry.sample() })
     }
+}
+
+/// A talk with the swarm that is shown, entered by the addresses of its peers. In a run by invitation, the peer in
+/// `sponsor` vouches. A path that no peer can run runs on `device`.
+pub fn talk(telemetry: &Telemetry, device: DeviceChoice, sponsor: Option<PathBuf>) -> Talk {
+    let telemetry = telemetry.clone();
+    Talk::new(Box::new(move || {
+        let addresses: Vec<Multiaddr> =
+            telemetry.addresses().iter().filter_map(|address| address.parse().ok()).collect();
+        anyhow::ensure!(!addresses.is_empty(), "no peer has told its address yet; ask again in a moment");
+        let sponsor = sponsor.as_deref().map(access::sponsor_if_needed).transpose()?.flatten();
+        let entrance = Entrance { addresses: &addresses, sponsor: sponsor.as_deref() };
+        // What the client tells of its progress is for a log.
+        let told = |line: &str| tracing::info!("{line}");
+        Ok(Box::new(Swarm::visit(entrance, device, Box::new(told))?))
+    }))
 }
 
 fn mistake(error: ListenError) -> Mistake {

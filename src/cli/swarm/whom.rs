@@ -42,6 +42,11 @@ pub enum Place {
 }
 
 impl Whom {
+    /// The folder of a peer that vouches for this visitor.
+    pub fn sponsor(&self) -> Option<PathBuf> {
+        self.sponsor.clone()
+    }
+
     /// Enters the swarm if an address was given. Must be called within a tokio runtime.
     ///
     /// # Errors

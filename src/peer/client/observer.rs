@@ -37,6 +37,7 @@ pub struct Observer {
     client: Client,
     config: RunConfig,
     contact: PeerKey,
+    address: Multiaddr,
     looks: u64,
     /// The owners of modules, as the last statuses name them.
     owners: BTreeSet<PeerKey>,
@@ -57,12 +58,17 @@ impl Observer {
         let Visit { client, contact, address, manifest } = visit(entrance, blobs).await?;
         let unfit = |source| JoinError::Manifest { address: address.to_string(), source };
         let (Manifest { config, .. }, _) = Manifest::decode(&manifest).map_err(unfit)?;
-        Ok(Self { client, config, contact, looks: 0, owners: BTreeSet::new(), silent: BTreeMap::new() })
+        Ok(Self { client, config, contact, address, looks: 0, owners: BTreeSet::new(), silent: BTreeMap::new() })
     }
 
     /// The run's configuration.
     pub fn config(&self) -> &RunConfig {
         &self.config
+    }
+
+    /// The address that answered.
+    pub fn address(&self) -> &Multiaddr {
+        &self.address
     }
 
     /// Asks some peers for their status.

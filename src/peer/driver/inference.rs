@@ -18,13 +18,13 @@ impl Driver {
         let handed = self.inference.bounds.check(&question).map_err(|error| error.to_string()).and_then(|()| {
             let states = match &question {
                 Query::Score(QueriedModel::Path(path), _) => self.states_of(*path)?,
-                Query::Continue(opening) => self.states_of(opening.path)?,
+                Query::Continue(prompt) | Query::ContinueWithScores(prompt) => self.states_of(prompt.path)?,
                 Query::Route(_) => self.state_of_the_router(),
                 Query::Score(QueriedModel::Ancestor, _) => Vec::new(),
             };
             let path = match &question {
                 Query::Score(QueriedModel::Path(path), _) => Some(*path),
-                Query::Continue(opening) => Some(opening.path),
+                Query::Continue(prompt) | Query::ContinueWithScores(prompt) => Some(prompt.path),
                 Query::Route(_) | Query::Score(QueriedModel::Ancestor, _) => None,
             };
             let trainer = path.and_then(|path| self.counts_by(path));

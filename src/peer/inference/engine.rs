@@ -13,7 +13,7 @@ use crate::model::{PathModel, exchange};
 use crate::names::{BlobHash, BlobRef, ModuleId};
 use crate::outer::ModuleState;
 use crate::peer::client::memory_blobs::MemoryBlobs;
-use crate::peer::inference::model_slot::{ModelSlot, Part, continue_text, nats, routes};
+use crate::peer::inference::model_slot::{ModelSlot, Part, continue_text, continue_with_scores, nats, routes};
 use crate::peer::manifest::{Manifest, genesis};
 use crate::peer::trainer::path_state::PathState;
 use crate::protocol::Response;
@@ -125,6 +125,11 @@ impl Engine {
                 let tokens = continue_text(self.path(parts)?, opening)?;
                 let ended = tokens.len() < opening.count as usize;
                 QueryResult::Tokens(tokens, ended)
+            }
+            Query::ContinueWithScores(opening) => {
+                let scored = continue_with_scores(self.path(parts)?, opening)?;
+                let ended = scored.len() < opening.count as usize;
+                QueryResult::ScoredTokens(scored.into_iter().map(|it| (it.token, it.logprob.into())).collect(), ended)
             }
         })
     }

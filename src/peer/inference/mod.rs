@@ -7,3 +7,4 @@ pub mod model_slot;
 pub mod sample;
 pub mod score;
 pub(super) mod server;
+pub mod talk;

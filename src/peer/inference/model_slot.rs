@@ -8,7 +8,10 @@ use crate::query::{Prompt, TokenSpan};
 use crate::routing::{Router, features_of};
 use crate::seed::Seed;
 use crate::training::smaller_batches::in_batches;
-use crate::training::{EvaluateError, GenerateError, Sampling, Sequences, generate, right_classes, target_losses};
+use crate::training::{
+    EvaluateError, GenerateError, Sampling, Sequences, TokenScore, generate, generate_with_scores, right_classes,
+    target_losses,
+};
 
 /// The source of a level's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,15 +136,23 @@ pub fn right(model: &PathModel, pieces: &[TokenSpan]) -> Result<u64, EvaluateErr
 
 /// The next tokens: fewer than requested if the text ends.
 pub fn continue_text(model: &PathModel, opening: &Prompt) -> Result<Vec<u32>, GenerateError> {
-    let sampling = Sampling {
+    generate(model, &opening.tokens, &sampling(opening))
+}
+
+/// The same tokens with their scores.
+pub fn continue_with_scores(model: &PathModel, opening: &Prompt) -> Result<Vec<TokenScore>, GenerateError> {
+    generate_with_scores(model, &opening.tokens, &sampling(opening))
+}
+
+fn sampling(opening: &Prompt) -> Sampling {
+    Sampling {
         count: opening.count as usize,
         temperature: opening.temperature.get(),
         top_k: opening.top_k as usize,
         seed: Seed::root(opening.seed).child("continuation"),
         stop: opening.stop,
         before: opening.before as usize,
-    };
-    generate(model, &opening.tokens, &sampling)
+    }
 }
 
 /// Texts of which some pieces are scored: the last one is the whole text.

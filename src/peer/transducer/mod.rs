@@ -229,6 +229,16 @@ impl InferenceClient for Guided {
         self.client.continue_text(path, text, count, draw)
     }
 
+    fn continue_with_scores(
+        &mut self,
+        path: PathId,
+        text: &[u32],
+        count: usize,
+        draw: &Draw,
+    ) -> anyhow::Result<Vec<(u32, f64)>> {
+        self.client.continue_with_scores(path, text, count, draw)
+    }
+
     fn answered(&self) -> Vec<PeerKey> {
         self.client.answered()
     }
@@ -310,6 +320,16 @@ mod tests {
         }
 
         fn continue_text(&mut self, _: PathId, _: &[u32], _: usize, _: &Draw) -> anyhow::Result<Vec<u32>> {
+            Ok(Vec::new())
+        }
+
+        fn continue_with_scores(
+            &mut self,
+            _: PathId,
+            _: &[u32],
+            _: usize,
+            _: &Draw,
+        ) -> anyhow::Result<Vec<(u32, f64)>> {
             Ok(Vec::new())
         }
 

@@ -59,6 +59,13 @@ pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     }
 }
 
+/// The same, or nothing if the peer's run is open.
+pub fn sponsor_if_needed(folder: &Path) -> anyhow::Result<Option<Arc<AccessControl>>> {
+    let folder = present_folder(folder);
+    let Some((_, manifest, run)) = read_manifest(&folder)? else { return Ok(None) };
+    Ok(AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)?)
+}
+
 /// The hint for an error.
 pub fn hint(error: &AccessError) -> Option<&'static str> {
     Some(match error {

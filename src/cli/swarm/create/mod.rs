@@ -23,7 +23,7 @@ use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::running::{Display, Watch};
 use crate::cli::swarm::stages::{RunSupervisor, line_of, stages_of};
 use crate::cli::swarm::training_memory::tell_memory;
-use crate::cli::swarm::web::WebFlags;
+use crate::cli::swarm::web::{WebFlags, talk};
 use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
 use crate::names::PeerKey;
@@ -91,7 +91,8 @@ impl Found {
         runtime::run(async {
             let interrupt = Interrupt::listen()?;
             let display = Display::new(progress);
-            let _pages = self.web.open(&display)?;
+            let talk = talk(&display.telemetry, machine.first_device(), Some(folder.clone()));
+            let _pages = self.web.open(&display, Some(talk))?;
             let progress = display.progress.clone();
             let line = Arc::new(Mutex::new(Some(line_of(&display, stage)?)));
             let watch = Watch::new(&folder, display.clone(), line);

@@ -23,7 +23,7 @@ use crate::cli::swarm::create::progress;
 use crate::cli::swarm::create::run_folder;
 use crate::cli::swarm::create::run_folder::Wanted;
 use crate::cli::swarm::running::Display;
-use crate::cli::swarm::web::WebFlags;
+use crate::cli::swarm::web::{WebFlags, talk};
 use crate::config::{Link, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter, LogGuard};
@@ -107,7 +107,8 @@ impl Simulate {
             let (link, display) = (self.link, Display::new(progress));
             let trial = Trial { before, run, machine, folder, peers, link, display, scheduler, log };
             let outcome = runtime::run(async {
-                let _pages = self.web.open_in_terminal(&trial.display)?;
+                let talk = talk(&trial.display.telemetry, trial.machine.first_device(), None);
+                let _pages = self.web.open_in_terminal(&trial.display, Some(talk))?;
                 trial.run(&self).await
             })?;
             let result = outcome.to_json();

@@ -5,7 +5,7 @@ use crate::model::PathModel;
 use crate::names::{PathId, PeerKey};
 use crate::peer::collected::Collected;
 use crate::peer::inference::client::{Draw, InferenceClient};
-use crate::peer::inference::model_slot::{ModelSlot, Part, continue_text, nats, right, routes};
+use crate::peer::inference::model_slot::{ModelSlot, Part, continue_text, continue_with_scores, nats, right, routes};
 use crate::query::{Prompt, QueriedModel, TokenSpan};
 use crate::text::{TokenSet, Tokenizer};
 
@@ -19,6 +19,19 @@ impl Local {
     pub fn new(collected: Collected, device: DeviceChoice) -> anyhow::Result<Self> {
         let slot = ModelSlot::new(&collected.manifest.config, device, &collected.frozen)?;
         Ok(Self { collected, slot })
+    }
+
+    fn prompt(&self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Prompt> {
+        Ok(Prompt {
+            path,
+            tokens: text.to_vec(),
+            before: 0,
+            count: u32::try_from(count)?,
+            temperature: draw.temperature.into(),
+            top_k: u32::try_from(draw.top_k).unwrap_or(u32::MAX),
+            seed: draw.seed,
+            stop: self.tokenizer().end_of_document(),
+        })
     }
 
     fn load(&mut self, player: QueriedModel) -> anyhow::Result<&PathModel> {
@@ -86,17 +99,20 @@ impl InferenceClient for Local {
     }
 
     fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
-        let opening = Prompt {
-            path,
-            tokens: text.to_vec(),
-            before: 0,
-            count: u32::try_from(count)?,
-            temperature: draw.temperature.into(),
-            top_k: u32::try_from(draw.top_k).unwrap_or(u32::MAX),
-            seed: draw.seed,
-            stop: self.tokenizer().end_of_document(),
-        };
-        Ok(continue_text(self.load(QueriedModel::Path(path))?, &opening)?)
+        let prompt = self.prompt(path, text, count, draw)?;
+        Ok(continue_text(self.load(QueriedModel::Path(path))?, &prompt)?)
+    }
+
+    fn continue_with_scores(
+        &mut self,
+        path: PathId,
+        text: &[u32],
+        count: usize,
+        draw: &Draw,
+    ) -> anyhow::Result<Vec<(u32, f64)>> {
+        let prompt = self.prompt(path, text, count, draw)?;
+        let scored = continue_with_scores(self.load(QueriedModel::Path(path))?, &prompt)?;
+        Ok(scored.into_iter().map(|score| (score.token, score.logprob)).collect())
     }
 
     fn answered(&self) -> Vec<PeerKey> {

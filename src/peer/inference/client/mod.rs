@@ -74,6 +74,15 @@ pub trait InferenceClient {
     /// The next tokens of a text, at most `count`; fewer if the text ends.
     fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>>;
 
+    /// The same, each with the natural logarithm of its probability.
+    fn continue_with_scores(
+        &mut self,
+        path: PathId,
+        text: &[u32],
+        count: usize,
+        draw: &Draw,
+    ) -> anyhow::Result<Vec<(u32, f64)>>;
+
     /// The peers that answered; empty without a swarm.
     fn answered(&self) -> Vec<PeerKey>;
 }

@@ -86,6 +86,20 @@ pub(super) struct Continuing {
     pub left: usize,
     pub draw: Draw,
     pub stop: u32,
+    /// The scores of the new tokens, if they are wanted.
+    pub logprobs: Option<Vec<f64>>,
+}
+
+impl Continuing {
+    /// Without scores.
+    pub fn new(path: PathId, text: &[u32], left: usize, draw: Draw, stop: u32) -> Self {
+        Self { path, text: text.to_vec(), left, draw, stop, logprobs: None }
+    }
+
+    fn add(&mut self, tokens: Vec<u32>, ended: bool) {
+        self.left = if ended { 0 } else { self.left.saturating_sub(tokens.len()) };
+        self.text.extend(tokens);
+    }
 }
 
 impl QuerySequence for Continuing {
@@ -96,8 +110,9 @@ impl QuerySequence for Continuing {
     fn next(&self, bounds: &QueryLimits, halved: u32) -> Option<Query> {
         let count = (MAX_MADE_TOKENS >> halved).max(1).min(self.left);
         let before = seen_from(self.text.len(), bounds.context);
+        let query = if self.logprobs.is_some() { Query::ContinueWithScores } else { Query::Continue };
         (count > 0).then(|| {
-            Query::Continue(Prompt {
+            query(Prompt {
                 path: self.path,
                 tokens: self.text[before..].to_vec(),
                 before: before as u64,
@@ -111,9 +126,15 @@ impl QuerySequence for Continuing {
     }
 
     fn take(&mut self, answer: QueryResult) {
-        if let QueryResult::Tokens(tokens, ended) = answer {
-            self.left = if ended { 0 } else { self.left.saturating_sub(tokens.len()) };
-            self.text.extend(tokens);
+        match answer {
+            QueryResult::Tokens(tokens, ended) => self.add(tokens, ended),
+            QueryResult::ScoredTokens(scored, ended) => {
+                let (tokens, logprobs): (Vec<u32>, Vec<f64>) =
+                    scored.into_iter().map(|(token, logprob)| (token, logprob.get())).unzip();
+                self.logprobs.get_or_insert_default().extend(logprobs);
+                self.add(tokens, ended);
+            }
+            QueryResult::Routes(_) | QueryResult::Nats(_) => {}
         }
     }
 }
@@ -171,13 +192,8 @@ mod tests {
 
     #[test]
     fn a_text_goes_on_until_it_is_long_enough_or_ends() {
-        let continuing = |left| Continuing {
-            path: PathId(1),
-            text: vec![9; 100],
-            left,
-            draw: Draw { temperature: 0.0, top_k: 0, seed: 1 },
-            stop: 0,
-        };
+        let draw = Draw { temperature: 0.0, top_k: 0, seed: 1 };
+        let continuing = |left| Continuing::new(PathId(1), &[9; 100], left, draw, 0);
         let mut sequence = continuing(70);
         let sizes = ask(&mut sequence, 0, |question| {
             let Query::Continue(opening) = question else { unreachable!() };

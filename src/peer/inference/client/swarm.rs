@@ -356,10 +356,23 @@ impl InferenceClient for Swarm {
     }
 
     fn continue_text(&mut self, path: PathId, text: &[u32], count: usize, draw: &Draw) -> anyhow::Result<Vec<u32>> {
-        let stop = self.tokenizer.end_of_document();
-        let mut sequence = Continuing { path, text: text.to_vec(), left: count, draw: *draw, stop };
+        let mut sequence = Continuing::new(path, text, count, *draw, self.tokenizer.end_of_document());
         self.carry_out(&mut [&mut sequence])?;
         Ok(sequence.text.split_off(text.len()))
+    }
+
+    fn continue_with_scores(
+        &mut self,
+        path: PathId,
+        text: &[u32],
+        count: usize,
+        draw: &Draw,
+    ) -> anyhow::Result<Vec<(u32, f64)>> {
+        let mut sequence = Continuing::new(path, text, count, *draw, self.tokenizer.end_of_document());
+        sequence.logprobs = Some(Vec::new());
+        self.carry_out(&mut [&mut sequence])?;
+        let logprobs = sequence.logprobs.unwrap_or_default();
+        Ok(sequence.text.split_off(text.len()).into_iter().zip(logprobs).collect())
     }
 
     fn answered(&self) -> Vec<PeerKey> {
