@@ -93,7 +93,7 @@ struct CommandLine {
 
 /// The groups in which `--help` lists the commands.
 const GROUPS: [(&str, &[&str]); 3] = [
-    ("Swarm", &["create", "join", "status", "invite", "revoke", "doctor", "relay", "config"]),
+    ("Swarm", &["create", "join", "status", "watch", "invite", "revoke", "doctor", "relay", "config"]),
     ("Model", &["generate", "evaluate", "serve", "collect", "export", "import"]),
     ("Research", &["simulate", "experiment", "report", "prepare", "inspect", "transducer", "drill"]),
 ];

@@ -16,6 +16,7 @@ mod stages;
 mod status;
 mod stopped;
 mod training_memory;
+mod watch;
 mod web;
 
 use super::{Globals, commands, interrupt, mistake, output};
@@ -44,6 +45,8 @@ commands! {
         Collect(crate::cli::swarm::model::collect::Collect),
         /// Show what running peers are doing.
         Status(status::Status),
+        /// Show what running peers are doing as a screen in this terminal, and follow them.
+        Watch(watch::Watch),
         /// Score a run, in its swarm or collected, on its test text or on your text.
         Evaluate(crate::cli::swarm::model::evaluate::Evaluate),
         /// Continue a text with a run, in its swarm or collected.

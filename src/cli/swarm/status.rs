@@ -77,7 +77,7 @@ fn not_running(folder: &Path, why: &str) -> Mistake {
 
 /// Peers' folders, in order of name: those with a socket, and those with only a store. Stores and collected runs are
 /// not searched, since they may be large.
-fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &mut Vec<PathBuf>) {
+pub(super) fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &mut Vec<PathBuf>) {
     if fs::symlink_metadata(control_socket::path(folder)).is_ok() {
         found.push(folder.to_owned());
     } else if store_folder(folder).join("run").is_file() {
@@ -99,7 +99,7 @@ fn find_peers(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, stopped: &m
     }
 }
 
-async fn ask(folder: &Path) -> Result<(PeerStatus, Value), String> {
+pub(super) async fn ask(folder: &Path) -> Result<(PeerStatus, Value), String> {
     let line = tokio::time::timeout(TIMEOUT, control_socket::status(folder))
         .await
         .map_err(|_| format!("no answer within {} s", TIMEOUT.as_secs()))?
