@@ -9,6 +9,8 @@ mod labels;
 mod modules;
 mod paths;
 mod peers;
+#[cfg(test)]
+pub(crate) mod samples;
 mod stand_in;
 mod summary;
 #[cfg(test)]

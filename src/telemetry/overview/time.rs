@@ -30,7 +30,8 @@ pub struct TimeShares {
 
 impl TimeShares {
     pub fn waited(&self) -> f64 {
-        self.waited_s.iter().map(|(_, seconds)| seconds).sum()
+        // The sum of nothing would be -0.
+        self.waited_s.iter().fold(0.0, |sum, (_, seconds)| sum + seconds)
     }
 
     pub fn all(&self) -> f64 {
@@ -99,9 +100,8 @@ pub(super) fn shares(it: &Answered<'_>) -> TimeShares {
     let mut waited_s: Vec<(&'static str, f64)> = by_name.into_iter().collect();
     waited_s.sort_by(|a, b| b.1.total_cmp(&a.1));
     let trained_s = it.status.activity.trained_s;
-    let waited: f64 = waited_s.iter().map(|(_, seconds)| seconds).sum();
-    let other_s = (it.status.activity.uptime_s as f64 - trained_s - waited).max(0.0);
-    TimeShares { trained_s, waited_s, other_s }
+    let known = TimeShares { trained_s, waited_s, other_s: 0.0 };
+    TimeShares { other_s: (it.status.activity.uptime_s as f64 - known.all()).max(0.0), ..known }
 }
 
 pub(super) fn lanes(told: &Told<'_>) -> Vec<Lane> {

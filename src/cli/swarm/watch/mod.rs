@@ -63,7 +63,7 @@ impl Watch {
 fn check_terminal(globals: &Globals) -> Result<(), Mistake> {
     let is_dumb = std::env::var_os("TERM").is_some_and(|kind| kind == "dumb");
     let why = match () {
-        () if globals.output().is_json() => "a screen is nothing for programs",
+        () if globals.output().is_json() => "a screen is for people, and --format json is for programs",
         () if !std::io::stdout().is_terminal() => "standard output is not a terminal",
         () if is_dumb => "this terminal (TERM=dumb) cannot show a screen",
         () => return Ok(()),

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 
 use super::document::draw_line;
-use super::format::{UNKNOWN, bar, bytes, clock, count, duration, fixed, percent, plural};
+use super::format::{UNKNOWN, bar, bytes, clock, count, duration, fixed, percent, plural, whole};
 use super::keys;
 use super::text::{cut, width};
 use super::theme::Theme;
@@ -112,13 +112,14 @@ fn summary(overview: &Overview, view: &ViewState, theme: Theme) -> [Line<'static
         _ => ("starting", theme.plain()),
     };
     let speed = if summary.training > 0 { count(summary.tokens_per_s) } else { UNKNOWN.to_owned() };
+    let known =
+        if summary.known == summary.asked { String::new() } else { format!("  {} known", whole(summary.known as u64)) };
     let second = vec![
         Span::styled(now, style.patch(theme.strong())),
         Span::raw(format!(": {} of {} train{waits}", summary.training, plural(summary.asked, "peer"))),
-        Span::raw(format!("  {} known", summary.known)),
-        Span::raw(format!("  {speed} tokens/s")),
+        Span::raw(format!("  {speed} tokens/s{known}")),
         Span::styled(
-            format!("  {} sent, {} received", bytes(summary.bytes_sent), bytes(summary.bytes_received)),
+            format!("  {} out, {} in", bytes(summary.bytes_sent), bytes(summary.bytes_received)),
             theme.faint(),
         ),
     ];
@@ -148,8 +149,8 @@ fn footer(
     let place = match limits.farthest {
         0 => String::new(),
         farthest => {
-            let (first, all) = (view.scrolled().min(farthest), farthest + usize::from(rows));
-            format!("{} % of {all} lines  ", 100 * (first + usize::from(rows)) / all.max(1))
+            let (last, all) = (view.scrolled().min(farthest) + usize::from(rows), farthest + usize::from(rows));
+            format!("{last} of {all}  ")
         }
     };
     let right = format!("{place}{}", clock(overview.now_ms));

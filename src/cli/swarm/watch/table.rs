@@ -5,6 +5,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::document::Section;
+use super::format::UNKNOWN;
 use super::text::{fill, width};
 use super::theme::Theme;
 
@@ -92,7 +93,12 @@ impl Table {
             let column = &self.columns[at];
             cells.max().unwrap_or(0).clamp(width(column.name), column.most.max(width(column.name)))
         };
-        let mut shown: Vec<(usize, usize)> = (0..self.columns.len()).map(|at| (at, natural(at))).collect();
+        // A column that could go says nothing where nothing is known.
+        let says = |at: &usize| {
+            let mut cells = self.rows.iter().filter_map(|row| row.get(*at));
+            self.columns[*at].goes == 0 || cells.any(|cell| !cell.text.is_empty() && cell.text != UNKNOWN)
+        };
+        let mut shown: Vec<(usize, usize)> = (0..self.columns.len()).filter(says).map(|at| (at, natural(at))).collect();
         loop {
             let all: usize = shown.iter().map(|(_, width)| width).sum::<usize>() + GAP * shown.len().saturating_sub(1);
             let Some(over) = all.checked_sub(room).filter(|over| *over > 0) else { return shown };
@@ -145,6 +151,14 @@ mod tests {
         let mut table = Table::new(columns);
         table.row(["…abcdef01", "3/20", "0.0@3 1.0@3 1.1@3", "slow"].map(Cell::from).to_vec());
         table.section(Line::from("t"), room, Theme::new(false)).rows[0].to_string()
+    }
+
+    #[test]
+    fn a_column_that_says_nothing_goes_first() {
+        let mut table = Table::new([Column::text("peer"), Column::text("why").goes(1), Column::text("needed")]);
+        table.row(["home", UNKNOWN, UNKNOWN].map(Cell::from).to_vec());
+        let header = table.section(Line::from("t"), 80, Theme::new(false)).header.unwrap();
+        assert_eq!(header.to_string(), "peer  needed");
     }
 
     #[test]

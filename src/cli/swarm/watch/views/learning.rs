@@ -1,7 +1,7 @@
 //! Curves of what is learnt: one chart with its newest values, or on a large screen all charts.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis as ChartAxis, Block, Borders, Chart, Dataset, GraphType, Paragraph};
@@ -25,9 +25,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, overview: &Overview, view:
     let chosen = curve.checked_sub(1).and_then(|at| lines.get(at)).cloned();
     let [charts, list] = Layout::horizontal([Constraint::Min(0), Constraint::Length(LIST)]).spacing(1).areas(area);
     if area.width >= LARGE.0 && area.height >= LARGE.1 {
-        let rows = Layout::vertical([Constraint::Fill(1); 3]).areas::<3>(charts);
-        let places = rows.into_iter().flat_map(|row| Layout::horizontal([Constraint::Fill(1); 2]).areas::<2>(row));
-        for (quantity, place) in Quantity::ALL.into_iter().zip(places) {
+        let has = |quantity: &Quantity| !overview.lines(*quantity, view.axis).is_empty();
+        let always = [view.quantity, Quantity::Loss, Quantity::HeldOut];
+        let shown: Vec<Quantity> = Quantity::ALL.into_iter().filter(|it| always.contains(it) || has(it)).collect();
+        let rows = Layout::vertical(vec![Constraint::Fill(1); shown.len().div_ceil(2)]).spacing(1).split(charts);
+        let side_by_side = Layout::horizontal([Constraint::Fill(1); 2]).spacing(2);
+        let places = rows.iter().flat_map(|row| side_by_side.areas::<2>(*row));
+        for (quantity, place) in shown.into_iter().zip(places) {
             draw_chart(frame, place, overview, (quantity, view), chosen.as_ref(), theme);
         }
     } else {
@@ -83,10 +87,11 @@ fn draw_chart(
         (_, Axis::Tokens) => "tokens",
         (_, Axis::Time) => "time",
     };
+    // Of several charts, the one whose values are listed.
     let mark = if quantity == view.quantity && area.width < frame.area().width / 2 { "▸ " } else { "" };
     let title = Line::from(vec![
         Span::styled(format!("{mark}{name}"), theme.title()),
-        Span::styled(format!("  {unit}, against {against}"), theme.faint()),
+        Span::styled(format!("  {unit} · {against}"), theme.faint()),
     ]);
     let lines = overview.lines(quantity, view.axis);
     let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
@@ -122,7 +127,8 @@ fn draw_chart(
             ChartAxis::default()
                 .bounds([y.0, y.1])
                 .style(theme.faint())
-                .labels(labels(y, beside, &|at| value(quantity, at))),
+                .labels(labels(y, beside, &|at| value(quantity, at)))
+                .labels_alignment(Alignment::Right),
         )
         .legend_position(None);
     frame.render_widget(chart, body);
