@@ -15,7 +15,7 @@ const RUN: &str = "name = \"outlined\"\n[text]\nheld_out_share = 0.05\ntest_shar
                    heads = 2\nvocabulary = 320\ncontext = 64\n[[levels]]\nparts = [\"embedding\", \"block.0\"]\n\
                    sharing = { experts = 2 }\n[[levels]]\nparts = [\"block.1\", \"final-norm\", \"head\"]\n\
                    sharing = \"shared\"\n[routing]\nprefix_tokens = 8\n[training]\nbatch_sequences = 4\ninner_steps = 100\n\
-                   phases = 10\n";
+                   phases = 10\nancestor_steps = 10\nlearning_rate = 1e-3\nwarmup_steps = 5\n";
 
 fn named<'a>(overview: &'a Overview, name: &str) -> &'a ModuleRow {
     overview.modules.iter().find(|module| module.name == name).unwrap()

@@ -176,7 +176,7 @@ mod tests {
             assert!(lines.len() <= rows);
             assert!(rows < 3 || lines.iter().any(|line| line.to_string() == "b3"), "{rows} rows");
         }
-        assert_eq!((document.farthest(12), document.farthest(11)), (0, 0));
+        assert_eq!((document.farthest(12), document.farthest(11)), (0, 1));
         assert!(document.in_sight(1_000, 5).is_empty());
         assert!(Document::default().in_sight(0, 5).is_empty());
     }

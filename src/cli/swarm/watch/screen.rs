@@ -27,7 +27,7 @@ pub fn draw(frame: &mut Frame<'_>, overview: &Overview, view: &ViewState, theme:
     let rows = [1, 1, 1, 1].map(Constraint::Length).into_iter().chain([Constraint::Min(0), Constraint::Length(1)]);
     let [tabs, first, second, rule, body, foot] = Layout::vertical(rows).areas(area);
     draw_tabs(frame, tabs, overview, view, theme);
-    let [one, other] = summary(overview, view, theme);
+    let [one, other] = summary(overview, view, area.width.into(), theme);
     draw_line(frame, first, one);
     draw_line(frame, second, other);
     draw_line(frame, rule, Line::styled("─".repeat(rule.width.into()), theme.faint()));
@@ -69,7 +69,7 @@ fn draw_tabs(frame: &mut Frame<'_>, area: Rect, overview: &Overview, view: &View
 }
 
 /// The run in two lines.
-fn summary(overview: &Overview, view: &ViewState, theme: Theme) -> [Line<'static>; 2] {
+fn summary(overview: &Overview, view: &ViewState, room: usize, theme: Theme) -> [Line<'static>; 2] {
     let summary = &overview.summary;
     if let Some(stage) = overview.stage.as_ref().filter(|_| summary.asked == 0 || overview.run.name.is_empty()) {
         let share = stage.done as f64 / stage.total.max(1) as f64;
@@ -84,18 +84,18 @@ fn summary(overview: &Overview, view: &ViewState, theme: Theme) -> [Line<'static
         ];
     }
     let left = match summary.left_s {
-        _ if summary.done => "all paths here are done".to_owned(),
-        Some(left_s) => format!("about {} left", duration(left_s)),
+        _ if summary.done => "all paths are done".to_owned(),
+        Some(left_s) => format!("~{} left", duration(left_s)),
         None => {
             overview.run.phases.map_or_else(String::new, |phases| format!("of {}", plural(phases as usize, "phase")))
         }
     };
     let first = vec![
-        Span::raw(format!("{} {} ", bar(summary.progress, 16), percent(summary.progress))),
+        Span::raw(format!("{} {}  ", bar(summary.progress, 10), percent(summary.progress))),
         Span::styled(left, theme.faint()),
         Span::raw("  loss "),
         Span::styled(fixed(summary.loss, 3), theme.strong()),
-        Span::styled(" nats/token", theme.faint()),
+        Span::styled(" nats", theme.faint()),
         Span::raw("  held out "),
         Span::styled(fixed(summary.bits_per_byte, 3), theme.strong()),
         Span::styled(" bits/byte", theme.faint()),
@@ -116,7 +116,7 @@ fn summary(overview: &Overview, view: &ViewState, theme: Theme) -> [Line<'static
         if summary.known == summary.asked { String::new() } else { format!("  {} known", whole(summary.known as u64)) };
     let second = vec![
         Span::styled(now, style.patch(theme.strong())),
-        Span::raw(format!(": {} of {} train{waits}", summary.training, plural(summary.asked, "peer"))),
+        Span::raw(format!(": {} of {}{waits}", summary.training, plural(summary.asked, "peer"))),
         Span::raw(format!("  {speed} tokens/s{known}")),
         Span::styled(
             format!("  {} out, {} in", bytes(summary.bytes_sent), bytes(summary.bytes_received)),

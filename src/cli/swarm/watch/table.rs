@@ -12,9 +12,6 @@ use super::theme::Theme;
 /// Columns between two columns of a table.
 const GAP: usize = 2;
 
-/// The least width of a column that shrinks.
-const LEAST: usize = 6;
-
 /// A text and its style.
 #[derive(Clone, Debug)]
 pub struct Cell {
@@ -40,14 +37,15 @@ pub struct Column {
     name: &'static str,
     is_number: bool,
     most: usize,
-    shrinks: bool,
+    /// How narrow it may become, if it shrinks.
+    least: Option<usize>,
     /// Those with the greatest number go first; 0 stays.
     goes: u8,
 }
 
 impl Column {
     pub fn text(name: &'static str) -> Self {
-        Self { name, is_number: false, most: 24, shrinks: false, goes: 0 }
+        Self { name, is_number: false, most: 24, least: None, goes: 0 }
     }
 
     /// To the right.
@@ -60,9 +58,9 @@ impl Column {
         Self { most, ..self }
     }
 
-    /// It takes whatever room there is.
-    pub fn shrinks(self) -> Self {
-        Self { most: usize::MAX, shrinks: true, ..self }
+    /// It takes whatever room there is, but never less.
+    pub fn at_least(self, least: usize) -> Self {
+        Self { most: usize::MAX, least: Some(least), ..self }
     }
 
     /// It goes before columns with a smaller number.
@@ -102,8 +100,9 @@ impl Table {
         loop {
             let all: usize = shown.iter().map(|(_, width)| width).sum::<usize>() + GAP * shown.len().saturating_sub(1);
             let Some(over) = all.checked_sub(room).filter(|over| *over > 0) else { return shown };
-            if let Some((at, width)) = shown.iter_mut().find(|(at, _)| self.columns[*at].shrinks) {
-                let least = LEAST.max(self.columns[*at].name.len()).min(*width);
+            let mut shrinking = shown.iter_mut().filter_map(|(at, width)| Some((self.columns[*at].least?, width)));
+            if let Some((least, width)) = shrinking.next() {
+                let least = least.min(*width);
                 if *width - least >= over {
                     *width -= over;
                     return shown;
@@ -145,7 +144,7 @@ mod tests {
         let columns = [
             Column::text("peer"),
             Column::number("phase"),
-            Column::text("modules").shrinks(),
+            Column::text("modules").at_least(7),
             Column::text("why").goes(1),
         ];
         let mut table = Table::new(columns);
@@ -164,8 +163,8 @@ mod tests {
     #[test]
     fn a_table_shrinks_and_then_leaves_out_what_matters_least() {
         assert_eq!(shown(80), "…abcdef01   3/20  0.0@3 1.0@3 1.1@3  slow");
-        assert_eq!(shown(38), "…abcdef01   3/20  0.0@3 1.0@3…  slow");
-        assert_eq!(shown(28), "…abcdef01   3/20  0.0@3 1.…");
+        assert_eq!(shown(38), "…abcdef01   3/20  0.0@3 1.0@3 1…  slow");
+        assert_eq!(shown(28), "…abcdef01   3/20  0.0@3 1.0…");
         assert_eq!(shown(3), "…abcdef01   3/20  0.0@3 1.0@3 1.1@3", "what is beyond the edge is cut by the screen");
     }
 }

@@ -99,9 +99,12 @@ fn the_swarm_says_who_owns_what_and_what_is_waited_for_at_every_size() {
     for size in [SMALL, LARGE] {
         let lines = whole(size, &overview, at(View::Swarm));
         line_with(&lines, &["[1 Swarm]", "2 Learning", "3 Bytes and time", "4 Contributions", "5 Events", "demo"]);
-        line_with(&lines, &["training: 1 of 2 peers train, 1 path waits", "4 known", "1,234 tokens/s"]);
-        line_with(&lines, &["loss 2.500", "held out 2.345"]);
-        line_with(&lines, &["path 1 (den) waits for module 0.1: 1 of 2 contributions, missing path 3, 7 s left"]);
+        line_with(
+            &lines,
+            &["training: 1 of 2 peers, 1 path waits", "1,234 tokens/s", "4 known", "24.7 MB out, 47.9 kB in"],
+        );
+        line_with(&lines, &["loss 2.500 nats", "held out 2.345 bits/byte"]);
+        line_with(&lines, &["path 1 (den) waits for module 0.1: 1 of 2 contributions, missing path 3, 7 s"]);
         has(&lines, &["at most 7 s more · After that time the update is made"]);
         line_with(&lines, &["0.0", "home", "agrees", "7/20", "aaaaaaaa"]);
         line_with(&lines, &["1.0", "den", "DIFFERS"]);
@@ -198,7 +201,7 @@ fn one_peer_of_a_thousand_is_found() {
         line_with(&drawn(size, &overview, &view).0, &["…000003e8", "lives", "1000"]);
         view = ViewState { wanted: "000002a".to_owned(), seeks: true, ..at(View::Swarm) };
         let (lines, limits) = drawn(size, &overview, &view);
-        has(&lines, &["16 of 1,000, with “000002a”"]);
+        has(&lines, &["17 of 1,000, with “000002a”"]);
         line_with(&lines, &["…000002a7", "lives"]);
         assert!(limits.sought.is_some());
     }

@@ -5,7 +5,15 @@ use ratatui::text::Span;
 
 /// Columns that a text takes.
 pub fn width(text: &str) -> usize {
-    Span::raw(text).width()
+    match text.chars().all(is_simple) {
+        true => text.chars().count(),
+        false => Span::raw(text).width(),
+    }
+}
+
+/// Whether a character takes one column whatever is beside it. Tables of a thousand rows have hardly any others.
+fn is_simple(character: char) -> bool {
+    matches!(character, ' '..='~' | '…' | '–' | '·' | '█' | '▓' | '▒' | '░' | '▸' | '■')
 }
 
 /// What is drawn at once, such as a letter with its accents. What would act on the terminal instead is left out: a peer
@@ -23,6 +31,9 @@ fn turns_text_around(character: char) -> bool {
 
 /// A text in at most so many columns. An ellipsis tells that something is missing.
 pub fn cut(text: &str, columns: usize) -> String {
+    if text.len() <= columns && text.chars().all(is_simple) {
+        return text.to_owned();
+    }
     let graphemes = graphemes(text);
     let all: usize = graphemes.iter().map(|it| width(it)).sum();
     if all <= columns {

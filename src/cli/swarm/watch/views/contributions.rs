@@ -23,7 +23,7 @@ fn credit(seen: &Seen<'_>) -> Section {
     peers.sort_by_key(|peer| std::cmp::Reverse((peer.counted, tokens(peer))));
     let all = seen.overview.peers.iter().map(|peer| peer.counted).sum::<u64>().max(1);
     let mut table = Table::new([
-        Column::text("peer").at_most(34).shrinks(),
+        Column::text("peer").at_least(9),
         Column::number("counted"),
         Column::text("share"),
         Column::number("faults"),

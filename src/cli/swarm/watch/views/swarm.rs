@@ -155,7 +155,7 @@ fn paths(seen: &Seen<'_>) -> Section {
     let mut table = Table::new([
         Column::text("path"),
         Column::text("modules").at_most(40).goes(3),
-        Column::text("trainer").shrinks(),
+        Column::text("trainer").at_least(9),
         Column::text("stage"),
         Column::number("phase"),
         Column::number("step"),
@@ -222,7 +222,7 @@ fn peers(seen: &Seen<'_>) -> Section {
         Column::text("state"),
         Column::text("paths").at_most(12),
         Column::text("stands by").at_most(12).goes(2),
-        Column::text("modules").shrinks(),
+        Column::text("modules").at_least(16),
         Column::number("steps/s").goes(1),
         Column::number("counted"),
         Column::number("faults"),

@@ -33,7 +33,7 @@ fn asked<'a>(seen: &'a Seen<'_>) -> impl Iterator<Item = (&'a str, &'a Work)> {
 fn exchanged(seen: &Seen<'_>) -> Section {
     let theme = seen.theme;
     let mut table = Table::new([
-        Column::text("peer").shrinks(),
+        Column::text("peer").at_least(6),
         Column::number("blobs out"),
         Column::number("blobs in"),
         Column::number("msgs out"),
@@ -72,7 +72,7 @@ fn exchanged(seen: &Seen<'_>) -> Section {
 fn shares(seen: &Seen<'_>) -> Section {
     let theme = seen.theme;
     let mut table = Table::new([
-        Column::text("peer").shrinks(),
+        Column::text("peer").at_least(6),
         Column::text("share of its time"),
         Column::number("trained"),
         Column::number("waited"),
