@@ -11,11 +11,33 @@ use crate::telemetry::state::Tone;
 use crate::telemetry::{Telemetry, now_ms};
 
 /// A run of two paths, which share the upper level.
-const RUN: &str = "name = \"outlined\"\n[text]\nheld_out_share = 0.05\ntest_share = 0.05\n[model]\nblocks = 2\nwidth = 32\n\
-                   heads = 2\nvocabulary = 320\ncontext = 64\n[[levels]]\nparts = [\"embedding\", \"block.0\"]\n\
-                   sharing = { experts = 2 }\n[[levels]]\nparts = [\"block.1\", \"final-norm\", \"head\"]\n\
-                   sharing = \"shared\"\n[routing]\nprefix_tokens = 8\n[training]\nbatch_sequences = 4\ninner_steps = 100\n\
-                   phases = 10\nancestor_steps = 10\nlearning_rate = 1e-3\nwarmup_steps = 5\n";
+const RUN: &str = r#"
+name = "outlined"
+[text]
+held_out_share = 0.05
+test_share = 0.05
+[model]
+blocks = 2
+width = 32
+heads = 2
+vocabulary = 320
+context = 64
+[[levels]]
+parts = ["embedding", "block.0"]
+sharing = { experts = 2 }
+[[levels]]
+parts = ["block.1", "final-norm", "head"]
+sharing = "shared"
+[routing]
+prefix_tokens = 8
+[training]
+batch_sequences = 4
+inner_steps = 100
+phases = 10
+ancestor_steps = 10
+learning_rate = 1e-3
+warmup_steps = 5
+"#;
 
 fn named<'a>(overview: &'a Overview, name: &str) -> &'a ModuleRow {
     overview.modules.iter().find(|module| module.name == name).unwrap()

@@ -112,18 +112,20 @@ fn summary(overview: &Overview, view: &ViewState, room: usize, theme: Theme) -> 
         _ => ("starting", theme.plain()),
     };
     let speed = if summary.training > 0 { count(summary.tokens_per_s) } else { UNKNOWN.to_owned() };
-    let known =
-        if summary.known == summary.asked { String::new() } else { format!("  {} known", whole(summary.known as u64)) };
-    let second = vec![
+    let mut second = Line::from(vec![
         Span::styled(now, style.patch(theme.strong())),
         Span::raw(format!(": {} of {}{waits}", summary.training, plural(summary.asked, "peer"))),
-        Span::raw(format!("  {speed} tokens/s{known}")),
+        Span::raw(format!("  {speed} tokens/s")),
         Span::styled(
             format!("  {} out, {} in", bytes(summary.bytes_sent), bytes(summary.bytes_received)),
             theme.faint(),
         ),
-    ];
-    [Line::from(first), Line::from(second)]
+    ]);
+    let known = format!("  {} known", whole(summary.known as u64));
+    if summary.known > summary.asked && second.width() + width(&known) <= room {
+        second.push_span(Span::raw(known));
+    }
+    [Line::from(first), second]
 }
 
 fn footer(

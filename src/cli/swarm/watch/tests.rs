@@ -99,10 +99,7 @@ fn the_swarm_says_who_owns_what_and_what_is_waited_for_at_every_size() {
     for size in [SMALL, LARGE] {
         let lines = whole(size, &overview, at(View::Swarm));
         line_with(&lines, &["[1 Swarm]", "2 Learning", "3 Bytes and time", "4 Contributions", "5 Events", "demo"]);
-        line_with(
-            &lines,
-            &["training: 1 of 2 peers, 1 path waits", "1,234 tokens/s", "4 known", "24.7 MB out, 47.9 kB in"],
-        );
+        line_with(&lines, &["training: 1 of 2 peers, 1 path waits", "1,234 tokens/s", "24.7 MB out, 47.9 kB in"]);
         line_with(&lines, &["loss 2.500 nats", "held out 2.345 bits/byte"]);
         line_with(&lines, &["path 1 (den) waits for module 0.1: 1 of 2 contributions, missing path 3, 7 s"]);
         has(&lines, &["at most 7 s more · After that time the update is made"]);
@@ -206,7 +203,10 @@ fn one_peer_of_a_thousand_is_found() {
         assert!(limits.sought.is_some());
     }
     for view in View::ALL {
-        whole(SMALL, &overview, at(view));
+        let farthest = drawn(SMALL, &overview, &at(view)).1.farthest;
+        for scrolled in [farthest / 2, farthest, usize::MAX] {
+            drawn(SMALL, &overview, &ViewState { scrolled: [scrolled; 5], ..at(view) });
+        }
     }
 }
 
