@@ -81,7 +81,8 @@ fn own(told: &Told<'_>, it: &Answered<'_>, path: &PathStatus) -> PathRow {
         is_asked: true,
         phase: path.phase.map(|phase| shown_phase(told, phase, &path.stage)),
         step: activity.step.filter(|_| trains),
-        loss: newest.or(told_now),
+        // A trainer that joins has not trained yet: the curve is that of another one.
+        loss: newest.or(told_now).filter(|_| path.stage != "joining"),
         tokens_per_s: match device {
             Some(device) => device.tokens_per_s,
             None => activity.tokens_per_s.filter(|_| trains),
