@@ -61,17 +61,24 @@ impl Drop for Screen {
     }
 }
 
-impl Screen {
-    fn take() -> io::Result<Self> {
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| {
-            let report = panic::take_hook();
-            panic::set_hook(Box::new(move |panic| {
+/// From now on, a panic gives the terminal back before it is reported, whichever thread it ends.
+fn give_back_on_panic() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let report = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            if TAKEN.load(Ordering::SeqCst) {
                 give_back();
                 PANICKED.store(true, Ordering::SeqCst);
-                report(panic);
-            }));
-        });
+            }
+            report(panic);
+        }));
+    });
+}
+
+impl Screen {
+    fn take() -> io::Result<Self> {
+        give_back_on_panic();
         TAKEN.store(true, Ordering::SeqCst);
         let taken = || {
             enable_raw_mode()?;
@@ -193,5 +200,29 @@ fn next(events: &Receiver<io::Result<Event>>, due: Instant, ends: &AtomicBool) -
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(Next::End),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_any_thread_gives_the_terminal_back_and_ends_the_screen() {
+        give_back_on_panic();
+        TAKEN.store(true, Ordering::SeqCst);
+        assert!(std::thread::spawn(|| panic!("as a test wants it")).join().is_err());
+        assert!(!TAKEN.load(Ordering::SeqCst) && PANICKED.load(Ordering::SeqCst));
+        let (_keys, events) = sync_channel(1);
+        #[expect(clippy::disallowed_methods, reason = "it is not waited for")]
+        let due = Instant::now() + TICK;
+        let ended = next(&events, due, &AtomicBool::new(false));
+        assert!(ended.is_err_and(|error| error.to_string().contains("failed") && !is_gone(&error)));
+    }
+
+    #[test]
+    fn a_terminal_that_is_gone_is_no_error() {
+        assert!(is_gone(&io::Error::from_raw_os_error(libc::EIO)) && is_gone(&io::ErrorKind::BrokenPipe.into()));
+        assert!(!is_gone(&io::ErrorKind::PermissionDenied.into()));
     }
 }
