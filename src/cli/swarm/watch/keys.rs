@@ -72,9 +72,9 @@ pub fn press(key: KeyEvent, view: &mut ViewState, limits: Limits) -> Asked {
     }
     match key.code {
         KeyCode::Char('q') => return Asked::Leave,
-        KeyCode::Char('?' | 'h') | KeyCode::F(1) => view.shows_help = true,
+        KeyCode::Char('?') | KeyCode::F(1) => view.shows_help = true,
         KeyCode::Char(digit @ '1'..='5') => view.view = View::ALL[digit as usize - '1' as usize],
-        KeyCode::Tab | KeyCode::Right | KeyCode::Char('l') => view.view = view.view.beside(true),
+        KeyCode::Tab | KeyCode::Right => view.view = view.view.beside(true),
         KeyCode::BackTab | KeyCode::Left => view.view = view.view.beside(false),
         KeyCode::Char('/') => (view.is_typing, view.wanted, view.seeks) = (true, String::new(), true),
         KeyCode::Esc => view.wanted.clear(),

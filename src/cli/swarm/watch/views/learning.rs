@@ -188,7 +188,7 @@ fn draw_list(
         let mark = if chosen == at + 1 { "▸" } else { "■" };
         let style = if chosen == at + 1 { theme.chosen() } else { theme.curve(at) };
         let label = short_label(&line.label);
-        rows.push(Line::styled(row(mark, &label, &text(values().last()), &text(far)), style));
+        rows.push(Line::styled(row(mark, &label, &text(values().next_back()), &text(far)), style));
     }
     if lines.len() > fits {
         let share = (first + fits) as f64 / lines.len() as f64;
