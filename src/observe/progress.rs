@@ -52,6 +52,14 @@ impl Progress {
         Self::start_on(Screen::new(view))
     }
 
+    /// A handle that shows nothing, for a program with a screen of its own.
+    pub fn silent() -> Self {
+        let queue = Arc::<Queue>::default();
+        queue.close();
+        queue.end();
+        Self { queue, tap: None }
+    }
+
     fn start_on(screen: Screen) -> (Self, ProgressGuard) {
         let queue = Arc::<Queue>::default();
         let shown = queue.clone();

@@ -4,8 +4,8 @@
 //! (`sampler`). Peers of other processes are followed by their statuses alone (`follow`). `state` keeps the newest status, curves (`series`), what each peer did when (`spans`) and a log of
 //! events, all bounded. `hub` is its handle. Viewers get the whole state once (`view`) and then what has changed, as one frame a second. A
 //! viewer that reads too slowly loses frames and gets the whole state again: nothing here waits for a viewer.
-//! [`metrics`] writes the same state for Prometheus, `recorder` into the run's folder. [`words`] says in words what is
-//! waited for.
+//! [`metrics`] writes the same state for Prometheus, `recorder` into the run's folder. [`overview`] is the same state
+//! as values, for screens. [`words`] says in words what is waited for.
 
 mod feed;
 mod follow;
@@ -13,6 +13,7 @@ mod hub;
 mod latencies;
 mod losses;
 pub mod metrics;
+pub mod overview;
 mod recorder;
 mod run;
 mod sampler;

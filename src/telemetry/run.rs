@@ -14,9 +14,10 @@ const MOST_PATHS: u32 = 4_096;
 pub struct RunOutline {
     pub(super) name: String,
     pub(super) slots: WorkerSlots,
-    phases: u64,
-    inner_steps: u64,
-    parts: Vec<String>,
+    pub(super) phases: u64,
+    pub(super) inner_steps: u64,
+    /// What each level consists of.
+    pub(super) parts: Vec<String>,
     tokens_per_step: usize,
     reads_images: bool,
 }
@@ -75,16 +76,30 @@ impl RunOutline {
         step.is_multiple_of(self.inner_steps.max(1))
     }
 
+    /// The modules of each path, by level; empty for a large grid.
+    pub(super) fn routes(&self) -> Vec<Vec<u32>> {
+        let grid = self.slots.grid();
+        let modules = |path: PathId| (0..grid.levels()).map(|level| grid.module_of(path, level).expert).collect();
+        match grid.path_count() <= MOST_PATHS {
+            true => grid.paths().map(modules).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// All modules, level by level.
+    pub(super) fn modules(&self) -> impl Iterator<Item = ModuleId> {
+        let grid = self.slots.grid();
+        (0..grid.levels()).flat_map(move |level| {
+            let of_level = u16::try_from(level).unwrap_or(u16::MAX);
+            (0..grid.experts(level)).map(move |expert| ModuleId { level: of_level, expert })
+        })
+    }
+
     pub(super) fn to_json(&self) -> Value {
         let grid = self.slots.grid();
         let level = |index: usize| {
             let parts = self.parts.get(index).map_or("router", String::as_str);
             json!({ "parts": parts, "experts": grid.experts(index) })
-        };
-        let modules = |path: PathId| (0..grid.levels()).map(|level| grid.module_of(path, level).expert).collect();
-        let paths: Vec<Vec<u32>> = match grid.path_count() <= MOST_PATHS {
-            true => grid.paths().map(modules).collect(),
-            false => Vec::new(),
         };
         json!({
             "name": self.name,
@@ -92,7 +107,7 @@ impl RunOutline {
             "inner_steps": self.inner_steps,
             "tokens_per_step": self.tokens_per_step,
             "levels": (0..grid.levels()).map(level).collect::<Vec<Value>>(),
-            "paths": paths,
+            "paths": self.routes(),
             "path_count": grid.path_count(),
             "trainers": self.slots.trainers(),
             "drawn_anew": self.slots.are_drawn_anew(),

@@ -20,12 +20,12 @@ pub(super) enum Doing {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
     id: u64,
-    peer: String,
+    pub(super) peer: String,
     pub(super) doing: Doing,
     words: String,
     pub(super) from_ms: u64,
     /// Nothing while it lasts.
-    to_ms: Option<u64>,
+    pub(super) to_ms: Option<u64>,
 }
 
 impl Span {
@@ -94,6 +94,11 @@ impl Spans {
     fn open_of(&mut self, peer: &str) -> Option<&mut Span> {
         let id = *self.open.get(peer)?;
         self.spans.iter_mut().rev().find(|span| span.id == id)
+    }
+
+    /// Oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Span> {
+        self.spans.iter()
     }
 
     pub(super) fn all(&self) -> Vec<Value> {

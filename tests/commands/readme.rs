@@ -351,6 +351,9 @@ fn every_command_does_what_it_is_there_for() {
     assert_eq!(newcomer.wait_for("result")["run"], creator.wait_for("result")["run"]);
 
     let folder = |word: &str| (word == "DIR").then(|| world.name("a"));
+    for watch in to_type.take("watch", &folder) {
+        assert!(mistake(&words(&watch)).contains("standard output is not a terminal"));
+    }
     for status in to_type.take("status", &folder) {
         let status = ends_well(&status, &[]);
         assert_eq!([&status["event"], &status["run"]], [&Value::from("status"), &run]);

@@ -2,9 +2,10 @@
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::os::fd::AsRawFd;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -182,4 +183,97 @@ fn output_that_cannot_be_written_is_named() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("standard output cannot be written"), "{said}");
+}
+
+/// A terminal, as whoever sits before it has it.
+struct Terminal {
+    outer: File,
+    written: String,
+}
+
+impl Terminal {
+    /// A terminal of this size, and the program's end of it.
+    fn open(columns: u16, rows: u16) -> (Self, File) {
+        let (mut outer, mut inner) = (0, 0);
+        let mut size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let none = std::ptr::null_mut();
+        // SAFETY: the pointers are those of locals, or null, which is allowed for the name and the modes.
+        let opened = unsafe { libc::openpty(&raw mut outer, &raw mut inner, none, none.cast(), &raw mut size) };
+        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: both were just opened, and nobody else has them.
+        let (outer, inner) = unsafe {
+            libc::fcntl(outer, libc::F_SETFL, libc::O_NONBLOCK);
+            (File::from_raw_fd(outer), File::from_raw_fd(inner))
+        };
+        (Self { outer, written: String::new() }, inner)
+    }
+
+    /// All that has been written on it.
+    fn written(&mut self) -> &str {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = self.outer.read(&mut bytes) {
+            self.written.push_str(&String::from_utf8_lossy(&bytes[..length]));
+        }
+        &self.written
+    }
+}
+
+/// Whether what is typed goes to the program at once.
+fn is_raw(terminal: &File) -> bool {
+    // SAFETY: zeroed modes are valid to be written to.
+    unsafe {
+        let mut modes: libc::termios = std::mem::zeroed();
+        assert_eq!(libc::tcgetattr(terminal.as_raw_fd(), &raw mut modes), 0);
+        modes.c_lflag & libc::ICANON == 0
+    }
+}
+
+/// `pathswarm watch` on a terminal that is its own.
+fn watch(folder: &Path, inner: &File) -> Child {
+    let end = || Stdio::from(inner.try_clone().unwrap());
+    let mut program = program();
+    program.args(["watch", folder.to_str().unwrap()]).env("TERM", "xterm").stdin(end()).stdout(end()).stderr(end());
+    // SAFETY: both functions may be called between fork and exec.
+    unsafe {
+        program.pre_exec(|| {
+            libc::setsid();
+            libc::ioctl(0, libc::TIOCSCTTY as _, 0);
+            Ok(())
+        });
+    }
+    program.spawn().unwrap()
+}
+
+#[test]
+fn a_screen_gives_its_terminal_back_however_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    // A terminal without columns is drawn on as one of eighty.
+    for (leave, columns, rows) in [("q", 80, 24), ("\u{3}", 200, 60), ("TERM", 0, 0), ("INT", 10, 3), ("HUP", 80, 24)] {
+        let (mut terminal, inner) = Terminal::open(columns, rows);
+        let mut child = watch(folder.path(), &inner);
+        let words = if columns == 10 { "10x3" } else { "answered" };
+        until("the screen is drawn", || terminal.written().contains(words));
+        assert!(is_raw(&inner), "{leave:?}");
+        match leave.chars().all(|name| name.is_ascii_uppercase()) {
+            true => signal(leave, child.id()),
+            false => terminal.outer.write_all(leave.as_bytes()).unwrap(),
+        }
+        until("the alternate screen is left", || terminal.written().contains("\u{1b}[?1049l"));
+        let (status, took) = ends(&mut child);
+        assert_eq!(status, Some(0), "{leave:?}: {}", terminal.written());
+        assert!(took < GRACE && !is_raw(&inner), "{leave:?}");
+        let (_, after) = terminal.written().rsplit_once("\u{1b}[?1049l").unwrap();
+        assert!(!after.contains("Swarm"), "{leave:?}: {after:?}");
+    }
+}
+
+#[test]
+fn a_screen_ends_when_its_terminal_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut terminal, inner) = Terminal::open(80, 24);
+    let mut child = watch(folder.path(), &inner);
+    until("the screen is drawn", || terminal.written().contains("answered"));
+    drop((terminal, inner));
+    let (status, took) = ends(&mut child);
+    assert!(status == Some(0) && took < GRACE, "{status:?} after {took:?}");
 }

@@ -50,7 +50,7 @@ const LAYERS: [(&str, &[&str]); 31] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 22] = [
+const HOMES: [(&str, &[&str]); 23] = [
     ("aho_corasick", &["text/tokenizer/specials"]),
     ("base64", &["peer/access/invitation_token", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
@@ -67,6 +67,7 @@ const HOMES: [(&str, &[&str]); 22] = [
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic", "telemetry/latencies", "telemetry/metrics"]),
     ("rand_distr", &["inspect/dna/dreaming"]),
+    ("ratatui", &["cli/swarm/watch"]),
     ("signal_hook_registry", &["cli/process/signals"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),

@@ -46,7 +46,7 @@ commands! {
         Collect(crate::cli::swarm::model::collect::Collect),
         /// Show what running peers are doing.
         Status(status::Status),
-        /// Follow a swarm in the terminal or as a page: peers of this machine, or a swarm at an address.
+        /// Follow a swarm as a screen in this terminal or as a page: peers of this machine, or a swarm at an address.
         Watch(watch::Watch),
         /// Score a run, in its swarm or collected, on its test text or on your text.
         Evaluate(crate::cli::swarm::model::evaluate::Evaluate),

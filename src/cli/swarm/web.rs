@@ -53,6 +53,11 @@ pub struct Pages {
 }
 
 impl WebFlags {
+    /// Whether a page or metrics were asked for.
+    pub fn is_asked(&self) -> bool {
+        [&self.web, &self.metrics].into_iter().flatten().any(|address| address != "off")
+    }
+
     /// Opens what was asked for, and says where it is. Must be called within a tokio runtime.
     ///
     /// # Errors
