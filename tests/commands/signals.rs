@@ -1,13 +1,15 @@
 //! What stops a command, and what does not: signals, and output that nobody reads.
 #![cfg(all(feature = "learning", feature = "network"))]
 
-use std::fs::File;
+use std::ffi::CStr;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::run::{Peer, RUN, TIMEOUT, World, mistake, program, unhurried};
@@ -194,17 +196,25 @@ struct Terminal {
 impl Terminal {
     /// A terminal of this size, and the program's end of it.
     fn open(columns: u16, rows: u16) -> (Self, File) {
-        let (mut outer, mut inner) = (0, 0);
-        let mut size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let none = std::ptr::null_mut();
-        // SAFETY: the pointers are those of locals, or null, which is allowed for the name and the modes.
-        let opened = unsafe { libc::openpty(&raw mut outer, &raw mut inner, none, none.cast(), &raw mut size) };
-        assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: both were just opened, and nobody else has them.
-        let (outer, inner) = unsafe {
-            libc::fcntl(outer, libc::F_SETFL, libc::O_NONBLOCK);
-            (File::from_raw_fd(outer), File::from_raw_fd(inner))
+        let end = |path: &Path| OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(path);
+        // Not with openpty, whose ends every program that is started meanwhile would inherit.
+        let outer = end(Path::new("/dev/ptmx")).unwrap();
+        let descriptor = outer.as_raw_fd();
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        static NAMES: Mutex<()> = Mutex::new(());
+        let one_at_a_time = NAMES.lock();
+        // SAFETY: the descriptor is open, and the name is copied before anybody else asks for one.
+        let name = unsafe {
+            assert_eq!((libc::grantpt(descriptor), libc::unlockpt(descriptor)), (0, 0));
+            CStr::from_ptr(libc::ptsname(descriptor)).to_str().unwrap().to_owned()
         };
+        drop(one_at_a_time);
+        let inner = end(Path::new(&name)).unwrap();
+        // SAFETY: the descriptors are open, and the size is a local.
+        unsafe {
+            assert_eq!(libc::ioctl(inner.as_raw_fd(), libc::TIOCSWINSZ, &raw const size), 0);
+            assert_eq!(libc::fcntl(descriptor, libc::F_SETFL, libc::O_NONBLOCK), 0);
+        }
         (Self { outer, written: String::new() }, inner)
     }
 

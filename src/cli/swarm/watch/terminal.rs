@@ -1,6 +1,7 @@
 //! The terminal while the screen is on it: how it is taken, and how it is given back on every way out.
 
 use std::io::{self, Stdout, stdout};
+use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +52,8 @@ fn give_back() {
 
 /// The terminal with the screen on it. It is given back when this is dropped, and before a panic is reported.
 struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    /// Not dropped: it would complain on standard error that the cursor cannot be shown, and panic if that is gone, too.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     area: Rect,
 }
 
@@ -85,7 +87,8 @@ impl Screen {
             execute!(stdout(), EnterAlternateScreen)?;
             let area = area()?;
             let options = TerminalOptions { viewport: Viewport::Fixed(area) };
-            Ok(Self { terminal: Terminal::with_options(CrosstermBackend::new(stdout()), options)?, area })
+            let terminal = Terminal::with_options(CrosstermBackend::new(stdout()), options)?;
+            Ok(Self { terminal: ManuallyDrop::new(terminal), area })
         };
         taken().inspect_err(|_| give_back())
     }
