@@ -10,10 +10,11 @@ use tokio::sync::broadcast;
 use crate::names::ModuleId;
 use crate::peer::PeerStatus;
 use crate::peer::driver::handle::PeerHandle;
+use crate::telemetry::curves::outer_steps::OuterPoint;
+use crate::telemetry::curves::series::{Point, Sample};
 use crate::telemetry::now_ms;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::RunOutline;
-use crate::telemetry::series::{Point, Series};
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{MOST_EVENTS, MOST_SERIES, State, Tone};
 use crate::telemetry::view::{line, merge_patch, view};
@@ -51,6 +52,7 @@ impl Telemetry {
         let mut state = self.state();
         if state.run.as_ref().is_none_or(|before| before.name != run.name) {
             state.series.clear();
+            state.outer_steps.clear();
             state.tokens.clear();
             state.held_out.clear();
             state.news.points.clear();
@@ -164,6 +166,17 @@ impl Telemetry {
         }
     }
 
+    /// A peer has computed an average as the owner of a module.
+    pub(super) fn outer_step(&self, module: ModuleId, point: OuterPoint) {
+        let mut state = self.state();
+        if state.outer_steps.len() >= MOST_SERIES && !state.outer_steps.contains_key(&module) {
+            return;
+        }
+        if let Some(point) = state.outer_steps.entry(module).or_default().push(point) {
+            state.news.points.entry(format!("outer/{module}")).or_default().push(point.to_json());
+        }
+    }
+
     /// The newest status of a peer.
     pub(super) fn answered(&self, peer: &str, status: PeerStatus) {
         let mut state = self.state();
@@ -239,14 +252,14 @@ impl State {
     }
 
     fn whole(&self) -> Arc<str> {
-        let points = |series: &Series| series.points().iter().map(|point| point.to_json()).collect();
-        let curves = self.series.iter().map(|(name, series)| (name.clone(), points(series)));
+        let curves = self.series.iter().map(|(name, series)| (name.clone(), series.to_json()));
+        let outer = self.outer_steps.iter().map(|(module, series)| (format!("outer/{module}"), series.to_json()));
         let scores = self.held_out.iter().map(|(path, scores)| (format!("held-out/{path}"), json!(scores)));
         let whole = json!({
             "at": now_ms(),
             "state": self.shown,
             "events": self.events,
-            "points": curves.chain(scores).collect::<BTreeMap<String, Value>>(),
+            "points": curves.chain(outer).chain(scores).collect::<BTreeMap<String, Value>>(),
             "spans": self.spans.all(),
         });
         whole.to_string().into()

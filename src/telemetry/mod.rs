@@ -1,21 +1,20 @@
 //! What one process knows of its run, kept for whoever looks: the web console, Prometheus, and `metrics.jsonl`.
 //!
 //! There is one stream. A peer's events go in through a [`Feed`], and its status through a task that asks the peer
-//! (`sampler`). `state` keeps the newest status, curves (`series`), what each peer did when (`spans`) and a log of
+//! (`sampler`). `state` keeps the newest status, curves (`curves`), what each peer did when (`spans`) and a log of
 //! events, all bounded. `hub` is its handle. Viewers get the whole state once (`view`) and then what has changed, as one frame a second. A
 //! viewer that reads too slowly loses frames and gets the whole state again: nothing here waits for a viewer.
 //! [`metrics`] writes the same state for Prometheus, `recorder` into the run's folder. [`words`] says in words what is
 //! waited for.
 
+mod curves;
 mod feed;
 mod hub;
 mod latencies;
-mod losses;
 pub mod metrics;
 mod recorder;
 mod run;
 mod sampler;
-mod series;
 mod spans;
 mod state;
 #[cfg(test)]

@@ -60,6 +60,7 @@ pub(super) fn line(peer: &str, seen: &mut Seen, now_ms: u64) -> Option<Value> {
         "run": status.run,
         "activity": status.activity,
         "modules": status.node.modules.iter().map(|it| (&it.module, it.version)).collect::<Vec<_>>(),
+        "outer_steps": status.outer_steps,
         "members": status.node.peers.len(),
         "waits_for": status.node.waits_for,
         "waited_s": seen.waited_s,

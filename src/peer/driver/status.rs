@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::network::{Ban, now_s};
 use crate::outer::ModuleState;
+use crate::peer::aggregator::{GradientNorms, OuterStep};
 use crate::peer::collected::hash_of;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
@@ -40,6 +41,9 @@ pub struct PeerStatus {
     pub traffic: Traffic,
     /// Bytes of outer steps.
     pub synced: Synced,
+    /// The newest outer step of each module that was computed here, by module.
+    #[serde(default)]
+    pub outer_steps: BTreeMap<String, OuterStepStatus>,
     /// Share of the run's text here, if peers send it to each other.
     pub text: Option<TextHere>,
     /// Training, connections and disk of this machine since the peer started.
@@ -87,6 +91,15 @@ pub struct Activity {
     pub disk_bytes: u64,
     /// Tables that other peers can make grow, and their limits.
     pub queues: Vec<QueueStatus>,
+}
+
+/// The outer gradients of an update that this peer computed as owner.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct OuterStepStatus {
+    /// The version that it made.
+    pub version: u64,
+    #[serde(flatten)]
+    pub norms: GradientNorms,
 }
 
 /// What one of several devices does.
@@ -166,6 +179,8 @@ pub(crate) struct Observed {
     /// Blobs from other peers whose purpose is not yet known.
     pub(crate) arrived: BTreeMap<BlobHash, u64>,
     synced: Synced,
+    /// Of each module, as its owner: as many as there are modules here.
+    outer_steps: BTreeMap<ModuleId, OuterStepStatus>,
     /// Steps made here; the rest is filled in when it is asked for.
     activity: Activity,
     connected: BTreeSet<PeerKey>,
@@ -194,6 +209,15 @@ impl Driver {
             _ => (average_bytes, average_parameters),
         };
         (*bytes, *parameters) = (*bytes + received, *parameters + count);
+    }
+
+    /// An average was computed here.
+    pub(crate) fn count_outer_step(&mut self, made: Option<OuterStep>) {
+        let Some(OuterStep { module, version, norms }) = made else { return };
+        let held: BTreeSet<ModuleId> = self.node.states().into_iter().map(|(module, ..)| module).collect();
+        self.observed.outer_steps.retain(|module, _| held.contains(module));
+        self.observed.outer_steps.insert(module, OuterStepStatus { version: version.0, norms });
+        (self.event_sink)(PeerEvent::OuterStep(OuterStep { module, version, norms }));
     }
 
     pub(crate) fn drop_arrival(&mut self, blob: BlobHash) {
@@ -305,6 +329,7 @@ impl Driver {
                 message_bytes_received: traffic.gossip_received + traffic.control_received,
             },
             synced: self.observed.synced,
+            outer_steps: self.observed.outer_steps.iter().map(|(module, step)| (module.to_string(), *step)).collect(),
             text: self.text_here(),
             activity: self.activity(),
             phases_trained: self.tasks.phases_trained,

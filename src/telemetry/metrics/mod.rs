@@ -13,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::peer::PeerStatus;
+use crate::peer::driver::status::OuterStepStatus;
 use crate::telemetry::Telemetry;
 use crate::telemetry::state::{Seen, State};
 
@@ -169,6 +170,31 @@ fn modules(table: &mut Table) {
     });
 }
 
+/// Of updates that the peer computes as owner.
+fn outer_steps(table: &mut Table) {
+    let norm = |module: &str, of: &str| vec![("module", module.to_owned()), ("of", of.to_owned())];
+    let help = "Norm of the outer gradients in the newest update: mean of the contributions, and of their average";
+    table.gauges("outer_gradient_norm", help, None, |(_, it)| {
+        let two = |(module, step): (&String, &OuterStepStatus)| {
+            [(norm(module, "contributions"), step.norms.mean_norm), (norm(module, "average"), step.norms.average_norm)]
+        };
+        it.outer_steps.iter().flat_map(two).collect()
+    });
+    let help = "Mean cosine between two contributions of the newest update, from -1 to 1";
+    table.gauges("outer_gradient_agreement", help, None, |(_, it)| {
+        let one = |(module, step): (&String, &OuterStepStatus)| {
+            Some((vec![("module", module.clone())], step.norms.agreement?))
+        };
+        it.outer_steps.iter().filter_map(one).collect()
+    });
+    table.gauges("outer_gradient_contributions", "Contributions in the newest update", None, |(_, it)| {
+        let one = |(module, step): (&String, &OuterStepStatus)| {
+            (vec![("module", module.clone())], step.norms.contributions as f64)
+        };
+        it.outer_steps.iter().map(one).collect()
+    });
+}
+
 fn network(table: &mut Table) {
     table.gauge("members", "Other living peers known", None, |(_, it)| Some(it.node.peers.len() as f64));
     table.gauge("connections", "Connected peers", None, |(_, it)| Some(it.activity.connections as f64));
@@ -247,6 +273,7 @@ impl State {
         let mut table = Table { registry: &mut registry, peers };
         training(&mut table);
         modules(&mut table);
+        outer_steps(&mut table);
         network(&mut table);
         machine(&mut table);
         table.gauge("status_age", "Time since the peer last answered", Some(Unit::Seconds), |(seen, _)| {
