@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::model::tensor_memory::resident_bytes;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+pub use crate::network::Reachability;
 use crate::network::{Ban, now_s};
 use crate::outer::ModuleState;
 use crate::peer::aggregator::{GradientNorms, OuterStep};
@@ -24,6 +26,9 @@ use crate::store::BlobStore;
 
 /// Time alone after which a peer reports it.
 const ALONE: Duration = Duration::from_secs(20);
+
+/// Peers whose round-trip times are told, so that a status stays short.
+pub const MOST_PINGS: usize = 64;
 
 /// A node's status and its machine's part.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
@@ -85,10 +90,22 @@ pub struct Activity {
     pub trained_s: f64,
     /// Connected peers.
     pub connections: usize,
+    /// Whether peers outside connect to this one without a relay.
+    pub reachability: Reachability,
+    /// Milliseconds of the last ping, by the keys of at most [`MOST_PINGS`] connected peers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub round_trip_ms: BTreeMap<String, f64>,
+    /// Keys of connected peers to which all connections go through relays, at most [`MOST_PINGS`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub relayed: Vec<String>,
     /// Gossip messages dropped because this peer was slow.
     pub messages_dropped: u64,
     /// Bytes of blobs in the store.
     pub disk_bytes: u64,
+    /// Bytes of memory that this process has, with all peers in it.
+    pub resident_bytes: Option<u64>,
+    /// Bytes of this process's tensors on the CUDA devices that train here; nothing without one.
+    pub device_memory_bytes: Option<u64>,
     /// Tables that other peers can make grow, and their limits.
     pub queues: Vec<QueueStatus>,
 }
@@ -113,6 +130,9 @@ pub struct DeviceActivity {
     pub path: Option<u32>,
     /// Tokens trained on in a second of inner steps, as last reported.
     pub tokens_per_s: Option<f64>,
+    /// Bytes of this process's tensors there, of a CUDA device.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// The length of a table of the protocol.
@@ -124,6 +144,13 @@ pub struct QueueStatus {
 }
 
 impl Activity {
+    /// The median of the told round-trip times, in milliseconds.
+    pub fn median_round_trip_ms(&self) -> Option<f64> {
+        let mut sorted: Vec<f64> = self.round_trip_ms.values().copied().collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
+
     pub(crate) fn stepped(&mut self, stepped: &Stepped) {
         (self.phase, self.step, self.loss) = (Some(stepped.phase.0), Some(stepped.step), Some(stepped.loss));
         self.tokens += stepped.tokens;
@@ -183,7 +210,6 @@ pub(crate) struct Observed {
     outer_steps: BTreeMap<ModuleId, OuterStepStatus>,
     /// Steps made here; the rest is filled in when it is asked for.
     activity: Activity,
-    connected: BTreeSet<PeerKey>,
     /// The last reported wait.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) heard_anybody: bool,
@@ -234,22 +260,22 @@ impl Driver {
         }
     }
 
-    pub(crate) fn count_connection(&mut self, peer: PeerKey, connected: bool) {
-        match connected {
-            true => self.observed.connected.insert(peer),
-            false => self.observed.connected.remove(&peer),
-        };
-    }
-
     fn activity(&self) -> Activity {
         let queue =
             |queue: Queue| QueueStatus { name: queue.name.to_owned(), length: queue.length, limit: queue.limit };
+        let links = self.network.links();
+        let by_key = |(peer, took): (PeerKey, f64)| (peer.to_string(), took);
         Activity {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.began.elapsed().as_secs(),
-            connections: self.observed.connected.len(),
+            connections: links.connected,
             messages_dropped: self.network.traffic().gossip_dropped,
             disk_bytes: self.blobs.used_bytes(),
+            resident_bytes: resident_bytes(),
+            device_memory_bytes: self.devices.memory_bytes(),
+            reachability: links.reachability,
+            round_trip_ms: links.round_trip_ms.into_iter().take(MOST_PINGS).map(by_key).collect(),
+            relayed: links.relayed.iter().take(MOST_PINGS).map(ToString::to_string).collect(),
             queues: self.node.queues().into_iter().map(queue).collect(),
             tokens_per_s: self.tokens_per_s(),
             devices: self.device_activity(),
@@ -273,6 +299,7 @@ impl Driver {
             retired: device.is_retired(),
             path: device.path().map(|path| self.node.first_trainer(path).0),
             tokens_per_s: self.observed.activity.devices.get(number).and_then(|seen| seen.tokens_per_s),
+            memory_bytes: device.memory_bytes(),
         };
         if devices.len() > 1 { devices.iter().enumerate().map(one).collect() } else { Vec::new() }
     }

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::peer::PeerStatus;
-use crate::peer::driver::status::OuterStepStatus;
+use crate::peer::driver::status::{OuterStepStatus, Reachability};
 use crate::telemetry::Telemetry;
 use crate::telemetry::state::{Seen, State};
 
@@ -198,6 +198,19 @@ fn outer_steps(table: &mut Table) {
 fn network(table: &mut Table) {
     table.gauge("members", "Other living peers known", None, |(_, it)| Some(it.node.peers.len() as f64));
     table.gauge("connections", "Connected peers", None, |(_, it)| Some(it.activity.connections as f64));
+    table.gauges("reachability", "1 for how peers outside reach this one, else 0", None, |(_, it)| {
+        let one = |state: Reachability| {
+            (vec![("state", state.name().to_owned())], f64::from(it.activity.reachability == state))
+        };
+        [Reachability::Public, Reachability::Private, Reachability::Unknown].map(one).into()
+    });
+    let help = "Median of the last pings of connected peers";
+    table.gauge("median_round_trip", help, Some(Unit::Seconds), |(_, it)| {
+        it.activity.median_round_trip_ms().map(|median| median / 1e3)
+    });
+    table.gauge("relayed_peers", "Connected peers that are reached through relays only", None, |(_, it)| {
+        Some(it.activity.relayed.len() as f64)
+    });
     table.gauge("banned_peers", "Peers banned now", None, |(_, it)| Some(it.bans.len() as f64));
     table.gauge("quarantined_peers", "Peers quarantined now", None, |(_, it)| {
         Some(it.node.peer_scores.iter().filter(|score| score.quarantined).count() as f64)
@@ -244,6 +257,13 @@ fn machine(table: &mut Table) {
         Some(it.activity.uptime_s as f64)
     });
     table.gauge("store", "Blobs in the store", Some(Unit::Bytes), |(_, it)| Some(it.activity.disk_bytes as f64));
+    table.gauge("resident_memory", "Memory of the process of the peer", Some(Unit::Bytes), |(_, it)| {
+        it.activity.resident_bytes.map(|bytes| bytes as f64)
+    });
+    let help = "Tensors of the process on the CUDA devices of the peer";
+    table.gauge("device_memory", help, Some(Unit::Bytes), |(_, it)| {
+        it.activity.device_memory_bytes.map(|bytes| bytes as f64)
+    });
     let queue = |value: fn(&crate::peer::driver::status::QueueStatus) -> usize| {
         move |(_, it): Row| {
             let one = |queue: &_| {
