@@ -2,10 +2,10 @@
 //!
 //! There is one stream. A peer's events go in through a [`Feed`], and its status through a task that asks the peer
 //! (`sampler`). `state` keeps the newest status, curves (`curves`), what each peer did when (`spans`) and a log of
-//! events, all bounded. `hub` is its handle. Viewers get the whole state once (`view`) and then what has changed, as one frame a second. A
-//! viewer that reads too slowly loses frames and gets the whole state again: nothing here waits for a viewer.
-//! [`metrics`] writes the same state for Prometheus, `recorder` into the run's folder. [`words`] says in words what is
-//! waited for.
+//! events, all bounded. `hub` is its handle. Viewers get the whole state once (`view`) and then what has changed, as one
+//! frame a second. A viewer that reads too slowly loses frames and gets the whole state again: nothing here waits for a
+//! viewer. [`metrics`] writes the same state for Prometheus, `recorder` into the run's folder, `tensorboard` for
+//! TensorBoard. [`words`] says in words what is waited for.
 
 mod curves;
 mod feed;
@@ -17,6 +17,7 @@ mod run;
 mod sampler;
 mod spans;
 mod state;
+mod tensorboard;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -26,6 +27,7 @@ pub use feed::Feed;
 pub use hub::{Subscription, Telemetry};
 pub use run::RunOutline;
 pub use sampler::Sampler;
+pub use tensorboard::Writing;
 
 /// Milliseconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "an edge: people compare what they see with their clock")]

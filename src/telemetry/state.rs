@@ -15,6 +15,7 @@ use crate::telemetry::latencies::Latencies;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::spans::{Doing, Spans};
+use crate::telemetry::tensorboard::EventFiles;
 
 /// Events kept.
 pub(super) const MOST_EVENTS: usize = 400;
@@ -83,6 +84,7 @@ pub(super) struct State {
     pub(super) spans: Spans,
     pub(super) latencies: Latencies,
     pub(super) recorder: Option<Recorder>,
+    pub(super) event_files: Option<EventFiles>,
     /// Training losses of the dense control since its last line of `metrics.jsonl`.
     pub(super) dense_losses: Losses,
     pub(super) news: News,
@@ -137,6 +139,7 @@ impl State {
             spans: Spans::default(),
             latencies: Latencies::default(),
             recorder: None,
+            event_files: None,
             dense_losses: Losses::default(),
             news: News::default(),
             shown: json!({}),
