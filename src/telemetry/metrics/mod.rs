@@ -1,7 +1,11 @@
-//! The state as text for Prometheus (OpenMetrics).
+//! The state as text for Prometheus: OpenMetrics, or what scrapers read that do not know it (`format`).
 //!
 //! Names, units and help are those of <https://prometheus.io/docs/practices/naming/>: `pathswarm_`, the thing, its unit in
 //! plural, and `_total` where it only grows. Every metric of a peer has the label `peer`, its short name in this process.
+
+pub mod format;
+#[cfg(test)]
+mod lint;
 
 use std::fmt::Error;
 use std::sync::atomic::AtomicU64;
@@ -15,6 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::peer::PeerStatus;
 use crate::peer::driver::status::{OuterStepStatus, Reachability};
 use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::format::{Format, to_text};
 use crate::telemetry::state::{Seen, State};
 
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +112,7 @@ fn training(table: &mut Table) {
         };
         it.node.paths.iter().filter_map(|path| Some((labels(path), path.phase? as f64))).collect()
     });
-    table.gauges("held_out_bits_per_byte", "Newest known score of a path on held-out text", None, |(_, it)| {
+    table.gauges("held_out_bpb", "Newest known score of a path on held-out text, in bits per byte", None, |(_, it)| {
         let score = |score: &crate::protocol::status::ScoreStatus| {
             (vec![("path", score.path.to_string())], f64::from(score.millibits_per_byte) / 1e3)
         };
@@ -287,7 +292,7 @@ fn machine(table: &mut Table) {
 }
 
 impl State {
-    fn metrics(&self, now_ms: u64) -> Result<String, Error> {
+    fn open_metrics(&self, now_ms: u64) -> Result<String, Error> {
         let mut registry = Registry::with_prefix("pathswarm");
         let peers = self.peers.iter().filter_map(|(peer, seen)| Some((peer, seen, seen.status.as_ref()?))).collect();
         let mut table = Table { registry: &mut registry, peers };
@@ -311,7 +316,8 @@ impl Telemetry {
     ///
     /// # Errors
     /// None: writing to a string does not fail.
-    pub fn metrics(&self) -> Result<String, Error> {
-        self.state().metrics(crate::telemetry::now_ms())
+    pub fn metrics(&self, format: Format) -> Result<String, Error> {
+        let text = self.state().open_metrics(crate::telemetry::now_ms())?;
+        Ok(if format == Format::Text { to_text(&text) } else { text })
     }
 }
