@@ -16,8 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 use crate::http::{Guard, Limits, Server};
 use crate::peer::inference::talk::Talk;
 use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::format::Format;
 
 /// Nothing but what this server sends may run, be shown or be asked, and no other page may frame this one.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -152,10 +153,10 @@ async fn with_policy(mut response: Response) -> Response {
     response
 }
 
-async fn metrics(State(shared): State<Shared>) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match shared.telemetry.metrics() {
-        Ok(text) => ([(CONTENT_TYPE, kind)], text).into_response(),
+async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let format = Format::accepted(headers.get(ACCEPT).and_then(|value| value.to_str().ok()));
+    match shared.telemetry.metrics(format) {
+        Ok(text) => ([(CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

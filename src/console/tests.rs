@@ -59,7 +59,18 @@ fn the_page_is_there_with_a_strict_policy_and_nothing_beside_it() {
     for path in ["/../Cargo.toml", "/%2e%2e/Cargo.toml", "//etc/passwd", "/vendor/../../mod.rs", "/vendor/", "/.env"] {
         assert_eq!(status(&ask(console.address(), path, &own)), 404, "{path}");
     }
-    assert!(ask(console.address(), "/metrics", &own).ends_with("# EOF\n"));
+}
+
+#[test]
+fn metrics_are_openmetrics_for_who_accepts_it_and_text_for_others() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let own = format!("Host: {}\r\n", console.address());
+    let plain = ask(console.address(), "/metrics", &own);
+    assert!(plain.contains("content-type: text/plain; version=0.0.4") && !plain.contains("# EOF"), "{plain}");
+    let accepts = format!("{own}Accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n");
+    let open = ask(console.address(), "/metrics", &accepts);
+    assert!(open.contains("application/openmetrics-text; version=1.0.0") && open.ends_with("# EOF\n"), "{open}");
 }
 
 #[test]

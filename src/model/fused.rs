@@ -21,6 +21,7 @@ unsafe extern "C" {
     fn pathswarm_norm(tensors: *const RawTensor, count: usize, norm: *mut *mut c_void) -> *mut c_char;
     fn pathswarm_cuda_empty_cache() -> *mut c_char;
     fn pathswarm_cuda_memory(device: i32, free: *mut i64, total: *mut i64) -> *mut c_char;
+    fn pathswarm_cuda_tensor_bytes(device: i32, allocated: *mut i64) -> *mut c_char;
     fn pathswarm_cuda_peak_bytes(device: i32, reset: bool, allocated: *mut i64, reserved: *mut i64) -> *mut c_char;
 }
 
@@ -137,6 +138,17 @@ pub fn cuda_peak_bytes(device: usize, reset: bool) -> Result<PeakBytes, TchError
     said(unsafe { pathswarm_cuda_peak_bytes(device, reset, &raw mut allocated, &raw mut reserved) })?;
     let bytes = |count: i64| u64::try_from(count).unwrap_or(0);
     Ok(PeakBytes { allocated: bytes(allocated), reserved: bytes(reserved) })
+}
+
+/// The bytes of this process's tensors on a CUDA device now.
+///
+/// # Errors
+/// If nothing was computed there yet, or CUDA is not loaded.
+pub fn cuda_tensor_bytes(device: usize) -> Result<u64, TchError> {
+    let mut allocated = 0;
+    // SAFETY: the number lives until the call returns.
+    said(unsafe { pathswarm_cuda_tensor_bytes(i32::try_from(device).unwrap_or(i32::MAX), &raw mut allocated) })?;
+    Ok(u64::try_from(allocated).unwrap_or(0))
 }
 
 /// A CUDA device's memory.

@@ -213,6 +213,14 @@ char *pathswarm_cuda_peak_bytes(int device, bool reset, int64_t *allocated, int6
     });
 }
 
+// The bytes of the tensors on a CUDA device now.
+char *pathswarm_cuda_tensor_bytes(int device, int64_t *allocated) {
+    return guarded([&] {
+        auto stats = at::getDeviceAllocator(at::kCUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+        *allocated = stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].current;
+    });
+}
+
 // Bytes of a CUDA device that are free, and all of them.
 char *pathswarm_cuda_memory(int device, int64_t *free, int64_t *total) {
     return guarded([&] {

@@ -37,6 +37,7 @@ pub use crate::network::connectivity::addresses::{
     is_loopback as is_loopback_address, is_relay_address, is_relayed, peer_at, with_peer, with_ports_of, worth_telling,
 };
 pub use crate::network::connectivity::dial_error::DialError;
+pub use crate::network::connectivity::links::{Links, Reachability};
 pub use crate::network::connectivity::observed_address::{Outside, Sight};
 pub use crate::network::connectivity::providers::Provider;
 pub use crate::network::protection::bandwidth_limiter::Bandwidth;

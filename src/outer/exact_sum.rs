@@ -117,6 +117,25 @@ impl ExactSum {
         let part = |sum: &i64| (*sum as f64 / STEPS / weight * factor) as f32;
         self.steps.par_iter().with_min_len(CHUNK_VALUES).map(part).collect()
     }
+
+    /// The length of `sum / weight`: that of the average without its factor and without what caps leave of it.
+    pub(super) fn average_length(&self) -> f64 {
+        // Below 2^63 each, so the squares of any number of values are far from infinity.
+        let squares = |steps: &[i64]| steps.iter().map(|steps| (*steps as f64).powi(2)).sum::<f64>();
+        let parts: Vec<f64> = self.steps.par_chunks(CHUNK_VALUES).map(squares).collect();
+        parts.into_iter().sum::<f64>().sqrt() / STEPS / self.weight.max(1) as f64
+    }
+}
+
+/// The length of values as a sum adds them, which clamps each; `length` is theirs.
+pub(super) fn summed_length(values: &[f32], length: f64) -> f64 {
+    let most = (MAX_STEPS / STEPS) as f32;
+    if length <= f64::from(most) {
+        return length;
+    }
+    let squares = |values: &[f32]| values.iter().map(|value| f64::from(value.clamp(-most, most)).powi(2)).sum::<f64>();
+    let parts: Vec<f64> = values.par_chunks(CHUNK_VALUES).map(squares).collect();
+    parts.into_iter().sum::<f64>().sqrt()
 }
 
 /// The norm of a vector, the same on every machine: parts of a fixed size, added in order.

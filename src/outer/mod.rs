@@ -5,6 +5,7 @@
 //! to a fixed grid and adds integers, [`nesterov::step`] uses plain f32 operations in a fixed order, and the hash of a
 //! [`ModuleState`] covers all of it. Plain slices, no tensors.
 
+pub mod agreement;
 pub mod centred_clipping;
 pub mod delayed;
 pub mod exact_sum;
@@ -17,6 +18,7 @@ pub mod rescale;
 pub mod state;
 pub mod step;
 
+pub use agreement::{GradientNorms, Lengths};
 pub use centred_clipping::CentredClipping;
 pub use delayed::Share;
 pub use exact_sum::ExactSum;

@@ -1,18 +1,21 @@
 //! The norm of an outer gradient in 16 bits, the same on every machine. An update lists it for each contribution.
 
-use super::exact_sum::length;
-
-/// The norm as a bfloat16's bits: the upper half of its f32, truncated. Larger bits mean a larger norm. Decoded values
-/// are finite and at most 65536, so the norm is finite too.
-pub fn norm(values: &[f32]) -> u16 {
+/// The norm of a vector of this length as a bfloat16's bits: the upper half of its f32, truncated. Larger bits mean a
+/// larger norm. Decoded values are finite and at most 65536, so the norm is finite too.
+pub fn norm_of_length(length: f64) -> u16 {
     // The sum of nothing is −0.
-    let length = length(values).abs().min(f64::from(f32::MAX)) as f32;
+    let length = length.abs().min(f64::from(f32::MAX)) as f32;
     (length.to_bits() >> 16) as u16
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::exact_sum::length;
     use super::*;
+
+    fn norm(values: &[f32]) -> u16 {
+        norm_of_length(length(values))
+    }
 
     #[test]
     fn a_norm_is_exact_to_a_part_in_128() {

@@ -1,9 +1,10 @@
 //! Recomputes the sum of an update from the bytes of its contributions: for an owner that could not add them as they
 //! arrived, and for audits.
 
+use super::agreement::Lengths;
 use super::centred_clipping::CentredClipping;
-use super::exact_sum::{ExactSum, SumError};
-use super::norm::norm;
+use super::exact_sum::{ExactSum, SumError, length, summed_length};
+use super::norm::norm_of_length;
 use super::state::ModuleState;
 use super::step;
 use crate::compress::{FrameError, frame};
@@ -15,7 +16,7 @@ use crate::names::{BlobRef, ModuleId};
 pub struct Part {
     pub blob: BlobRef,
     pub weight: u32,
-    /// The claimed norm, as from [`norm`].
+    /// The claimed norm, as from [`norm_of_length`].
     pub norm: u16,
 }
 
@@ -48,11 +49,50 @@ pub enum NotSo {
     Average,
 }
 
-/// The values of a contribution and their norm.
-pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<(Vec<f32>, u16), FrameError> {
-    let values = frame::decode_as(outer.codec, frame, count)?;
-    let norm = norm(&values);
-    Ok((values, norm))
+/// The values of a contribution and their length.
+#[derive(Clone, Debug)]
+pub struct Gradient {
+    pub values: Vec<f32>,
+    length: f64,
+}
+
+impl Gradient {
+    /// Measures values.
+    pub fn new(values: Vec<f32>) -> Self {
+        let length = length(&values);
+        Self { values, length }
+    }
+
+    /// The norm that updates list.
+    pub fn norm(&self) -> u16 {
+        norm_of_length(self.length)
+    }
+
+    /// The length of what a sum adds of it.
+    pub(super) fn summed_length(&self) -> f64 {
+        summed_length(&self.values, self.length)
+    }
+}
+
+/// A contribution, decoded and measured.
+pub fn measured(frame: &[u8], count: usize, outer: &OuterConfig) -> Result<Gradient, FrameError> {
+    frame::decode_as(outer.codec, frame, count).map(Gradient::new)
+}
+
+/// The same as [`recount`], with the lengths of what is added.
+pub fn recount_measured<E>(
+    parts: &[Part],
+    onto: &Onto,
+    outer: &OuterConfig,
+    bytes: impl FnMut(BlobRef) -> Result<Option<Vec<u8>>, E>,
+) -> Result<Result<(ExactSum, Lengths), NotSo>, E> {
+    let (mut sum, mut lengths) = (ExactSum::new(onto.count), Lengths::default());
+    let added = each_counted(parts, onto, outer, bytes, |values, weight| {
+        sum.add(values, weight)?;
+        lengths.add(summed_length(values, length(values)), weight);
+        Ok(())
+    })?;
+    Ok(added.map(|()| (sum, lengths)))
 }
 
 /// The sum of contributions, whose bytes are fetched one after the other; twice if they are clipped.
@@ -113,8 +153,8 @@ fn values<E>(
     let blob = part.blob;
     let Some(bytes) = bytes(blob)? else { return Ok(Err(NotSo::Gone(blob))) };
     let so = match measured(&bytes, count, outer) {
-        Ok((values, found)) if found == part.norm => Ok(values),
-        Ok((_, found)) => Err(NotSo::Norm { blob, found, said: part.norm }),
+        Ok(gradient) if gradient.norm() == part.norm => Ok(gradient.values),
+        Ok(gradient) => Err(NotSo::Norm { blob, found: gradient.norm(), said: part.norm }),
         Err(error) => Err(NotSo::Frame { blob, error }),
     };
     Ok(so)
@@ -155,7 +195,7 @@ mod tests {
         let blobs: BTreeMap<BlobHash, Vec<u8>> =
             (1..4).map(frame).map(|frame| (BlobRef::of(&frame).hash, frame)).collect();
         let part = |frame: &Vec<u8>| {
-            let (_, norm) = measured(frame, COUNT, &outer).unwrap();
+            let norm = measured(frame, COUNT, &outer).unwrap().norm();
             Part { blob: BlobRef::of(frame), weight: 100, norm }
         };
         let parts = blobs.values().map(part).collect();
@@ -181,7 +221,7 @@ mod tests {
         let blobs = frames.iter().chain([&state]).map(|bytes| (BlobRef::of(bytes).hash, bytes.clone()));
         let blobs: BTreeMap<BlobHash, Vec<u8>> = blobs.collect();
         let part = |frame: &Vec<u8>| {
-            let (_, norm) = measured(frame, 1, &outer).unwrap();
+            let norm = measured(frame, 1, &outer).unwrap().norm();
             Part { blob: BlobRef::of(frame), weight: 100, norm }
         };
         let parts: Vec<Part> = frames.iter().map(part).collect();

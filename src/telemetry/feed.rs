@@ -2,13 +2,15 @@
 
 use crate::names::PathId;
 use crate::peer::PeerEvent;
+use crate::peer::aggregator::OuterStep;
 use crate::peer::trainer::task::Stepped;
 use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
+use crate::telemetry::curves::outer_steps::OuterPoint;
+use crate::telemetry::curves::series::Point;
 use crate::telemetry::hub::Telemetry;
 use crate::telemetry::now_ms;
 use crate::telemetry::run::RunOutline;
-use crate::telemetry::series::Point;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::Tone;
 use crate::telemetry::words::waits_for;
@@ -40,6 +42,10 @@ impl Feed {
             PeerEvent::Fetched { bytes, seconds } => self.telemetry.fetched(&self.peer, *bytes, *seconds),
             PeerEvent::Reported(report) => self.reported(report),
             PeerEvent::Scored { .. } => self.telemetry.idles(&self.peer),
+            PeerEvent::OuterStep(OuterStep { module, version, norms }) => {
+                let point = OuterPoint { at_ms: now_ms(), version: version.0, norms: *norms };
+                self.telemetry.outer_step(*module, point);
+            }
             _ => {}
         }
     }
@@ -118,6 +124,8 @@ fn tone(event: &PeerEvent) -> Tone {
             _ => Tone::Warning,
         },
         PeerEvent::DiskTakes | PeerEvent::Scored { .. } => Tone::Good,
-        PeerEvent::Stepped(_) | PeerEvent::Waiting(_) | PeerEvent::Fetched { .. } => Tone::Plain,
+        PeerEvent::Stepped(_) | PeerEvent::Waiting(_) | PeerEvent::OuterStep(_) | PeerEvent::Fetched { .. } => {
+            Tone::Plain
+        }
     }
 }

@@ -7,12 +7,14 @@ use serde_json::json;
 
 use crate::names::{ModuleId, PeerKey};
 use crate::peer::PeerStatus;
+use crate::peer::driver::status::OuterStepStatus;
 use crate::protocol::status::PathStatus;
 use crate::protocol::status::waiting::Waiting;
+use crate::telemetry::curves::outer_steps::OuterPoint;
+use crate::telemetry::curves::series::Point;
 use crate::telemetry::hub::Telemetry;
 use crate::telemetry::now_ms;
 use crate::telemetry::run::RunOutline;
-use crate::telemetry::series::Point;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::Tone;
 use crate::telemetry::words::waits_for;
@@ -61,6 +63,7 @@ impl Follower {
             // What a peer makes up must not fill tables here.
             status.node.modules.retain(|module| self.run.has_module(&module.module));
             status.node.paths.retain(|path| self.run.has_path(path.path));
+            status.outer_steps.retain(|module, _| self.run.has_module(module));
             status.activity.path.take_if(|path| !self.run.has_path(*path));
             status.node.scores.retain(|score| self.run.has_path(score.path));
         }
@@ -70,6 +73,7 @@ impl Follower {
             self.point(peer, before, status, now);
             self.does(peer, status);
             self.advances(peer, before, status);
+            self.outer_steps(before, status, now);
         }
         self.tell_of(answers.iter().map(|(_, status)| status));
         for (peer, status) in answers {
@@ -135,6 +139,19 @@ impl Follower {
                 && let Ok(name) = module.module.parse::<ModuleId>()
             {
                 self.telemetry.updated(peer, name, updates);
+            }
+        }
+    }
+
+    /// The newest outer steps that the peer has computed, as the owner of modules.
+    fn outer_steps(&self, before: Option<&PeerStatus>, status: &PeerStatus, at_ms: u64) {
+        for (module, step) in &status.outer_steps {
+            let known = before.and_then(|before| before.outer_steps.get(module));
+            if known != Some(step)
+                && let Ok(module) = module.parse()
+            {
+                let OuterStepStatus { version, norms } = *step;
+                self.telemetry.outer_step(module, OuterPoint { at_ms, version, norms });
             }
         }
     }

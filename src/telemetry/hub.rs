@@ -10,12 +10,14 @@ use tokio::sync::broadcast;
 use crate::names::ModuleId;
 use crate::peer::PeerStatus;
 use crate::peer::driver::handle::PeerHandle;
+use crate::telemetry::curves::outer_steps::OuterPoint;
+use crate::telemetry::curves::series::{Point, Sample};
 use crate::telemetry::now_ms;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::{RunFacts, RunOutline};
-use crate::telemetry::series::{Point, Series};
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{MOST_EVENTS, MOST_SERIES, State, Tone};
+use crate::telemetry::tensorboard::{self, Writing};
 use crate::telemetry::view::{line, merge_patch, view};
 
 /// Frames that a viewer may be behind. After that it loses frames, and gets the whole state again.
@@ -51,10 +53,16 @@ impl Telemetry {
         let mut state = self.state();
         if state.run.as_ref().is_none_or(|before| before.name != run.name) {
             state.series.clear();
+            state.outer_steps.clear();
             state.tokens.clear();
             state.held_out.clear();
             state.news.points.clear();
             state.news.restart = true;
+            if state.run.is_some()
+                && let Some(files) = &mut state.event_files
+            {
+                files.begin(&run.name);
+            }
             state.run = Some(run.clone());
         }
     }
@@ -99,6 +107,16 @@ impl Telemetry {
         let recorder = Recorder::open(folder)?;
         self.state().recorder = Some(recorder);
         Ok(())
+    }
+
+    /// Begins event files for TensorBoard in a folder. They are written until what is returned is dropped.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or takes no files.
+    pub fn event_files_in(&self, folder: &Path) -> std::io::Result<Writing> {
+        let (files, writing) = tensorboard::open(folder)?;
+        self.state().event_files = Some(files);
+        Ok(writing)
     }
 
     /// A line for the log of events.
@@ -167,22 +185,43 @@ impl Telemetry {
         let tokens = state.tokens.entry(name.to_owned()).or_default();
         *tokens += point.tokens;
         point.tokens = *tokens;
+        if let Some(files) = &mut state.event_files {
+            files.point(name, &point);
+        }
         let added = state.series.entry(name.to_owned()).or_default().push(point);
         if let Some(point) = added {
             state.news.points.entry(name.to_owned()).or_default().push(point.to_json());
         }
     }
 
+    /// A peer has computed an average as the owner of a module.
+    pub(super) fn outer_step(&self, module: ModuleId, point: OuterPoint) {
+        let mut state = self.state();
+        if state.outer_steps.len() >= MOST_SERIES && !state.outer_steps.contains_key(&module) {
+            return;
+        }
+        if let Some(files) = &mut state.event_files {
+            files.outer_step(module, &point);
+        }
+        if let Some(point) = state.outer_steps.entry(module).or_default().push(point) {
+            state.news.points.entry(format!("outer/{module}")).or_default().push(point.to_json());
+        }
+    }
+
     /// The newest status of a peer.
     pub(super) fn answered(&self, peer: &str, status: PeerStatus) {
-        let mut state = self.state();
-        let now = now_ms();
+        let (mut state, now) = (self.state(), now_ms());
+        let state = &mut *state;
         for score in &status.node.scores {
             let of_path = state.held_out.entry(score.path).or_default();
             if of_path.last().is_none_or(|(phase, ..)| *phase < score.phase) {
                 of_path.push((score.phase, now, score.millibits_per_byte));
                 let point = json!([score.phase, now, score.millibits_per_byte]);
                 state.news.points.entry(format!("held-out/{}", score.path)).or_default().push(point);
+                if let (Some(files), Some(run)) = (&mut state.event_files, &state.run) {
+                    let step = run.steps(crate::names::Phase(score.phase), 0);
+                    files.held_out(score.path, (now, step), score.millibits_per_byte);
+                }
             }
         }
         if let Some(seen) = state.peers.get_mut(peer) {
@@ -266,14 +305,14 @@ impl State {
     }
 
     fn whole(&self) -> Arc<str> {
-        let points = |series: &Series| series.points().iter().map(|point| point.to_json()).collect();
-        let curves = self.series.iter().map(|(name, series)| (name.clone(), points(series)));
+        let curves = self.series.iter().map(|(name, series)| (name.clone(), series.to_json()));
+        let outer = self.outer_steps.iter().map(|(module, series)| (format!("outer/{module}"), series.to_json()));
         let scores = self.held_out.iter().map(|(path, scores)| (format!("held-out/{path}"), json!(scores)));
         let whole = json!({
             "at": now_ms(),
             "state": self.shown,
             "events": self.events,
-            "points": curves.chain(scores).collect::<BTreeMap<String, Value>>(),
+            "points": curves.chain(outer).chain(scores).collect::<BTreeMap<String, Value>>(),
             "spans": self.spans.all(),
         });
         whole.to_string().into()

@@ -1,25 +1,26 @@
 //! What one process knows of its run, kept for whoever looks: the web console, Prometheus, and `metrics.jsonl`.
 //!
 //! There is one stream. A peer's events go in through a [`Feed`], and its status through a task that asks the peer
-//! (`sampler`). Peers of other processes are followed by their statuses alone (`follow`). `state` keeps the newest status, curves (`series`), what each peer did when (`spans`) and a log of
-//! events, all bounded. `hub` is its handle. Viewers get the whole state once (`view`) and then what has changed, as one frame a second. A
-//! viewer that reads too slowly loses frames and gets the whole state again: nothing here waits for a viewer.
-//! [`metrics`] writes the same state for Prometheus, `recorder` into the run's folder. [`overview`] is the same state
-//! as values, for screens. [`words`] says in words what is waited for.
+//! (`sampler`). Peers of other processes are followed by their statuses alone (`follow`). `state` keeps the newest
+//! status, curves (`curves`), what each peer did when (`spans`) and a log of events, all bounded. `hub` is its handle.
+//! Viewers get the whole state once (`view`) and then what has changed, as one frame a second. A viewer that reads too
+//! slowly loses frames and gets the whole state again: nothing here waits for a viewer. [`metrics`] writes the same state
+//! for Prometheus, `recorder` into the run's folder, `tensorboard` for TensorBoard. [`overview`] is the same state as
+//! values, for screens. [`words`] says in words what is waited for.
 
+mod curves;
 mod feed;
 mod follow;
 mod hub;
 mod latencies;
-mod losses;
 pub mod metrics;
 pub mod overview;
 mod recorder;
 mod run;
 mod sampler;
-mod series;
 mod spans;
 mod state;
+mod tensorboard;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -30,6 +31,7 @@ pub use follow::Follower;
 pub use hub::{Subscription, Telemetry};
 pub use run::RunOutline;
 pub use sampler::Sampler;
+pub use tensorboard::Writing;
 
 /// Milliseconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "an edge: people compare what they see with their clock")]

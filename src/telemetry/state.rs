@@ -8,17 +8,19 @@ use crate::names::ModuleId;
 use crate::peer::PeerStatus;
 use crate::peer::driver::handle::PeerHandle;
 use crate::protocol::status::waiting::Waiting;
+use crate::telemetry::curves::losses::Losses;
+use crate::telemetry::curves::outer_steps::OuterPoint;
+use crate::telemetry::curves::series::Series;
 use crate::telemetry::latencies::Latencies;
-use crate::telemetry::losses::Losses;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::RunOutline;
-use crate::telemetry::series::Series;
 use crate::telemetry::spans::{Doing, Spans};
+use crate::telemetry::tensorboard::EventFiles;
 
 /// Events kept.
 pub(super) const MOST_EVENTS: usize = 400;
 
-/// Curves kept: further paths are not drawn.
+/// Curves kept of paths, and of modules: further ones are not drawn.
 pub(super) const MOST_SERIES: usize = 256;
 
 /// How an event looks to whoever is responsible for the peer.
@@ -73,6 +75,8 @@ pub(super) struct State {
     pub(super) events: VecDeque<Value>,
     pub(super) next_event: u64,
     pub(super) series: BTreeMap<String, Series>,
+    /// Outer steps by module.
+    pub(super) outer_steps: BTreeMap<ModuleId, Series<OuterPoint>>,
     /// Tokens by curve.
     pub(super) tokens: BTreeMap<String, u64>,
     /// Held-out bits per byte: phase and thousandths, by path.
@@ -80,6 +84,7 @@ pub(super) struct State {
     pub(super) spans: Spans,
     pub(super) latencies: Latencies,
     pub(super) recorder: Option<Recorder>,
+    pub(super) event_files: Option<EventFiles>,
     /// Training losses of the dense control since its last line of `metrics.jsonl`.
     pub(super) dense_losses: Losses,
     pub(super) news: News,
@@ -128,11 +133,13 @@ impl State {
             events: VecDeque::new(),
             next_event: 0,
             series: BTreeMap::new(),
+            outer_steps: BTreeMap::new(),
             tokens: BTreeMap::new(),
             held_out: BTreeMap::new(),
             spans: Spans::default(),
             latencies: Latencies::default(),
             recorder: None,
+            event_files: None,
             dense_losses: Losses::default(),
             news: News::default(),
             shown: json!({}),

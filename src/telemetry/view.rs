@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use crate::peer::driver::status::Activity;
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
@@ -53,14 +54,20 @@ fn peer_view(state: &State, peer: &str, seen: &Seen) -> Value {
 pub(super) fn line(peer: &str, seen: &mut Seen, now_ms: u64) -> Option<Value> {
     let status = seen.status.as_ref()?;
     let losses = seen.losses.take();
+    // Peers by key would be most of the line.
+    let round_trip_ms = status.activity.median_round_trip_ms();
+    let activity = Activity { round_trip_ms: BTreeMap::new(), relayed: Vec::new(), ..status.activity.clone() };
     Some(json!({
         "at_ms": now_ms,
         "peer": peer,
         "key": status.node.peer,
         "run": status.run,
-        "activity": status.activity,
+        "activity": activity,
         "modules": status.node.modules.iter().map(|it| (&it.module, it.version)).collect::<Vec<_>>(),
+        "outer_steps": status.outer_steps,
         "members": status.node.peers.len(),
+        "median_round_trip_ms": round_trip_ms,
+        "relayed": status.activity.relayed.len(),
         "waits_for": status.node.waits_for,
         "waited_s": seen.waited_s,
         "traffic": status.traffic,

@@ -1,8 +1,10 @@
 //! The console of a real peer: what its page is told is what `status` says.
 #![cfg(all(feature = "learning", feature = "network"))]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -12,7 +14,8 @@ fn get(link: &str, path: &str) -> BufReader<TcpStream> {
     let address = link.trim_start_matches("http://").trim_end_matches('/');
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
+    let accept = "application/openmetrics-text, */*;q=0.1";
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: {accept}\r\n\r\n").unwrap();
     BufReader::new(stream)
 }
 
@@ -46,9 +49,23 @@ fn unknown_metrics(metrics: &str) -> Vec<String> {
     named.map(family).filter(|name| !metrics.contains(&format!("# TYPE {name} ")) && !has_no_value(name)).collect()
 }
 
-/// What a peer that trains alone has no value of.
+/// What a peer that trains alone on the CPU has no value of.
 fn has_no_value(name: &str) -> bool {
-    matches!(name, "pathswarm_held_out_bits_per_byte" | "pathswarm_wait_duration_seconds" | "pathswarm_waiting_seconds")
+    const ALONE: [&str; 5] = [
+        "pathswarm_device_memory_bytes",
+        "pathswarm_held_out_bpb",
+        "pathswarm_outer_gradient_agreement",
+        "pathswarm_wait_duration_seconds",
+        "pathswarm_waiting_seconds",
+    ];
+    ALONE.contains(&name)
+}
+
+/// Files in a folder for TensorBoard, by curve.
+fn curves(folder: &Path) -> BTreeMap<String, usize> {
+    let files = |folder: PathBuf| std::fs::read_dir(folder).unwrap().count();
+    let entry = |entry: std::fs::DirEntry| (entry.file_name().into_string().unwrap(), files(entry.path()));
+    std::fs::read_dir(folder).unwrap().map(|found| entry(found.unwrap())).collect()
 }
 
 #[test]
@@ -57,7 +74,9 @@ fn the_page_is_told_what_status_says_and_prometheus_the_same() {
     let short = ["phases=2", "inner_steps=3", "ancestor_steps=3", "warmup_steps=1"];
     let short: Vec<String> = short.iter().map(|key| format!("training.{key}")).collect();
     let set: Vec<&str> = short.iter().flat_map(|key| ["--set", key]).collect();
-    let create = ["create", &world.config, "--corpus", &world.corpus, "--web=127.0.0.1:0"];
+    let board = world.path("board");
+    let create = ["create", &world.config, "--corpus", &world.corpus, "--web=127.0.0.1:0", "--tensorboard"];
+    let create = [&create[..], &[board.to_str().unwrap()]].concat();
     let mut peer = Peer::start(&world.path("a"), &[&create[..], &set].concat());
     let link = peer.wait_for("web")["link"].as_str().unwrap().to_owned();
     peer.wait_for("result");
@@ -71,6 +90,11 @@ fn the_page_is_told_what_status_says_and_prometheus_the_same() {
     let told: Value = serde_json::from_str(&body(&link, "/api/status")).unwrap();
     assert_eq!((settled(&told[0]), &told[0]["parameter_hashes"]), (settled(&status), &status["parameter_hashes"]));
     assert!(whole["points"]["path/0"].as_array().is_some_and(|points| !points.is_empty()), "{whole}");
+    let step = &status["outer_steps"]["0.0"];
+    assert!(step["average_norm"].as_f64().unwrap() > 0.0, "{status}");
+    let outer = whole["points"]["outer/0.0"].as_array().unwrap().last().unwrap();
+    assert_eq!((&outer[1], &outer[2]), (&step["version"], &step["contributions"]));
+    assert!(status["activity"]["resident_bytes"].as_u64().unwrap() > 1_000_000, "{status}");
     assert!(whole["spans"].as_array().unwrap().iter().any(|span| span["kind"] == "training"), "{whole}");
     let metrics = body(&link, "/metrics");
     let line = |start: &str| metrics.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
@@ -78,6 +102,9 @@ fn the_page_is_told_what_status_says_and_prometheus_the_same() {
     let version = status["modules"][0]["version"].as_u64().unwrap();
     assert!(line("pathswarm_module_version{").ends_with(&format!(" {version}.0")));
     assert_eq!(unknown_metrics(&metrics), Vec::<String>::new());
+    let curves = curves(&board);
+    let files = |curve: &str| curves.get(curve).copied();
+    assert_eq!((files("path-0"), files("module-0.0")), (Some(1), Some(1)), "{curves:?}");
     let recorded = std::fs::read_to_string(world.path("a").join("metrics.jsonl")).unwrap();
     let first: Value = serde_json::from_str(recorded.lines().next().unwrap()).unwrap();
     assert_eq!(first["key"], status["peer"]);

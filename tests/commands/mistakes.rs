@@ -229,6 +229,21 @@ fn a_port_that_is_taken() {
 }
 
 #[test]
+fn a_folder_for_tensorboard_that_cannot_be_made() {
+    let world = World::new();
+    let (file, taken) = (world.config.as_str(), world.name("taken"));
+    let below = format!("{file}/board");
+    std::fs::write(&taken, "a file").unwrap();
+    for board in [&below, &taken] {
+        let refuses = |command: &[&str]| refused(&world, &[command, &["--tensorboard", board]].concat(), &[board]);
+        refuses(&["create", file, "--corpus", &world.corpus]);
+        refuses(&["simulate", file, "--corpus", &world.corpus]);
+        let anybody = with_peer(&"/ip4/127.0.0.1/tcp/1".parse().unwrap(), Identity::generate().key()).to_string();
+        refuses(&["join", &anybody]);
+    }
+}
+
+#[test]
 fn a_status_where_no_peer_runs() {
     let world = World::new();
     let folder = world.name("nobody");

@@ -50,12 +50,13 @@ const LAYERS: [(&str, &[&str]); 31] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 23] = [
+const HOMES: [(&str, &[&str]); 25] = [
     ("aho_corasick", &["text/tokenizer/specials"]),
     ("base64", &["peer/access/invitation_token", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
     ("console", &["observe/terminal"]),
+    ("crc32c", &["telemetry/tensorboard/event"]),
     ("governor", &["network/protection/rate_limiter"]),
     ("hyper", &["http"]),
     ("image", &["images", "inspect/plots/sheet"]),
@@ -66,6 +67,7 @@ const HOMES: [(&str, &[&str]); 23] = [
     ("minijinja_contrib", &["text/chat/template"]),
     ("plotters", &["experiment/results/plots", "inspect/plots"]),
     ("prometheus_client", &["network/traffic", "telemetry/latencies", "telemetry/metrics"]),
+    ("prost", &["telemetry/tensorboard/event"]),
     ("rand_distr", &["inspect/dna/dreaming"]),
     ("ratatui", &["cli/swarm/watch"]),
     ("signal_hook_registry", &["cli/process/signals"]),

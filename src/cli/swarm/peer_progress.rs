@@ -139,7 +139,9 @@ fn note(news: &PeerEvent, slots: &WorkerSlots) -> Option<String> {
             )
         }
         PeerEvent::NotInvited(reason) => format!("the other peers do not admit this peer: {reason}"),
-        PeerEvent::Stepped(_) | PeerEvent::Waiting(_) | PeerEvent::Fetched { .. } => return None,
+        PeerEvent::Stepped(_) | PeerEvent::Waiting(_) | PeerEvent::OuterStep(_) | PeerEvent::Fetched { .. } => {
+            return None;
+        }
     })
 }
 

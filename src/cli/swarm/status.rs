@@ -13,9 +13,9 @@ use super::mistake::Mistake;
 use super::output::Output;
 use super::stopped::stopped_peer;
 use super::whom::{LocalPeers, Place, Whom, ask, local_peers};
-use crate::network::{Ban, now_s};
+use crate::network::{Ban, Reachability, now_s};
 use crate::peer::client::observer::Observer;
-use crate::peer::driver::status::{DeviceActivity, Invited, PeerStatus};
+use crate::peer::driver::status::{Activity, DeviceActivity, Invited, PeerStatus};
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus};
@@ -172,6 +172,7 @@ fn lines(place: &str, status: &PeerStatus) -> Vec<String> {
         format!("score    path {path} at phase {phase}: {bits:.3} bits per byte, says {}", short(&by.to_string()))
     }));
     lines.extend(node.peer_scores.iter().filter(|it| !it.faults.is_empty()).map(peer_score_line));
+    lines.push(machine_line(&status.activity));
     let traffic = &status.traffic;
     lines.push(format!(
         "traffic  blobs {} out, {} in; messages {} out, {} in",
@@ -181,6 +182,25 @@ fn lines(place: &str, status: &PeerStatus) -> Vec<String> {
         size(traffic.message_bytes_received)
     ));
     lines
+}
+
+/// How others reach the peer, how far they are, and what memory it takes.
+fn machine_line(activity: &Activity) -> String {
+    let reached = match activity.reachability {
+        Reachability::Public => "peers outside connect to it",
+        Reachability::Private => "peers outside do not connect to it directly",
+        Reachability::Unknown => "not known whether peers outside connect to it",
+    };
+    let median = activity.median_round_trip_ms().map(|median| format!(", median round trip {median:.1} ms"));
+    let relayed = Some(activity.relayed.len()).filter(|count| *count > 0);
+    let relayed = relayed.map(|count| format!(", {count} through relays"));
+    let parts = [median, relayed].into_iter().flatten().collect::<String>();
+    let memory = [
+        activity.resident_bytes.map(|bytes| format!("; memory {}", size(bytes))),
+        activity.device_memory_bytes.map(|bytes| format!(", on devices {}", size(bytes))),
+    ];
+    let connections = activity.connections;
+    format!("network  {reached}; {connections} connected{parts}{}", memory.into_iter().flatten().collect::<String>())
 }
 
 /// Faults of a peer: quarantine, reason, and counts.
@@ -296,6 +316,8 @@ mod tests {
         "addresses": ["/ip4/127.0.0.1/tcp/4001"],
         "traffic": {"blob_bytes_sent": 12345678, "blob_bytes_received": 23456, "blob_bytes_forwarded": 0, "contribution_bytes_received": 0,
                     "average_bytes_received": 0, "message_bytes_sent": 1, "message_bytes_received": 0},
+        "activity": {"reachability": "private", "round_trip_ms": {"a": 12.5, "b": 40.04, "c": 3.0}, "relayed": ["b"],
+                     "connections": 3, "resident_bytes": 123456789, "device_memory_bytes": 23456789},
         "bans": [{"peer": "BANNED", "until_s": 9000000000, "times": 2, "reason": "it lied"}],
         "invited": {"known": 3, "revoked": 1, "until_s": null, "refused": "it has ended"},
         "phases_trained": 3, "scored": [], "something_newer": 1, "synced": {"contribution_bytes": 0,
@@ -318,6 +340,23 @@ mod tests {
         row(&["1.1", "4/20", "4", "here", "1", "3", "0.0/0", "fedcba98"]);
         row(&["blobs", "12.3", "MB", "out,", "23.5", "kB", "in;", "messages", "1", "B", "out,", "0", "B", "in"]);
         row(&["banned", "…01010101", "for"]);
+        row(&[
+            "connect",
+            "to",
+            "it",
+            "directly;",
+            "3",
+            "connected,",
+            "median",
+            "round",
+            "trip",
+            "12.5",
+            "ms,",
+            "1",
+            "through",
+            "relays;",
+        ]);
+        row(&["memory", "123.5", "MB,", "on", "devices", "23.5", "MB"]);
         row(&["(ban", "2):", "it", "lied"]);
         row(&["invited", "3", "peers", "known,", "1", "revoked"]);
         row(&["outside", "the", "other", "peers", "do", "not", "admit", "this", "peer:", "it", "has", "ended"]);

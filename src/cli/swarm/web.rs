@@ -1,4 +1,4 @@
-//! The flags of commands that show their peers: a page, and metrics.
+//! The flags of commands that show their peers: a page, metrics, and files for TensorBoard.
 
 use std::io::IsTerminal;
 use std::net::TcpListener;
@@ -19,7 +19,7 @@ use crate::network::Multiaddr;
 use crate::peer::client::Entrance;
 use crate::peer::inference::client::Swarm;
 use crate::peer::inference::talk::Talk;
-use crate::telemetry::{Sampler, Telemetry};
+use crate::telemetry::{Sampler, Telemetry, Writing};
 
 /// Where the page is if no address is given.
 const WEB_PORT: u16 = 7777;
@@ -39,17 +39,22 @@ pub struct WebFlags {
     /// Serve metrics for Prometheus under /metrics; without an address at 127.0.0.1:9464. The page has them, too.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464")]
     metrics: Option<String>,
+    /// Write the curves for TensorBoard into this folder: losses, speed, norms of gradients, scores, and how far outer
+    /// gradients agree. `tensorboard --logdir DIR` draws them. A folder can be used again.
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
     /// The token that viewers must show where other machines reach the page or the metrics, at least 16 characters; by
     /// default a new one at each start.
     #[arg(long, value_name = "TOKEN", env = "PATHSWARM_WEB_TOKEN", hide_env_values = true)]
     web_token: Option<String>,
 }
 
-/// Open pages. They close when dropped.
+/// Open pages, and files for TensorBoard. They close when dropped.
 #[must_use = "the pages close when this is dropped"]
 pub struct Pages {
     _consoles: Vec<Console>,
     _sampler: Sampler,
+    _event_files: Option<Writing>,
 }
 
 impl WebFlags {
@@ -83,6 +88,13 @@ impl WebFlags {
             let hint = format!("give at least {LEAST_TOKEN} letters and digits, as openssl rand -hex 16 does");
             return Err(Mistake::new("the token of the page is too short, or has other characters").hint(&hint).into());
         }
+        let event_files = self.tensorboard.as_deref().map(|folder| {
+            display.telemetry.event_files_in(folder).map_err(|error| {
+                Mistake::new(format!("--tensorboard: {}: {error}", folder.display()))
+                    .hint("give a folder in which this user can make files")
+            })
+        });
+        let event_files = event_files.transpose()?;
         let mut consoles = Vec::new();
         let page = match self.web.as_deref() {
             Some("off") => None,
@@ -104,7 +116,7 @@ impl WebFlags {
             display.progress.result(json!({ "event": "metrics", "link": console.link() }));
             consoles.push(console);
         }
-        Ok(Pages { _consoles: consoles, _sampler: display.telemetry.sample() })
+        Ok(Pages { _consoles: consoles, _sampler: display.telemetry.sample(), _event_files: event_files })
     }
 }
 

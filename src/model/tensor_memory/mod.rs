@@ -100,8 +100,8 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX).min(i64::MAX / 4)
 }
 
-/// Bytes of memory that this process has.
-fn resident_bytes() -> Option<u64> {
+/// Bytes of memory that this process has; nothing where the system does not say it as Linux does.
+pub fn resident_bytes() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = pages.split(' ').nth(1)?.parse().ok()?;
     // SAFETY: it only reads a number of the system.

@@ -3,7 +3,7 @@
 //! [`addresses`] decides which addresses can be dialled and passed on. [`providers`] finds the members of a module from
 //! any one peer. [`connect`] makes one attempt for each peer, and [`dial_error`] explains its failure. [`relays`] has
 //! the known relays and reservations; [`routes`] the connections to each peer, direct or relayed. [`reachability`] and
-//! [`observed_address`] hold what others report about this peer. [`address_scope`] says who may name which address, and
+//! [`observed_address`] hold what others report about this peer. [`links`] is what is shown of connections. [`address_scope`] says who may name which address, and
 //! [`scoped`] keeps to it, by the [`scopes`] of connections. [`direct_only`] and [`gossip_connection`] select the
 //! connections for blobs and gossip.
 
@@ -13,6 +13,7 @@ pub(super) mod connect;
 pub(super) mod dial_error;
 pub(super) mod direct_only;
 pub(super) mod gossip_connection;
+pub(super) mod links;
 pub(super) mod observed_address;
 pub(super) mod providers;
 pub(super) mod reachability;

@@ -10,6 +10,7 @@ use crate::names::{BlobRef, ModuleId, PeerKey, RunId};
 use crate::network::blobs::BlobAccess;
 use crate::network::connectivity::addresses::{is_loopback, is_relay_address};
 use crate::network::connectivity::dial_error::DialError;
+use crate::network::connectivity::links::Links;
 use crate::network::connectivity::observed_address::Outside;
 use crate::network::connectivity::relays::Relays;
 use crate::network::gossip::{PublishError, Published, TopicError};
@@ -101,6 +102,7 @@ pub struct NetworkHandle {
     introductions: mpsc::WeakSender<NetworkEvent>,
     counters: Arc<Counters>,
     bans: watch::Receiver<Vec<Ban>>,
+    links: watch::Receiver<Links>,
 }
 
 /// Starts the network. Returns once it listens on all addresses and, if it has relays, one of them has granted a
@@ -119,12 +121,13 @@ pub async fn start(
     let swarm = build(&config.identity, config.optional(), config.link, blobs.clone())?;
     let relays = Relays::new(*swarm.local_peer_id(), &config.relays, config.is_host());
     let (told, bans) = watch::channel(Vec::new());
-    let edges = (config.bandwidth, told);
+    let (shown, links) = watch::channel(Links::default());
+    let edges = (config.bandwidth, told, shown);
     let mut actor = Actor::new(swarm, mailbox, queues, relays, blobs, counters.clone(), edges)?;
     actor.listen(&config.listen, &config.announce).await?;
     actor.wait_for_reservation().await;
     tokio::spawn(actor.run());
-    Ok((NetworkHandle { me: config.identity.key(), commands, slots, introductions, counters, bans }, events))
+    Ok((NetworkHandle { me: config.identity.key(), commands, slots, introductions, counters, bans, links }, events))
 }
 
 impl NetworkHandle {
@@ -224,6 +227,11 @@ impl NetworkHandle {
     /// The same, to wait for a change. Ends with the network.
     pub fn watch_bans(&self) -> watch::Receiver<Vec<Ban>> {
         self.bans.clone()
+    }
+
+    /// How this peer is connected, at most half a second old. Never waits.
+    pub fn links(&self) -> Links {
+        self.links.borrow().clone()
     }
 
     /// Begins gossip with connected peers, in a run by invitation: they have admitted this peer, and this peer them.

@@ -5,6 +5,8 @@
 //! data.
 
 pub(super) mod router;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use tokio::sync::mpsc;
 use crate::compress::frame;
 use crate::config::OuterConfig;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
-use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount};
+pub use crate::outer::GradientNorms;
+use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount, recount_measured};
 use crate::outer::{ModuleState, OpenSum, Share, step};
 use crate::peer::aggregator::router::RouterRounds;
 use crate::peer::manifest::Manifest;
@@ -60,8 +63,29 @@ pub enum Work {
     },
 }
 
-/// The answer to a command; `None` if it needs none.
-pub type Answer = Result<Option<Event>, AggregateError>;
+/// An average was computed here, as the owner of a module. The update can still be another owner's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OuterStep {
+    pub module: ModuleId,
+    /// The version that the update makes.
+    pub version: Version,
+    /// The outer gradients in it.
+    pub norms: GradientNorms,
+}
+
+/// The answer to a command.
+#[derive(Clone, Debug, Default)]
+pub struct Answered {
+    /// For the node, if it needs one.
+    pub event: Option<Event>,
+    /// For people, if an average was computed.
+    pub outer_step: Option<OuterStep>,
+}
+
+pub type Answer = Result<Answered, AggregateError>;
+
+/// What the node is told.
+type Told = Result<Option<Event>, AggregateError>;
 
 /// The handle of the aggregator. The thread ends when it is dropped.
 #[derive(Debug)]
@@ -84,6 +108,8 @@ struct Worker {
     sums: BTreeMap<ModuleId, (Version, OpenSum)>,
     /// In a run that reshards.
     router: Option<RouterRounds>,
+    /// The average that was just computed.
+    outer_step: Option<OuterStep>,
 }
 
 impl Aggregator {
@@ -94,16 +120,26 @@ impl Aggregator {
         let router = RouterRounds::new(manifest.clone(), blobs.clone());
         let counts = manifest.level_counts();
         let outer = (0..counts.len()).map(|level| manifest.config.outer_of(level)).collect();
-        let mut worker =
-            Worker { manifest: manifest.clone(), blobs, answers, outer, counts, sums: BTreeMap::new(), router };
+        let mut worker = Worker {
+            manifest: manifest.clone(),
+            blobs,
+            answers,
+            outer,
+            counts,
+            sums: BTreeMap::new(),
+            router,
+            outer_step: None,
+        };
         let span = tracing::Span::current();
         std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
             let _peer = span.enter();
             while let Some(work) = mailbox.blocking_recv() {
-                let answer = match work {
+                let told = match work {
                     Work::Outer(work) => worker.carry_out(work),
                     Work::Genesis { module, state } => worker.begin_module(module, state),
                 };
+                let outer_step = worker.outer_step.take();
+                let answer = told.map(|event| Answered { event, outer_step });
                 if worker.answers.blocking_send(answer).is_err() {
                     break;
                 }
@@ -119,7 +155,7 @@ impl Aggregator {
 }
 
 impl Worker {
-    fn carry_out(&mut self, work: Outer) -> Answer {
+    fn carry_out(&mut self, work: Outer) -> Told {
         let span = tracing::info_span!("module", module = %work.module());
         let _entered = span.enter();
         if let Some(mut router) = self.router.take_if(|router| router.module() == work.module()) {
@@ -163,7 +199,7 @@ impl Worker {
         }
     }
 
-    fn of_router(&self, router: &mut RouterRounds, work: Outer) -> Answer {
+    fn of_router(&self, router: &mut RouterRounds, work: Outer) -> Told {
         match work {
             Outer::OpenSum { target, .. } => {
                 router.open(target);
@@ -239,10 +275,11 @@ impl Worker {
         };
         let Some(bytes) = bytes else { return Ok(None) };
         match measured(&bytes, count, outer) {
-            Ok((_, norm)) if sum.running() == 0 || outer.centred_clipping => Ok(Some(norm)),
-            Ok((values, norm)) => {
+            Ok(gradient) if sum.running() == 0 || outer.centred_clipping => Ok(Some(gradient.norm())),
+            Ok(gradient) => {
+                let norm = gradient.norm();
                 let weight = capped_weight(weight, norm, sum.running(), outer.cap());
-                Ok(sum.add(blob, &values, weight).is_ok().then_some(norm))
+                Ok(sum.add(blob, &gradient, weight).is_ok().then_some(norm))
             }
             Err(error) => {
                 tracing::warn!(%module, %blob, %error, "a contribution is not valid");
@@ -251,7 +288,7 @@ impl Worker {
         }
     }
 
-    fn begin_module(&self, module: ModuleId, state: BlobRef) -> Answer {
+    fn begin_module(&self, module: ModuleId, state: BlobRef) -> Told {
         let made = genesis::make(&self.manifest, &self.blobs, module)?;
         let found = made.map(|made| self.put(&made)).transpose()?.is_some_and(|made| made == state);
         Ok(Some(Event::Fetched { blob: state.hash, found }))
@@ -267,7 +304,7 @@ impl Worker {
         list_bytes(contributions).map_or(Ok(()), |list| self.put(&list).map(drop))
     }
 
-    fn read_list(&self, list: BlobRef) -> Answer {
+    fn read_list(&self, list: BlobRef) -> Told {
         let contributions = self.bytes(list)?.and_then(|bytes| read_list(&bytes));
         Ok(Some(Event::ListRead { list: list.hash, contributions }))
     }
@@ -298,14 +335,15 @@ impl Worker {
             return Err(lost);
         };
         let (outer, parts) = (self.outer(module), parts(contributions));
-        let sum = match open.of(&parts) {
-            Some(sum) => sum,
+        let (sum, lengths) = match open.of(&parts) {
+            Some(summed) => summed,
             None => {
                 let onto = self.onto(module, Some(from), portion);
-                let sum = recount(&parts, &onto, outer, |blob| self.bytes(blob))?;
-                sum.map_err(|_| lost)?
+                let summed = recount_measured(&parts, &onto, outer, |blob| self.bytes(blob))?;
+                summed.map_err(|_| lost)?
             }
         };
+        self.outer_step = Some(OuterStep { module, version: target, norms: lengths.of(&sum) });
         let sum = sum.capped_from(portion.uncapped);
         let frame = step::combine(&sum, portion.paths, self.outer(module))
             .map_err(|source| AggregateError::Encode { module, source })?;

@@ -1,6 +1,7 @@
 //! Events that a running peer reports to the program that started it.
 
 use crate::names::{BlobHash, PathId, PeerKey};
+use crate::peer::aggregator::OuterStep;
 use crate::peer::trainer::task::Stepped;
 use crate::protocol::Report;
 use crate::protocol::status::waiting::Waiting;
@@ -23,6 +24,8 @@ pub enum PeerEvent {
         /// On the test text routed to it.
         test: Score,
     },
+    /// An average was computed here.
+    OuterStep(OuterStep),
     /// A blob has arrived from other peers.
     Fetched {
         bytes: u64,

@@ -55,7 +55,6 @@ impl Driver {
             }
             NetworkEvent::Connected(peer) => {
                 self.observed.heard_anybody = true;
-                self.count_connection(peer, true);
                 self.redial.connected(peer);
                 self.connected(peer);
                 let node = &self.node;
@@ -68,7 +67,6 @@ impl Driver {
                 self.access.must_hear(module);
             }
             NetworkEvent::Disconnected(peer) => {
-                self.count_connection(peer, false);
                 self.access.disconnected(peer);
                 tracing::debug!(peer = %peer.short(), "disconnected");
                 if self.node.knows(peer) {

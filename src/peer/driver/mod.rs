@@ -259,9 +259,11 @@ impl Driver {
                 },
                 answer = inputs.aggregator.recv() => {
                     self.aggregating = false;
-                    match answer.ok_or(PeerError::Worker("combiner"))?? {
+                    let answer = answer.ok_or(PeerError::Worker("combiner"))??;
+                    self.count_outer_step(answer.outer_step);
+                    match answer.event {
                         Some(Event::Fetched { blob, found }) if self.fetch_in_place(blob, found) => {}
-                        answer => self.events.extend(answer),
+                        event => self.events.extend(event),
                     }
                 }
                 event = inputs.network.next() => {

@@ -8,9 +8,12 @@ use tokio::sync::oneshot;
 
 use crate::clock::Millis;
 use crate::config::Answer;
+use crate::model::tensor_memory::resident_bytes;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
+pub use crate::network::Reachability;
 use crate::network::{Ban, RequestToken, now_s, worth_telling};
 use crate::outer::ModuleState;
+use crate::peer::aggregator::{GradientNorms, OuterStep};
 use crate::peer::collected::hash_of;
 use crate::peer::driver::Driver;
 use crate::peer::driver::events::PeerEvent;
@@ -32,6 +35,8 @@ const ALONE: Duration = Duration::from_secs(20);
 
 /// Milliseconds for which others are told the same.
 const TOLD_EVERY_MS: u64 = 1_000;
+/// Peers whose round-trip times are told, so that a status stays short.
+pub const MOST_PINGS: usize = 64;
 
 /// A node's status and its machine's part.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -49,6 +54,9 @@ pub struct PeerStatus {
     pub traffic: Traffic,
     /// Bytes of outer steps.
     pub synced: Synced,
+    /// The newest outer step of each module that was computed here, by module.
+    #[serde(default)]
+    pub outer_steps: BTreeMap<String, OuterStepStatus>,
     /// Share of the run's text here, if peers send it to each other.
     pub text: Option<TextHere>,
     /// Training, connections and disk of this machine since the peer started.
@@ -90,12 +98,33 @@ pub struct Activity {
     pub trained_s: f64,
     /// Connected peers.
     pub connections: usize,
+    /// Whether peers outside connect to this one without a relay.
+    pub reachability: Reachability,
+    /// Milliseconds of the last ping, by the keys of at most [`MOST_PINGS`] connected peers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub round_trip_ms: BTreeMap<String, f64>,
+    /// Keys of connected peers to which all connections go through relays, at most [`MOST_PINGS`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub relayed: Vec<String>,
     /// Gossip messages dropped because this peer was slow.
     pub messages_dropped: u64,
     /// Bytes of blobs in the store.
     pub disk_bytes: u64,
+    /// Bytes of memory that this process has, with all peers in it.
+    pub resident_bytes: Option<u64>,
+    /// Bytes of this process's tensors on the CUDA devices that train here; nothing without one.
+    pub device_memory_bytes: Option<u64>,
     /// Tables that other peers can make grow, and their limits.
     pub queues: Vec<QueueStatus>,
+}
+
+/// The outer gradients of an update that this peer computed as owner.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct OuterStepStatus {
+    /// The version that it made.
+    pub version: u64,
+    #[serde(flatten)]
+    pub norms: GradientNorms,
 }
 
 /// What one of several devices does.
@@ -109,6 +138,9 @@ pub struct DeviceActivity {
     pub path: Option<u32>,
     /// Tokens trained on in a second of inner steps, as last reported.
     pub tokens_per_s: Option<f64>,
+    /// Bytes of this process's tensors there, of a CUDA device.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
 }
 
 /// The length of a table of the protocol.
@@ -120,6 +152,13 @@ pub struct QueueStatus {
 }
 
 impl Activity {
+    /// The median of the told round-trip times, in milliseconds.
+    pub fn median_round_trip_ms(&self) -> Option<f64> {
+        let mut sorted: Vec<f64> = self.round_trip_ms.values().copied().collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied()
+    }
+
     pub(crate) fn stepped(&mut self, stepped: &Stepped) {
         (self.phase, self.step, self.loss) = (Some(stepped.phase.0), Some(stepped.step), Some(stepped.loss));
         self.tokens += stepped.tokens;
@@ -175,9 +214,10 @@ pub(crate) struct Observed {
     /// Blobs from other peers whose purpose is not yet known.
     pub(crate) arrived: BTreeMap<BlobHash, u64>,
     synced: Synced,
+    /// Of each module, as its owner: as many as there are modules here.
+    outer_steps: BTreeMap<ModuleId, OuterStepStatus>,
     /// Steps made here; the rest is filled in when it is asked for.
     activity: Activity,
-    connected: BTreeSet<PeerKey>,
     /// The last reported wait.
     pub(crate) waiting: Option<Waiting>,
     pub(crate) heard_anybody: bool,
@@ -207,6 +247,15 @@ impl Driver {
         (*bytes, *parameters) = (*bytes + received, *parameters + count);
     }
 
+    /// An average was computed here.
+    pub(crate) fn count_outer_step(&mut self, made: Option<OuterStep>) {
+        let Some(OuterStep { module, version, norms }) = made else { return };
+        let held: BTreeSet<ModuleId> = self.node.states().into_iter().map(|(module, ..)| module).collect();
+        self.observed.outer_steps.retain(|module, _| held.contains(module));
+        self.observed.outer_steps.insert(module, OuterStepStatus { version: version.0, norms });
+        (self.event_sink)(PeerEvent::OuterStep(OuterStep { module, version, norms }));
+    }
+
     pub(crate) fn drop_arrival(&mut self, blob: BlobHash) {
         self.observed.arrived.remove(&blob);
     }
@@ -221,22 +270,22 @@ impl Driver {
         }
     }
 
-    pub(crate) fn count_connection(&mut self, peer: PeerKey, connected: bool) {
-        match connected {
-            true => self.observed.connected.insert(peer),
-            false => self.observed.connected.remove(&peer),
-        };
-    }
-
     fn activity(&self) -> Activity {
         let queue =
             |queue: Queue| QueueStatus { name: queue.name.to_owned(), length: queue.length, limit: queue.limit };
+        let links = self.network.links();
+        let by_key = |(peer, took): (PeerKey, f64)| (peer.to_string(), took);
         Activity {
             program: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_s: self.began.elapsed().as_secs(),
-            connections: self.observed.connected.len(),
+            connections: links.connected,
             messages_dropped: self.network.traffic().gossip_dropped,
             disk_bytes: self.blobs.used_bytes(),
+            resident_bytes: resident_bytes(),
+            device_memory_bytes: self.devices.memory_bytes(),
+            reachability: links.reachability,
+            round_trip_ms: links.round_trip_ms.into_iter().take(MOST_PINGS).map(by_key).collect(),
+            relayed: links.relayed.iter().take(MOST_PINGS).map(ToString::to_string).collect(),
             queues: self.node.queues().into_iter().map(queue).collect(),
             tokens_per_s: self.tokens_per_s(),
             devices: self.device_activity(),
@@ -260,6 +309,7 @@ impl Driver {
             retired: device.is_retired(),
             path: device.path().map(|path| self.node.first_trainer(path).0),
             tokens_per_s: self.observed.activity.devices.get(number).and_then(|seen| seen.tokens_per_s),
+            memory_bytes: device.memory_bytes(),
         };
         if devices.len() > 1 { devices.iter().enumerate().map(one).collect() } else { Vec::new() }
     }
@@ -316,6 +366,7 @@ impl Driver {
                 message_bytes_received: traffic.gossip_received + traffic.control_received,
             },
             synced: self.observed.synced,
+            outer_steps: self.observed.outer_steps.iter().map(|(module, step)| (module.to_string(), *step)).collect(),
             text: self.text_here(),
             activity: self.activity(),
             phases_trained: self.tasks.phases_trained,

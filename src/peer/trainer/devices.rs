@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::config::MachineConfig;
+use crate::model::fused::cuda_tensor_bytes;
 use crate::names::{PathId, Phase};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer;
@@ -66,6 +67,13 @@ impl Device {
         self.at_work.or(self.task.as_ref().map(Task::path))
     }
 
+    /// Bytes of this process's tensors there, of a CUDA device on which something was computed.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        // `auto` takes the first card, if it works.
+        let card = if matches!(self.name.as_str(), "auto" | "cuda") { "0" } else { self.name.strip_prefix("cuda:")? };
+        cuda_tensor_bytes(card.parse().ok()?).ok()
+    }
+
     pub fn is_retired(&self) -> bool {
         self.thread.is_none()
     }
@@ -113,6 +121,11 @@ impl Devices {
 
     pub fn all(&self) -> &[Device] {
         &self.all
+    }
+
+    /// Bytes of this process's tensors on all CUDA devices of the peer.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        self.all.iter().filter_map(Device::memory_bytes).reduce(|sum, bytes| sum + bytes)
     }
 
     pub fn get_mut(&mut self, number: Number) -> &mut Device {

@@ -175,9 +175,10 @@ impl World {
         let (values, cap) = (self.scenario.swarm.values, self.outer.cap());
         let peer = &mut self.peers[index];
         let (_, sum) = peer.sums.get_mut(&module).filter(|(open, _)| *open == target)?;
-        let (values, norm) = measured(peer.disk.get(blob)?, values, &self.outer).ok()?;
+        let gradient = measured(peer.disk.get(blob)?, values, &self.outer).ok()?;
+        let norm = gradient.norm();
         if sum.running() > 0 && !self.outer.centred_clipping {
-            sum.add(blob, &values, capped_weight(weight, norm, sum.running(), cap)).ok()?;
+            sum.add(blob, &gradient, capped_weight(weight, norm, sum.running(), cap)).ok()?;
         }
         Some(norm)
     }
@@ -218,7 +219,7 @@ impl World {
         let (_, open) = peer.sums.remove(&onto.module).filter(|(open, _)| *open == target)?;
         let bytes = |blob: BlobRef| Ok::<_, Infallible>(peer.disk.get(blob.hash).cloned());
         let sum = match open.of(&parts(contributions)) {
-            Some(sum) => sum,
+            Some((sum, _)) => sum,
             None => recount(&parts(contributions), onto, &self.outer, bytes).ok()?.ok()?,
         };
         let mut summands = Vec::new();

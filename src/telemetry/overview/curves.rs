@@ -1,7 +1,7 @@
 //! Curves of what is learnt, and the lines of a chart of them.
 
+use crate::telemetry::curves::series::Point;
 use crate::telemetry::overview::Overview;
-use crate::telemetry::series::Point;
 use crate::telemetry::state::State;
 
 /// Curves that are kept with all of their points: a chart of more cannot be read.

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use crate::peer::PeerStatus;
 use crate::telemetry::Telemetry;
+use crate::telemetry::curves::series::Point;
 use crate::telemetry::now_ms;
-use crate::telemetry::series::Point;
 
 /// The key of a peer.
 pub(crate) fn key(number: u32) -> String {

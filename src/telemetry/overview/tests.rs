@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::samples::{key, member, module, path, small_swarm, status, thousand_peers};
 use super::{Agreement, Axis, EventTone, Health, ModuleRow, Overview, Quantity, overview};
 use crate::config::RunConfig;
+use crate::telemetry::curves::series::Point;
 use crate::telemetry::run::RunOutline;
-use crate::telemetry::series::Point;
 use crate::telemetry::state::Tone;
 use crate::telemetry::{Telemetry, now_ms};
 

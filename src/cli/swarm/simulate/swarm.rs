@@ -109,6 +109,7 @@ impl Tally {
             }
             PeerEvent::Waiting(_)
             | PeerEvent::ShortOfMemory(_)
+            | PeerEvent::OuterStep(_)
             | PeerEvent::Fetched { .. }
             | PeerEvent::Reported(_)
             | PeerEvent::Alone { .. }

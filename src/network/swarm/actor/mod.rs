@@ -3,11 +3,13 @@
 //!
 //! Each file here is one part of its work, in the order of a peer's life: `swarm_events` handles libp2p's events;
 //! `reachability` and `reservations` make this peer findable; `dial`, `relay_connect` and `hole_punching` lead from a
-//! purpose to a connection; `bans` disconnects peers with too many penalty points.
+//! purpose to a connection; `bans` disconnects peers with too many penalty points, `links`
+//! shows the connections.
 
 mod bans;
 mod dial;
 mod hole_punching;
+mod links;
 mod reachability;
 mod relay_connect;
 mod reservations;
@@ -15,7 +17,7 @@ mod swarm_events;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use libp2p::gossipsub::{self, TopicHash};
@@ -34,6 +36,7 @@ use crate::network::blobs::transfer::Streams;
 use crate::network::blobs::{BLOB_PROTOCOL, BlobAccess, FORWARD_PROTOCOL};
 use crate::network::connectivity::connect::Connecting;
 use crate::network::connectivity::dial_error::DialError;
+use crate::network::connectivity::links::Links;
 use crate::network::connectivity::observed_address::Sights;
 use crate::network::connectivity::providers::{Provider, ProviderRecords, module_key};
 use crate::network::connectivity::relays::Relays;
@@ -90,6 +93,11 @@ pub(crate) struct Actor {
     pub(crate) access: Arc<dyn PeerAccess>,
     /// For the application, which shows and stores them.
     pub(crate) bans: watch::Sender<Vec<Ban>>,
+    pub(crate) links: watch::Sender<Links>,
+    /// The last answered ping of each connected peer.
+    pub(crate) round_trips: BTreeMap<PeerId, Duration>,
+    /// A relay has tried to reach this peer at its newest address, and has failed.
+    pub(crate) was_not_reached: bool,
     /// Observed addresses of this peer.
     pub(crate) seen: BTreeSet<Multiaddr>,
     /// The latest observation of each peer.
@@ -143,7 +151,7 @@ impl Actor {
         relays: Relays,
         blobs: Arc<dyn BlobAccess>,
         counters: Arc<Counters>,
-        (bandwidth, bans): (Bandwidth, watch::Sender<Vec<Ban>>),
+        (bandwidth, bans, links): (Bandwidth, watch::Sender<Vec<Ban>>, watch::Sender<Links>),
     ) -> Result<Self, StartError> {
         let mut control = swarm.behaviour().streams.0.new_control();
         let not_built =
@@ -190,6 +198,9 @@ impl Actor {
             scores: PeerScores::default(),
             access: blobs.clone(),
             bans,
+            links,
+            round_trips: BTreeMap::new(),
+            was_not_reached: false,
             seen: BTreeSet::new(),
             sights: Sights::new(),
             failures: VecDeque::new(),
@@ -200,7 +211,7 @@ impl Actor {
 
     /// Until the last handle is dropped.
     pub(crate) async fn run(mut self) {
-        let mut tick = tokio::time::interval(std::time::Duration::from_millis(500));
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
             tokio::select! {
                 command = self.mailbox.recv() => match command {

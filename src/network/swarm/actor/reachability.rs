@@ -46,8 +46,9 @@ impl Actor {
         }
     }
 
-    pub(crate) fn on_probed(event: &autonat::v2::client::Event) {
+    pub(crate) fn on_probed(&mut self, event: &autonat::v2::client::Event) {
         let autonat::v2::client::Event { tested_addr, server, result, .. } = event;
+        self.was_not_reached = result.is_err();
         match result {
             Ok(()) => tracing::debug!(address = %tested_addr, relay = %server, "a relay reached this peer"),
             Err(error) => {

@@ -31,6 +31,7 @@ impl Actor {
         self.swarm.behaviour_mut().routes.close_detours(now);
         self.request_reservations(now);
         self.end_bans();
+        self.show_links();
     }
 
     /// Requests the reservations that are still missing.

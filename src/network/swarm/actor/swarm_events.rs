@@ -120,7 +120,7 @@ impl Actor {
             SwarmEvent::Behaviour(BehaviourEvent::Ping(event)) => self.on_ping(&event),
             SwarmEvent::Behaviour(BehaviourEvent::Relay(event)) => self.on_relay_client(&event),
             SwarmEvent::Behaviour(BehaviourEvent::Punching(event)) => self.on_punched(&event),
-            SwarmEvent::Behaviour(BehaviourEvent::Prober(event)) => Self::on_probed(&event),
+            SwarmEvent::Behaviour(BehaviourEvent::Prober(event)) => self.on_probed(&event),
             SwarmEvent::Behaviour(BehaviourEvent::Router(event)) => Self::on_router(&event),
             SwarmEvent::Behaviour(BehaviourEvent::Neighbours(event)) => self.on_neighbours(&event),
             SwarmEvent::ConnectionEstablished { peer_id, endpoint, .. } => {
@@ -378,6 +378,7 @@ impl Actor {
 
     fn on_gone(&mut self, peer: PeerId, why: &str) {
         self.connected_relays.remove(&peer);
+        self.round_trips.remove(&peer);
         self.end_waiting(peer);
         if self.identified.remove(&peer)
             && let Some(key) = peer_key(&peer)
@@ -393,7 +394,8 @@ impl Actor {
     /// libp2p reports a failed ping but does not close the connection, so a dead one would stay until it is written to.
     fn on_ping(&mut self, event: &ping::Event) {
         match &event.result {
-            Err(ping::Failure::Unsupported) | Ok(_) => {}
+            Ok(took) => self.on_round_trip(event.peer, *took),
+            Err(ping::Failure::Unsupported) => {}
             Err(error) => {
                 tracing::debug!(peer = %event.peer, %error, "a connection is dead");
                 self.swarm.close_connection(event.connection);

@@ -9,14 +9,14 @@ const MOST: usize = 256;
 
 /// Means of losses.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Losses {
+pub(in crate::telemetry) struct Losses {
     /// The newest inner step, the sum of the losses in nats a token, and their number; by path and phase.
     of: BTreeMap<(u32, u64), (u64, f64, u32)>,
 }
 
 impl Losses {
     /// Adds a report of a trainer.
-    pub(super) fn add(&mut self, path: u32, phase: u64, step: u64, loss: f64) {
+    pub(in crate::telemetry) fn add(&mut self, path: u32, phase: u64, step: u64, loss: f64) {
         if self.of.len() >= MOST && !self.of.contains_key(&(path, phase)) {
             return;
         }
@@ -24,18 +24,18 @@ impl Losses {
         (*newest, *sum, *count) = (step.max(*newest), *sum + loss, *count + 1);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::telemetry) fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
     /// Whether a phase is there.
-    pub(super) fn has(&self, path: u32, phase: u64) -> bool {
+    pub(in crate::telemetry) fn has(&self, path: u32, phase: u64) -> bool {
         self.of.contains_key(&(path, phase))
     }
 
     /// Lists of path, inner steps since the run's first phase, mean loss, and the number of reports that it is the mean of;
     /// then begins anew.
-    pub(super) fn take(&mut self) -> Vec<Value> {
+    pub(in crate::telemetry) fn take(&mut self) -> Vec<Value> {
         let taken = std::mem::take(&mut self.of);
         // Five digits are more than a chart shows.
         let mean = |sum: f64, count: u32| (1e4 * sum / f64::from(count.max(1))).round() / 1e4;

@@ -5,26 +5,34 @@ use serde_json::{Value, json};
 /// Points of a curve: as many as a chart has pixels.
 const MOST_POINTS: usize = 720;
 
-/// One report of a trainer, or the mean of several.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Point {
-    /// Milliseconds since 1970.
-    pub(super) at_ms: u64,
-    /// Inner steps since the run's first phase.
-    pub(super) step: u64,
-    /// Tokens trained on for this curve since the start of this process.
-    pub(super) tokens: u64,
-    /// Nats a token.
-    pub(super) loss: f64,
-    /// Tokens a second of inner steps.
-    pub(super) tokens_per_s: f64,
-    pub(super) learning_rate: f64,
-    /// Of the last step, before clipping.
-    pub(super) gradient_norm: f64,
+/// One point of a curve.
+pub(in crate::telemetry) trait Sample: Copy {
+    fn to_json(self) -> Value;
+
+    /// One point in place of several neighbours.
+    fn mean(points: &[Self]) -> Self;
 }
 
-impl Point {
-    pub(super) fn to_json(self) -> Value {
+/// One report of a trainer, or the mean of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(in crate::telemetry) struct Point {
+    /// Milliseconds since 1970.
+    pub(in crate::telemetry) at_ms: u64,
+    /// Inner steps since the run's first phase.
+    pub(in crate::telemetry) step: u64,
+    /// Tokens trained on for this curve since the start of this process.
+    pub(in crate::telemetry) tokens: u64,
+    /// Nats a token.
+    pub(in crate::telemetry) loss: f64,
+    /// Tokens a second of inner steps.
+    pub(in crate::telemetry) tokens_per_s: f64,
+    pub(in crate::telemetry) learning_rate: f64,
+    /// Of the last step, before clipping.
+    pub(in crate::telemetry) gradient_norm: f64,
+}
+
+impl Sample for Point {
+    fn to_json(self) -> Value {
         let Self { at_ms, step, tokens, loss, tokens_per_s, learning_rate, gradient_norm } = self;
         // Five digits are more than a chart shows.
         let round = |value: f64| (value * 1e4).round() / 1e4;
@@ -45,37 +53,41 @@ impl Point {
 
 /// A curve.
 #[derive(Clone, Debug)]
-pub(super) struct Series {
-    points: Vec<Point>,
+pub(in crate::telemetry) struct Series<P = Point> {
+    points: Vec<P>,
     /// Reports that become one point.
     stride: usize,
-    pending: Vec<Point>,
+    pending: Vec<P>,
 }
 
-impl Default for Series {
+impl<P> Default for Series<P> {
     fn default() -> Self {
         Self { points: Vec::new(), stride: 1, pending: Vec::new() }
     }
 }
 
-impl Series {
+impl<P: Sample> Series<P> {
     /// Adds a report. Returns the new point, if the report completes one.
-    pub(super) fn push(&mut self, report: Point) -> Option<Point> {
+    pub(in crate::telemetry) fn push(&mut self, report: P) -> Option<P> {
         self.pending.push(report);
         if self.pending.len() < self.stride {
             return None;
         }
-        let point = Point::mean(&self.pending);
+        let point = P::mean(&self.pending);
         self.pending.clear();
         if self.points.len() >= MOST_POINTS {
-            self.points = self.points.chunks(2).map(Point::mean).collect();
+            self.points = self.points.chunks(2).map(P::mean).collect();
             self.stride *= 2;
         }
         self.points.push(point);
         Some(point)
     }
 
-    pub(super) fn points(&self) -> &[Point] {
+    pub(in crate::telemetry) fn to_json(&self) -> Value {
+        self.points.iter().map(|point| point.to_json()).collect()
+    }
+
+    pub(in crate::telemetry) fn points(&self) -> &[P] {
         &self.points
     }
 }

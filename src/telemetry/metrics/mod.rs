@@ -1,7 +1,11 @@
-//! The state as text for Prometheus (OpenMetrics).
+//! The state as text for Prometheus: OpenMetrics, or what scrapers read that do not know it (`format`).
 //!
 //! Names, units and help are those of <https://prometheus.io/docs/practices/naming/>: `pathswarm_`, the thing, its unit in
 //! plural, and `_total` where it only grows. Every metric of a peer has the label `peer`, its short name in this process.
+
+pub mod format;
+#[cfg(test)]
+mod lint;
 
 use std::fmt::Error;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +17,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::peer::PeerStatus;
+use crate::peer::driver::status::{OuterStepStatus, Reachability};
 use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::format::{Format, to_text};
 use crate::telemetry::state::{Seen, State};
 
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +112,7 @@ fn training(table: &mut Table) {
         };
         it.node.paths.iter().filter_map(|path| Some((labels(path), path.phase? as f64))).collect()
     });
-    table.gauges("held_out_bits_per_byte", "Newest known score of a path on held-out text", None, |(_, it)| {
+    table.gauges("held_out_bpb", "Newest known score of a path on held-out text, in bits per byte", None, |(_, it)| {
         let score = |score: &crate::protocol::status::ScoreStatus| {
             (vec![("path", score.path.to_string())], f64::from(score.millibits_per_byte) / 1e3)
         };
@@ -169,9 +175,47 @@ fn modules(table: &mut Table) {
     });
 }
 
+/// Of updates that the peer computes as owner.
+fn outer_steps(table: &mut Table) {
+    let norm = |module: &str, of: &str| vec![("module", module.to_owned()), ("of", of.to_owned())];
+    let help = "Norm of the outer gradients in the newest update: mean of the contributions, and of their average";
+    table.gauges("outer_gradient_norm", help, None, |(_, it)| {
+        let two = |(module, step): (&String, &OuterStepStatus)| {
+            [(norm(module, "contributions"), step.norms.mean_norm), (norm(module, "average"), step.norms.average_norm)]
+        };
+        it.outer_steps.iter().flat_map(two).collect()
+    });
+    let help = "Mean cosine between two contributions of the newest update, from -1 to 1";
+    table.gauges("outer_gradient_agreement", help, None, |(_, it)| {
+        let one = |(module, step): (&String, &OuterStepStatus)| {
+            Some((vec![("module", module.clone())], step.norms.agreement?))
+        };
+        it.outer_steps.iter().filter_map(one).collect()
+    });
+    table.gauges("outer_gradient_contributions", "Contributions in the newest update", None, |(_, it)| {
+        let one = |(module, step): (&String, &OuterStepStatus)| {
+            (vec![("module", module.clone())], step.norms.contributions as f64)
+        };
+        it.outer_steps.iter().map(one).collect()
+    });
+}
+
 fn network(table: &mut Table) {
     table.gauge("members", "Other living peers known", None, |(_, it)| Some(it.node.peers.len() as f64));
     table.gauge("connections", "Connected peers", None, |(_, it)| Some(it.activity.connections as f64));
+    table.gauges("reachability", "1 for how peers outside reach this one, else 0", None, |(_, it)| {
+        let one = |state: Reachability| {
+            (vec![("state", state.name().to_owned())], f64::from(it.activity.reachability == state))
+        };
+        [Reachability::Public, Reachability::Private, Reachability::Unknown].map(one).into()
+    });
+    let help = "Median of the last pings of connected peers";
+    table.gauge("median_round_trip", help, Some(Unit::Seconds), |(_, it)| {
+        it.activity.median_round_trip_ms().map(|median| median / 1e3)
+    });
+    table.gauge("relayed_peers", "Connected peers that are reached through relays only", None, |(_, it)| {
+        Some(it.activity.relayed.len() as f64)
+    });
     table.gauge("banned_peers", "Peers banned now", None, |(_, it)| Some(it.bans.len() as f64));
     table.gauge("quarantined_peers", "Peers quarantined now", None, |(_, it)| {
         Some(it.node.peer_scores.iter().filter(|score| score.quarantined).count() as f64)
@@ -218,6 +262,13 @@ fn machine(table: &mut Table) {
         Some(it.activity.uptime_s as f64)
     });
     table.gauge("store", "Blobs in the store", Some(Unit::Bytes), |(_, it)| Some(it.activity.disk_bytes as f64));
+    table.gauge("resident_memory", "Memory of the process of the peer", Some(Unit::Bytes), |(_, it)| {
+        it.activity.resident_bytes.map(|bytes| bytes as f64)
+    });
+    let help = "Tensors of the process on the CUDA devices of the peer";
+    table.gauge("device_memory", help, Some(Unit::Bytes), |(_, it)| {
+        it.activity.device_memory_bytes.map(|bytes| bytes as f64)
+    });
     let queue = |value: fn(&crate::peer::driver::status::QueueStatus) -> usize| {
         move |(_, it): Row| {
             let one = |queue: &_| {
@@ -241,12 +292,13 @@ fn machine(table: &mut Table) {
 }
 
 impl State {
-    fn metrics(&self, now_ms: u64) -> Result<String, Error> {
+    fn open_metrics(&self, now_ms: u64) -> Result<String, Error> {
         let mut registry = Registry::with_prefix("pathswarm");
         let peers = self.peers.iter().filter_map(|(peer, seen)| Some((peer, seen, seen.status.as_ref()?))).collect();
         let mut table = Table { registry: &mut registry, peers };
         training(&mut table);
         modules(&mut table);
+        outer_steps(&mut table);
         network(&mut table);
         machine(&mut table);
         table.gauge("status_age", "Time since the peer last answered", Some(Unit::Seconds), |(seen, _)| {
@@ -264,7 +316,8 @@ impl Telemetry {
     ///
     /// # Errors
     /// None: writing to a string does not fail.
-    pub fn metrics(&self) -> Result<String, Error> {
-        self.state().metrics(crate::telemetry::now_ms())
+    pub fn metrics(&self, format: Format) -> Result<String, Error> {
+        let text = self.state().open_metrics(crate::telemetry::now_ms())?;
+        Ok(if format == Format::Text { to_text(&text) } else { text })
     }
 }
