@@ -44,7 +44,8 @@ pub struct Join {
     #[arg(long, value_name = "ADDRESS")]
     relay: Vec<String>,
     #[command(flatten)]
-    web: WebFlags,
+    // Boxed: commands are variants of one enum.
+    web: Box<WebFlags>,
 }
 
 impl Join {

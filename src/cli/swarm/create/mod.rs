@@ -65,7 +65,8 @@ pub struct Found {
     #[arg(long, value_name = "ADDRESS")]
     relay: Vec<String>,
     #[command(flatten)]
-    web: WebFlags,
+    // Boxed: commands are variants of one enum.
+    web: Box<WebFlags>,
 }
 
 impl Found {

@@ -67,7 +67,8 @@ pub struct Simulate {
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    web: WebFlags,
+    // Boxed: commands are variants of one enum.
+    web: Box<WebFlags>,
 }
 
 /// Tokens of the sample at the end of the result.
