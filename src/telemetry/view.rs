@@ -1,24 +1,196 @@
 //! The state as viewers are shown it: JSON, and what of it has changed (a merge patch, RFC 7396).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::names::PeerKey;
+use crate::peer::PeerStatus;
+use crate::protocol::status::{MemberPath, MemberStatus, PeerScoreStatus};
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
 use crate::telemetry::words::{follows, waits_for};
 
-/// What can be patched: everything but events, curves and spans, which are only added to.
-pub(super) fn view(state: &State) -> Value {
-    let peers = state.peers.iter().map(|(peer, seen)| (peer.clone(), peer_view(state, peer, seen)));
-    let stage = state.stage.as_ref().map(|(name, done, total)| json!({ "name": name, "done": done, "total": total }));
+/// What viewers have been shown of what can be patched: everything but events, curves and spans, which are only added to.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Shown {
+    program: &'static str,
+    began: u64,
+    run: Value,
+    stage: Option<Stage>,
+    /// The peers of this process.
+    peers: BTreeMap<String, Value>,
+    /// All peers, as those of this process describe them.
+    members: BTreeMap<PeerKey, Heard>,
+    #[serde(skip)]
+    run_name: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Stage {
+    name: String,
+    done: u64,
+    total: u64,
+}
+
+/// What the peers of this process say of a peer. One of this process is shown in full, so only what others observe.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Heard {
+    modules: BTreeMap<String, Option<u64>>,
+    differs: BTreeSet<String>,
+    paths: Vec<MemberPath>,
+    steps_per_1000_s: u32,
+    replicas: u32,
+    silent_s: Option<u64>,
+    counted: u64,
+    faults: u64,
+    /// The reason, if anybody has quarantined it.
+    quarantined: Option<String>,
+}
+
+impl Heard {
+    fn add(&mut self, member: &MemberStatus) {
+        let newest = |modules: &mut BTreeMap<String, Option<u64>>, (name, version): (&String, &Option<u64>)| {
+            let known = modules.entry(name.clone()).or_default();
+            *known = (*known).max(*version);
+        };
+        member.modules.iter().for_each(|module| newest(&mut self.modules, module));
+        if self.paths.is_empty() {
+            self.paths.clone_from(&member.paths);
+        }
+        self.steps_per_1000_s = self.steps_per_1000_s.max(member.steps_per_1000_s);
+        self.replicas = self.replicas.max(member.replicas);
+        self.silent_s = self.silent_s.max(member.silent_s);
+    }
+
+    fn judge(&mut self, score: &PeerScoreStatus) {
+        self.counted = self.counted.max(score.counted);
+        self.faults = self.faults.max(score.faults.values().sum());
+        if score.quarantined {
+            let reason = score.reason.clone();
+            self.quarantined = Some(reason.unwrap_or_else(|| "faulty contributions".to_owned()));
+        }
+    }
+}
+
+/// What this process's peers say of all peers.
+fn heard(state: &State) -> BTreeMap<PeerKey, Heard> {
+    let statuses = || state.peers.values().filter_map(|seen| seen.status.as_ref());
+    let own: HashSet<PeerKey> = statuses().filter_map(|status| status.node.peer.parse().ok()).collect();
+    let mut heard: BTreeMap<PeerKey, Heard> = BTreeMap::new();
+    for status in statuses() {
+        for (peer, member) in &status.node.members {
+            let is_own = own.contains(peer);
+            if is_own && member.differs.is_empty() {
+                continue;
+            }
+            let of_peer = heard.entry(*peer).or_default();
+            of_peer.differs.extend(member.differs.iter().cloned());
+            if !is_own {
+                of_peer.add(member);
+            }
+        }
+        for score in &status.node.peer_scores {
+            heard.entry(score.peer).or_default().judge(score);
+        }
+    }
+    heard
+}
+
+impl Shown {
+    /// Shows the state as it is. Returns what has changed, as a merge patch.
+    pub(super) fn update(&mut self, state: &State) -> Option<Value> {
+        (self.program, self.began) = (env!("CARGO_PKG_VERSION"), state.began_ms);
+        let mut patch = Map::new();
+        let name = state.run.as_ref().map(|run| run.name.clone());
+        if self.run_name != name {
+            self.run = state.run.as_ref().map_or(Value::Null, RunOutline::to_json);
+            self.run_name = name;
+            patch.insert("run".to_owned(), self.run.clone());
+        }
+        let stage = state.stage.clone().map(|(name, done, total)| Stage { name, done, total });
+        if self.stage != stage {
+            patch.insert("stage".to_owned(), json!(stage));
+            self.stage = stage;
+        }
+        let peers = self.update_peers(state);
+        patch.extend((!peers.is_empty()).then(|| ("peers".to_owned(), peers.into())));
+        if state.answered {
+            let members = self.update_members(heard(state));
+            patch.extend((!members.is_empty()).then(|| ("members".to_owned(), members.into())));
+        }
+        (!patch.is_empty()).then_some(patch.into())
+    }
+
+    fn update_peers(&mut self, state: &State) -> Map<String, Value> {
+        let mut patch = Map::new();
+        for (peer, seen) in &state.peers {
+            let before = self.peers.get(peer);
+            if !seen.touched && before.is_some_and(|before| before["silent_since"] == json!(silent_since(seen))) {
+                continue;
+            }
+            let now = peer_view(state, peer, seen);
+            let change = before.map_or_else(|| Some(now.clone()), |before| merge_patch(before, &now));
+            if let Some(change) = change {
+                patch.insert(peer.clone(), change);
+                self.peers.insert(peer.clone(), now);
+            }
+        }
+        self.peers.retain(|peer, _| {
+            let stays = state.peers.contains_key(peer);
+            patch.extend((!stays).then(|| (peer.clone(), Value::Null)));
+            stays
+        });
+        patch
+    }
+
+    fn update_members(&mut self, now: BTreeMap<PeerKey, Heard>) -> Map<String, Value> {
+        let before = std::mem::replace(&mut self.members, now);
+        let changed = self.members.iter().filter_map(|(peer, now)| {
+            let patch = match before.get(peer) {
+                Some(before) if before == now => return None,
+                Some(before) => merge_patch(&json!(before), &json!(now))?,
+                None => json!(now),
+            };
+            Some((peer.to_string(), patch))
+        });
+        let gone = before.keys().filter(|peer| !self.members.contains_key(*peer));
+        changed.chain(gone.map(|peer| (peer.to_string(), Value::Null))).collect()
+    }
+}
+
+/// Only if it is late: the time itself would change in every frame.
+fn silent_since(seen: &Seen) -> Option<u64> {
+    (crate::telemetry::now_ms().saturating_sub(seen.answered_ms) > 5_000).then_some(seen.answered_ms)
+}
+
+/// What viewers see of a status. Lists are objects, so that a patch has only the entries that have changed.
+fn status_view(status: &PeerStatus, started_ms: u64) -> Value {
+    let node = &status.node;
+    let modules = node.modules.iter().map(|module| (module.module.clone(), json!(module)));
+    let paths = node.paths.iter().map(|path| (format!("{}.{}", path.path, path.trainer), json!(path)));
+    let mut activity = json!(status.activity);
+    if let Value::Object(activity) = &mut activity {
+        // The time changes in every frame, its beginning does not.
+        activity.remove("uptime_s");
+        activity.remove("queues");
+        activity.insert("started_ms".to_owned(), json!(started_ms));
+    }
     json!({
-        "program": env!("CARGO_PKG_VERSION"),
-        "began": state.began_ms,
-        "run": state.run.as_ref().map(RunOutline::to_json),
-        "stage": stage,
-        "peers": peers.collect::<BTreeMap<String, Value>>(),
+        "run": status.run,
+        "peer": node.peer,
+        "done": node.done,
+        "modules": modules.collect::<Map<String, Value>>(),
+        "paths": paths.collect::<Map<String, Value>>(),
+        "activity": activity,
+        "traffic": status.traffic,
+        "synced": status.synced,
+        "addresses": status.addresses,
+        "bans": status.bans,
+        "phases_trained": status.phases_trained,
+        "audited": node.audited,
     })
 }
 
@@ -37,15 +209,14 @@ fn peer_view(state: &State, peer: &str, seen: &Seen) -> Value {
     });
     let (blobs, bytes, seconds) = seen.fetched;
     json!({
-        "status": seen.status,
+        "status": seen.status.as_ref().map(|status| status_view(status, seen.started_ms)),
         "waits": waits.map(|waiting| json!({ "words": waits_for(waiting), "then": follows(waiting) })),
         "path_waits": words.collect::<BTreeMap<String, Value>>(),
         "doing": doing,
         "waited_s": seen.waited_s,
         "fetched": { "blobs": blobs, "bytes": bytes, "seconds": seconds },
         "rounds": seen.rounds,
-        // Only if it is late: the time itself would change in every frame.
-        "silent_since": (crate::telemetry::now_ms().saturating_sub(seen.answered_ms) > 5_000).then_some(seen.answered_ms),
+        "silent_since": silent_since(seen),
     })
 }
 
@@ -71,11 +242,10 @@ pub(super) fn line(peer: &str, seen: &mut Seen, now_ms: u64) -> Option<Value> {
 }
 
 /// The merge patch that makes `after` of `before`; nothing if they are equal. A key that is gone is null.
-pub(super) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
-    if before == after {
-        return None;
-    }
-    let (Value::Object(before), Value::Object(after)) = (before, after) else { return Some(after.clone()) };
+fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else {
+        return (before != after).then(|| after.clone());
+    };
     let changed = after.iter().filter_map(|(key, value)| {
         let patch = match before.get(key) {
             Some(earlier) => merge_patch(earlier, value)?,
@@ -84,7 +254,8 @@ pub(super) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
         Some((key.clone(), patch))
     });
     let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    Some(Value::Object(changed.chain(gone).collect::<Map<String, Value>>()))
+    let patch: Map<String, Value> = changed.chain(gone).collect();
+    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 #[cfg(test)]

@@ -3,14 +3,15 @@
 import { bytes, clock, count, duration, fixed, percent, whole } from './format.js';
 import { data, follow } from './follow.js';
 import { curves, model, remaining } from './model.js';
-import { h, meter, render } from './dom.js';
+import { h, lazy, meter, render } from './dom.js';
 import * as swarm from './swarm.js';
 import * as learning from './learning.js';
 import * as time from './time.js';
 import * as people from './people.js';
+import * as talk from './talk.js';
 import * as events from './events.js';
 
-const VIEWS = [['swarm', 'Swarm', swarm], ['learning', 'Learning', learning], ['time', 'Bytes and time', time], ['people', 'Contributions', people], ['events', 'Events', events]];
+const VIEWS = [['swarm', 'Swarm', swarm], ['learning', 'Learning', learning], ['time', 'Bytes and time', time], ['people', 'Contributions', people], ['talk', 'Talk', talk], ['events', 'Events', events]];
 
 let current = VIEWS.find(([id]) => `#${id}` === location.hash) ?? VIEWS[0];
 let queued = false;
@@ -28,7 +29,7 @@ function show() {
   at('run-name').textContent = m.run?.name ?? 'pathswarm';
   at('run-id').textContent = m.own[0]?.status.run.slice(0, 8) ?? '';
   document.title = m.run ? `${m.run.name} · pathswarm` : 'pathswarm';
-  render(at('summary'), m.state ? summary(m) : []);
+  render(at('summary'), m.state ? lazy('summary', `${data.frames}`, () => h('div', null, summary(m))) : []);
   if (!m.state) return;
   const host = at('view');
   if (host.dataset.view !== current[0]) {

@@ -15,22 +15,49 @@ export function h(tag, attributes, ...children) {
   return element;
 }
 
-const EVENTS = ['onclick', 'oninput', 'onchange', 'ontoggle', 'onkeydown'];
+const EVENTS = ['onclick', 'oninput', 'onchange', 'ontoggle', 'onkeydown', 'onsubmit'];
+
+// A part of the page that is built only where what it is made of (`signature`, a string) has changed.
+export function lazy(key, signature, build) {
+  const stub = document.createElement('div');
+  stub.dataset.key = key;
+  stub.dataset.lazy = '';
+  return Object.assign(stub, { signature, build });
+}
+
+function built(node) {
+  if (!node.build) return node;
+  const element = node.build();
+  element.dataset.key = node.dataset.key;
+  element.signature = node.signature;
+  return element;
+}
+
+// With all that is in it, where nothing was before.
+function whole(fresh) {
+  const element = built(fresh);
+  for (const stub of element.querySelectorAll?.('[data-lazy]') ?? []) stub.replaceWith(whole(stub));
+  return element;
+}
 
 // Makes `old` like `fresh`. Elements with `data-own` look after themselves.
 function morph(old, fresh) {
+  if (fresh.build && old.signature === fresh.signature && old.dataset?.key === fresh.dataset.key) return;
+  fresh = built(fresh);
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.dataset?.key !== fresh.dataset?.key) {
-    old.replaceWith(fresh);
+    old.replaceWith(whole(fresh));
     return;
   }
   if (old.nodeType === Node.TEXT_NODE) {
     if (old.data !== fresh.data) old.data = fresh.data;
     return;
   }
+  if (old.signature !== fresh.signature) old.signature = fresh.signature;
   if (old.dataset.own !== undefined) return;
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) {
-    if (old.getAttribute(name) === value) continue;
+    // What the user has opened stays open, and the other way round.
+    if (name === 'open' || old.getAttribute(name) === value) continue;
     if (name === 'style') old.style.cssText = value;
     else old.setAttribute(name, value);
   }
@@ -38,10 +65,35 @@ function morph(old, fresh) {
   children(old, [...fresh.childNodes]);
 }
 
+const keyOf = (node) => node.dataset?.key;
+
+// Elements with a key stay the same ones when others come, go or change places.
 function children(old, fresh) {
-  const now = [...old.childNodes];
-  fresh.forEach((child, index) => (index < now.length ? morph(now[index], child) : old.append(child)));
-  for (const extra of now.slice(fresh.length)) extra.remove();
+  const kept = new Map();
+  for (const node of old.childNodes) if (keyOf(node) !== undefined) kept.set(keyOf(node), node);
+  const wanted = new Set(fresh.map(keyOf));
+  let at = old.firstChild;
+  for (const child of fresh) {
+    while (at && keyOf(at) !== undefined && !wanted.has(keyOf(at))) {
+      const gone = at;
+      at = at.nextSibling;
+      gone.remove();
+    }
+    const same = keyOf(child) === undefined ? (at && keyOf(at) === undefined ? at : null) : kept.get(keyOf(child));
+    if (!same) {
+      old.insertBefore(whole(child), at);
+      continue;
+    }
+    kept.delete(keyOf(child));
+    if (same === at) at = at.nextSibling;
+    else old.insertBefore(same, at);
+    morph(same, child);
+  }
+  while (at) {
+    const gone = at;
+    at = at.nextSibling;
+    gone.remove();
+  }
 }
 
 export function render(host, ...content) {
