@@ -21,6 +21,11 @@ function tabs() {
   render(at('tabs'), VIEWS.map((view) => h('li', null, h('a', { href: `#${view[0]}`, 'aria-current': view === current ? 'page' : null }, view[1], view[0] === 'events' && events.unseen() ? h('span.dot', { title: 'new' }) : null))));
 }
 
+// On a phone not all tabs fit.
+function toTab() {
+  at('tabs').querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
+}
+
 function show() {
   queued = false;
   if (document.hidden) return;
@@ -107,6 +112,7 @@ function theme() {
 addEventListener('hashchange', () => {
   current = VIEWS.find(([id]) => `#${id}` === location.hash) ?? current;
   draw();
+  requestAnimationFrame(toTab);
 });
 addEventListener('resize', draw);
 document.addEventListener('visibilitychange', draw);

@@ -64,7 +64,9 @@ export function update(id, spec) {
   } else if (!before || before.key !== key || before.host !== host) {
     before?.plot.destroy();
     host.replaceChildren();
-    shown.set(id, { key, host, stamp, plot: new uPlot(options(host, spec, width), aligned(spec.series), host) });
+    const plot = new uPlot(options(host, spec, width), aligned(spec.series), host);
+    plot.root.querySelector('.u-legend').setAttribute('aria-label', `${spec.name ?? id}: legend`);
+    shown.set(id, { key, host, stamp, plot });
   } else if (before.stamp !== stamp) {
     before.stamp = stamp;
     before.plot.setData(aligned(spec.series));

@@ -139,16 +139,13 @@ function drawSpans(context, { lanes, spans, from, until, width, height, scale })
     const end = it.to ?? until;
     if (lane < 0 || end < from) continue;
     const [left, right] = [x(Math.max(it.from, from)), x(end)];
-    context.globalAlpha = it.kind === 'training' && it.phase % 2 ? 0.72 : 1;
-    context.fillStyle = token(it.kind === 'training' ? '--train' : named(it.kind)[1]);
+    context.fillStyle = token(it.kind === 'training' ? (it.phase % 2 ? '--train-odd' : '--train') : named(it.kind)[1]);
     context.fillRect(left, lane * LANE + 3, Math.max(0.6, right - left - (right - left > 3 ? 0.5 : 0)), LANE - 7);
     if (it.kind === 'training' && right - left > 46) {
-      context.globalAlpha = 1;
       context.fillStyle = token('--on-train');
       context.fillText(`${it.path} · ${it.phase + 1}`, left + 5, lane * LANE + LANE / 2 - 1, right - left - 8);
     }
   }
-  context.globalAlpha = 1;
   context.fillStyle = token('--faint');
   const ticks = Math.max(2, Math.min(6, Math.floor((width - LEFT) / 110)));
   for (let tick = 0; tick <= ticks; tick++) {
