@@ -31,7 +31,7 @@ const PEERS: usize = 1_000;
 const CHANGING: usize = 10;
 
 const RUN: &str = r#"
-name = "a thousand peers"
+name = "a-thousand-peers"
 [text]
 held_out_share = 0.05
 test_share = 0.05
@@ -249,7 +249,7 @@ fn status(peer: usize, in_full: usize) -> PeerStatus {
     let synced = json!({ "contribution_bytes": 0, "contribution_parameters": 0, "average_bytes": 0,
                          "average_parameters": 0 });
     let status = json!({
-        "run": key(0), "name": "a thousand peers", "peer": key(peer), "phases": 1_000,
+        "run": key(0), "name": "a-thousand-peers", "peer": key(peer), "phases": 1_000,
         "modules": own.iter().map(module).collect::<Vec<Value>>(), "paths": [path],
         "peers": known.iter().map(|other| key(*other)).collect::<Vec<PeerKey>>(), "members": members,
         "done": false, "waits_for": null, "copied_identities": [], "scores": [],

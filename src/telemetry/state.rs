@@ -48,6 +48,9 @@ pub(super) struct Seen {
     pub(super) handle: Option<PeerHandle>,
     /// The newest.
     pub(super) status: Option<PeerStatus>,
+    /// Whether viewers have not been shown it yet, and the one that they have been shown.
+    pub(super) is_newer: bool,
+    pub(super) shown_status: Option<PeerStatus>,
     /// When the status was given, in milliseconds since 1970.
     pub(super) answered_ms: u64,
     /// When the peer started, in milliseconds since 1970, as far as its status tells.
@@ -114,7 +117,11 @@ impl Seen {
         if started_ms.abs_diff(self.started_ms) > 2_000 {
             self.started_ms = started_ms;
         }
-        (self.status, self.answered_ms, self.touched) = (Some(status), now, true);
+        let before = self.status.replace(status);
+        if !self.is_newer {
+            self.shown_status = before;
+        }
+        (self.answered_ms, self.touched, self.is_newer) = (now, true, true);
     }
 }
 
@@ -151,7 +158,9 @@ impl State {
     /// Viewers have been shown everything.
     pub(super) fn is_shown(&mut self) {
         self.answered = false;
-        self.peers.values_mut().for_each(|seen| seen.touched = false);
+        for seen in self.peers.values_mut() {
+            (seen.touched, seen.is_newer, seen.shown_status) = (false, false, None);
+        }
     }
 
     /// What is known of a peer, in order to change it.

@@ -1,13 +1,13 @@
 //! The state as viewers are shown it: JSON, and what of it has changed (a merge patch, RFC 7396).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::names::PeerKey;
 use crate::peer::PeerStatus;
-use crate::protocol::status::{MemberPath, MemberStatus, PeerScoreStatus};
+use crate::protocol::status::{MemberPath, MemberStatus, PathStatus, PeerScoreStatus};
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
@@ -21,9 +21,9 @@ pub(super) struct Shown {
     run: Value,
     stage: Option<Stage>,
     /// The peers of this process.
-    peers: BTreeMap<String, Value>,
+    peers: BTreeMap<String, Map<String, Value>>,
     /// All peers, as those of this process describe them.
-    members: BTreeMap<PeerKey, Heard>,
+    members: HashMap<PeerKey, Heard>,
     #[serde(skip)]
     run_name: Option<String>,
 }
@@ -76,10 +76,10 @@ impl Heard {
 }
 
 /// What this process's peers say of all peers.
-fn heard(state: &State) -> BTreeMap<PeerKey, Heard> {
+fn heard(state: &State) -> HashMap<PeerKey, Heard> {
     let statuses = || state.peers.values().filter_map(|seen| seen.status.as_ref());
     let own: HashSet<PeerKey> = statuses().filter_map(|status| status.node.peer.parse().ok()).collect();
-    let mut heard: BTreeMap<PeerKey, Heard> = BTreeMap::new();
+    let mut heard: HashMap<PeerKey, Heard> = HashMap::new();
     for status in statuses() {
         for (peer, member) in &status.node.members {
             let is_own = own.contains(peer);
@@ -127,16 +127,15 @@ impl Shown {
     fn update_peers(&mut self, state: &State) -> Map<String, Value> {
         let mut patch = Map::new();
         for (peer, seen) in &state.peers {
-            let before = self.peers.get(peer);
-            if !seen.touched && before.is_some_and(|before| before["silent_since"] == json!(silent_since(seen))) {
+            let is_new = !self.peers.contains_key(peer);
+            let shown = self.peers.entry(peer.clone()).or_default();
+            if !seen.touched && !is_new && shown["silent_since"] == json!(silent_since(seen)) {
                 continue;
             }
-            let now = peer_view(state, peer, seen);
-            let change = before.map_or_else(|| Some(now.clone()), |before| merge_patch(before, &now));
-            if let Some(change) = change {
-                patch.insert(peer.clone(), change);
-                self.peers.insert(peer.clone(), now);
-            }
+            let mut change = Change { shown, patch: Map::new() };
+            show_peer(&mut change, state, (peer, seen), is_new);
+            let change = change.patch;
+            patch.extend((!change.is_empty()).then(|| (peer.clone(), change.into())));
         }
         self.peers.retain(|peer, _| {
             let stays = state.peers.contains_key(peer);
@@ -146,7 +145,7 @@ impl Shown {
         patch
     }
 
-    fn update_members(&mut self, now: BTreeMap<PeerKey, Heard>) -> Map<String, Value> {
+    fn update_members(&mut self, now: HashMap<PeerKey, Heard>) -> Map<String, Value> {
         let before = std::mem::replace(&mut self.members, now);
         let changed = self.members.iter().filter_map(|(peer, now)| {
             let patch = match before.get(peer) {
@@ -166,35 +165,102 @@ fn silent_since(seen: &Seen) -> Option<u64> {
     (crate::telemetry::now_ms().saturating_sub(seen.answered_ms) > 5_000).then_some(seen.answered_ms)
 }
 
+/// An object that viewers have been shown, and what of it changes.
+struct Change<'a> {
+    shown: &'a mut Map<String, Value>,
+    patch: Map<String, Value>,
+}
+
+impl Change<'_> {
+    fn put(&mut self, key: &str, now: Value) {
+        let Some(before) = self.shown.get_mut(key) else {
+            self.patch.insert(key.to_owned(), now.clone());
+            self.shown.insert(key.to_owned(), now);
+            return;
+        };
+        if let Some(patch) = merge_patch(before, &now) {
+            self.patch.insert(key.to_owned(), patch);
+            *before = now;
+        }
+    }
+
+    /// The same for a part that is costly to describe: only if it differs from what was shown.
+    fn put_new<T: PartialEq + Serialize>(&mut self, key: &str, before: Option<&T>, now: &T) {
+        if before != Some(now) || !self.shown.contains_key(key) {
+            self.put(key, json!(now));
+        }
+    }
+
+    /// Changes an object in it.
+    fn within(&mut self, key: &str, change: impl FnOnce(&mut Change<'_>)) {
+        let known = self.shown.get(key).is_some_and(Value::is_object);
+        if !known {
+            self.shown.insert(key.to_owned(), Map::new().into());
+        }
+        let Some(Value::Object(shown)) = self.shown.get_mut(key) else { return };
+        let mut inner = Change { shown, patch: Map::new() };
+        change(&mut inner);
+        let patch = inner.patch;
+        if !patch.is_empty() || !known {
+            self.patch.insert(key.to_owned(), patch.into());
+        }
+    }
+
+    /// Removes what is not kept.
+    fn retain(&mut self, kept: impl Fn(&str) -> bool) {
+        let Self { shown, patch } = self;
+        shown.retain(|key, _| {
+            let stays = kept(key);
+            patch.extend((!stays).then(|| (key.clone(), Value::Null)));
+            stays
+        });
+    }
+}
+
 /// What viewers see of a status. Lists are objects, so that a patch has only the entries that have changed.
-fn status_view(status: &PeerStatus, started_ms: u64) -> Value {
-    let node = &status.node;
-    let modules = node.modules.iter().map(|module| (module.module.clone(), json!(module)));
-    let paths = node.paths.iter().map(|path| (format!("{}.{}", path.path, path.trainer), json!(path)));
-    let mut activity = json!(status.activity);
+fn show_status(change: &mut Change<'_>, before: Option<&PeerStatus>, now: &PeerStatus, started_ms: u64) {
+    let path_name = |path: &PathStatus| format!("{}.{}", path.path, path.trainer);
+    change.put_new("run", before.map(|it| &it.run), &now.run);
+    change.put_new("peer", before.map(|it| &it.node.peer), &now.node.peer);
+    change.put_new("done", before.map(|it| &it.node.done), &now.node.done);
+    change.within("modules", |change| {
+        for (index, module) in now.node.modules.iter().enumerate() {
+            change.put_new(&module.module, before.and_then(|it| it.node.modules.get(index)), module);
+        }
+        change.retain(|name| now.node.modules.iter().any(|module| module.module == name));
+    });
+    change.within("paths", |change| {
+        let names: Vec<String> = now.node.paths.iter().map(path_name).collect();
+        for (index, (path, name)) in now.node.paths.iter().zip(&names).enumerate() {
+            change.put_new(name, before.and_then(|it| it.node.paths.get(index)), path);
+        }
+        change.retain(|name| names.iter().any(|known| known == name));
+    });
+    let mut activity = json!(now.activity);
     if let Value::Object(activity) = &mut activity {
         // The time changes in every frame, its beginning does not.
         activity.remove("uptime_s");
         activity.remove("queues");
         activity.insert("started_ms".to_owned(), json!(started_ms));
     }
-    json!({
-        "run": status.run,
-        "peer": node.peer,
-        "done": node.done,
-        "modules": modules.collect::<Map<String, Value>>(),
-        "paths": paths.collect::<Map<String, Value>>(),
-        "activity": activity,
-        "traffic": status.traffic,
-        "synced": status.synced,
-        "addresses": status.addresses,
-        "bans": status.bans,
-        "phases_trained": status.phases_trained,
-        "audited": node.audited,
-    })
+    change.put("activity", activity);
+    change.put_new("traffic", before.map(|it| &it.traffic), &now.traffic);
+    change.put_new("synced", before.map(|it| &it.synced), &now.synced);
+    change.put_new("addresses", before.map(|it| &it.addresses), &now.addresses);
+    change.put_new("bans", before.map(|it| &it.bans), &now.bans);
+    change.put_new("phases_trained", before.map(|it| &it.phases_trained), &now.phases_trained);
+    change.put_new("audited", before.map(|it| &it.node.audited), &now.node.audited);
 }
 
-fn peer_view(state: &State, peer: &str, seen: &Seen) -> Value {
+fn show_peer(change: &mut Change<'_>, state: &State, (peer, seen): (&str, &Seen), is_new: bool) {
+    match &seen.status {
+        Some(status) if is_new || seen.is_newer => {
+            let before = seen.shown_status.as_ref().filter(|_| !is_new);
+            change.within("status", |change| show_status(change, before, status, seen.started_ms));
+        }
+        Some(_) => {}
+        None => change.put("status", Value::Null),
+    }
     let words = seen.status.iter().flat_map(|status| &status.node.paths).filter_map(|path| {
         let waiting = path.waits_for.as_ref()?;
         let since = seen.waiting.get(&(path.path, path.trainer)).map(|(_, since)| *since);
@@ -202,22 +268,20 @@ fn peer_view(state: &State, peer: &str, seen: &Seen) -> Value {
         Some((format!("{}.{}", path.path, path.trainer), told))
     });
     let waits = seen.status.as_ref().and_then(|status| status.node.waits_for.as_ref());
+    let waits = waits.map(|waiting| json!({ "words": waits_for(waiting), "then": follows(waiting) }));
     let doing = state.spans.now(peer).map(|span| match &span.doing {
         Doing::Training { path, phase } => json!({ "kind": "training", "path": path, "phase": phase,
                                                    "since": span.from_ms }),
         Doing::Waiting { kind, .. } => json!({ "kind": kind, "since": span.from_ms }),
     });
     let (blobs, bytes, seconds) = seen.fetched;
-    json!({
-        "status": seen.status.as_ref().map(|status| status_view(status, seen.started_ms)),
-        "waits": waits.map(|waiting| json!({ "words": waits_for(waiting), "then": follows(waiting) })),
-        "path_waits": words.collect::<BTreeMap<String, Value>>(),
-        "doing": doing,
-        "waited_s": seen.waited_s,
-        "fetched": { "blobs": blobs, "bytes": bytes, "seconds": seconds },
-        "rounds": seen.rounds,
-        "silent_since": silent_since(seen),
-    })
+    change.put("waits", json!(waits));
+    change.put("path_waits", words.collect::<Map<String, Value>>().into());
+    change.put("doing", json!(doing));
+    change.put("waited_s", json!(seen.waited_s));
+    change.put("fetched", json!({ "blobs": blobs, "bytes": bytes, "seconds": seconds }));
+    change.put("rounds", json!(seen.rounds));
+    change.put("silent_since", json!(silent_since(seen)));
 }
 
 /// A line of `metrics.jsonl`.

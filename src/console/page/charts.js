@@ -1,7 +1,7 @@
 // Charts on canvas (uPlot), each with its newest values as a table.
 
 import uPlot from './vendor/uplot.js';
-import { h, paint, render, table } from './dom.js';
+import { h, make, paint, render, table } from './dom.js';
 
 const shown = new Map();
 
@@ -52,21 +52,22 @@ export function chart(id, title, note) {
 export function update(id, spec) {
   const host = document.getElementById(`plot-${id}`);
   if (!host) return;
-  const width = Math.max(240, host.clientWidth);
+  const before = shown.get(id);
+  // To ask for it makes the browser lay the page out, so it is asked for once.
+  const width = before?.host === host && before.inner === innerWidth ? before.width : Math.max(240, host.clientWidth);
   const key = JSON.stringify([spec.series.map(({ label, colour }) => [label, colour]), spec.x, width, document.documentElement.dataset.theme, matchMedia('(prefers-color-scheme: dark)').matches]);
   const stamp = JSON.stringify(spec.series.map(({ points }) => [points.length, points.at(-1)]));
-  const before = shown.get(id);
   const empty = spec.series.every(({ points }) => points.length === 0);
   if (empty) {
     before?.plot.destroy();
     shown.delete(id);
-    host.replaceChildren(h('p.empty', null, spec.empty ?? 'Nothing yet.'));
+    host.replaceChildren(make(h('p.empty', null, spec.empty ?? 'Nothing yet.')));
   } else if (!before || before.key !== key || before.host !== host) {
     before?.plot.destroy();
     host.replaceChildren();
     const plot = new uPlot(options(host, spec, width), aligned(spec.series), host);
     plot.root.querySelector('.u-legend').setAttribute('aria-label', `${spec.name ?? id}: legend`);
-    shown.set(id, { key, host, stamp, plot });
+    shown.set(id, { key, host, stamp, plot, width, inner: innerWidth });
   } else if (before.stamp !== stamp) {
     before.stamp = stamp;
     before.plot.setData(aligned(spec.series));
@@ -78,7 +79,7 @@ function asTable(id, spec) {
   const host = document.getElementById(`table-${id}`);
   let details = host.querySelector('details');
   if (!details) {
-    details = h('details', { on: { toggle: () => asTable(id, details.spec) } }, h('summary', null, 'As a table'), h('div'));
+    details = make(h('details', { on: { toggle: () => asTable(id, details.spec) } }, h('summary', null, 'As a table'), h('div')));
     host.append(details);
   }
   details.spec = spec;

@@ -1,103 +1,124 @@
-// Elements from data, and a page that changes in place: focus, selection and scroll stay where they are.
+// Descriptions of elements, and a page that changes in place: focus, selection and scroll stay where they are. What is the
+// same as before is compared with what it was made of, and costs nothing of the browser.
 
+const tags = new Map();
+
+function parts(tag) {
+  if (!tags.has(tag)) {
+    const [name, ...classes] = tag.split('.');
+    tags.set(tag, { name: name || 'div', classes: classes.join(' ') });
+  }
+  return tags.get(tag);
+}
+
+const isThere = (value) => value !== null && value !== undefined && value !== false;
+
+// What an element is to be. `data-key` tells it from its siblings; what has `data-own` looks after what is in it.
 export function h(tag, attributes, ...children) {
-  const [name, ...classes] = tag.split('.');
-  const element = document.createElement(name || 'div');
-  if (classes.length) element.className = classes.join(' ');
-  for (const [key, value] of Object.entries(attributes ?? {})) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key === 'on') for (const [event, act] of Object.entries(value)) element[`on${event}`] = act;
-    // The policy of the page forbids style attributes, but not properties.
-    else if (key === 'style') for (const [property, text] of Object.entries(value)) element.style.setProperty(property, text);
-    else element.setAttribute(key, value === true ? '' : value);
+  const nodes = [];
+  add(nodes, children);
+  return { tag, attributes: attributes ?? {}, key: attributes?.['data-key'], nodes };
+}
+
+function add(nodes, children) {
+  for (const child of children) {
+    if (Array.isArray(child)) add(nodes, child);
+    else if (isThere(child)) nodes.push(typeof child === 'object' ? child : String(child));
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+}
+
+// A part that is described only where what it is made of (`signature`, a string) has changed.
+export const lazy = (key, signature, build) => ({ key, signature, build });
+
+const described = (node) => (node.build ? { ...node.build(), key: node.key, signature: node.signature } : node);
+
+// An element, or a text, of a description.
+export function make(node) {
+  if (typeof node === 'string') return document.createTextNode(node);
+  const it = described(node);
+  const { name, classes } = parts(it.tag);
+  const element = document.createElement(name);
+  if (classes) element.className = classes;
+  for (const [key, value] of Object.entries(it.attributes)) set(element, key, value);
+  for (const child of it.nodes) element.append(make(child));
+  element.of = it;
   return element;
 }
 
-const EVENTS = ['onclick', 'oninput', 'onchange', 'ontoggle', 'onkeydown', 'onsubmit'];
-
-// A part of the page that is built only where what it is made of (`signature`, a string) has changed.
-export function lazy(key, signature, build) {
-  const stub = document.createElement('div');
-  stub.dataset.key = key;
-  stub.dataset.lazy = '';
-  return Object.assign(stub, { signature, build });
+function set(element, key, value, before) {
+  if (key === 'on') for (const [event, act] of Object.entries(value)) element[`on${event}`] = act;
+  // The policy of the page forbids style attributes, but not properties.
+  else if (key === 'style') for (const [property, text] of Object.entries(value)) before?.[property] === text || element.style.setProperty(property, text);
+  else if (isThere(value)) element.setAttribute(key, value === true ? '' : value);
+  else if (isThere(before)) element.removeAttribute(key);
 }
 
-function built(node) {
-  if (!node.build) return node;
-  const element = node.build();
-  element.dataset.key = node.dataset.key;
-  element.signature = node.signature;
-  return element;
-}
-
-// With all that is in it, where nothing was before.
-function whole(fresh) {
-  const element = built(fresh);
-  for (const stub of element.querySelectorAll?.('[data-lazy]') ?? []) stub.replaceWith(whole(stub));
-  return element;
-}
-
-// Makes `old` like `fresh`. Elements with `data-own` look after themselves.
-function morph(old, fresh) {
-  if (fresh.build && old.signature === fresh.signature && old.dataset?.key === fresh.dataset.key) return;
-  fresh = built(fresh);
-  if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.dataset?.key !== fresh.dataset?.key) {
-    old.replaceWith(whole(fresh));
+// Makes `element` what is described.
+function morph(element, node) {
+  if (typeof node === 'string') {
+    if (element.nodeType !== Node.TEXT_NODE) element.replaceWith(make(node));
+    else if (element.data !== node) element.data = node;
     return;
   }
-  if (old.nodeType === Node.TEXT_NODE) {
-    if (old.data !== fresh.data) old.data = fresh.data;
+  const before = element.of;
+  if (node.build && before?.key === node.key && before?.signature === node.signature) return;
+  const it = described(node);
+  if (!before || before.tag !== it.tag || before.key !== it.key) {
+    element.replaceWith(make(it));
     return;
   }
-  if (old.signature !== fresh.signature) old.signature = fresh.signature;
-  if (old.dataset.own !== undefined) return;
-  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && name !== 'open') old.removeAttribute(name);
-  for (const { name, value } of fresh.attributes) {
+  for (const key of Object.keys(before.attributes)) if (!(key in it.attributes)) set(element, key, null, before.attributes[key]);
+  for (const key of Object.keys(it.attributes)) {
     // What the user has opened stays open, and the other way round.
-    if (name === 'open' || old.getAttribute(name) === value) continue;
-    if (name === 'style') old.style.cssText = value;
-    else old.setAttribute(name, value);
+    if (key !== 'open' && before.attributes[key] !== it.attributes[key]) set(element, key, it.attributes[key], before.attributes[key]);
   }
-  for (const event of EVENTS) if (old[event] !== fresh[event]) old[event] = fresh[event];
-  children(old, [...fresh.childNodes]);
+  element.of = it;
+  if (it.attributes['data-own'] === undefined) children(element, it.nodes);
 }
 
-const keyOf = (node) => node.dataset?.key;
+const keyOf = (element) => element?.of?.key;
 
 // Elements with a key stay the same ones when others come, go or change places.
-function children(old, fresh) {
+function children(host, nodes) {
+  let at = host.firstChild;
+  let index = 0;
+  for (; at && index < nodes.length && keyOf(at) === nodes[index].key; index++) {
+    const element = at;
+    at = at.nextSibling;
+    morph(element, nodes[index]);
+  }
+  const rest = nodes.slice(index);
   const kept = new Map();
-  for (const node of old.childNodes) if (keyOf(node) !== undefined) kept.set(keyOf(node), node);
-  const wanted = new Set(fresh.map(keyOf));
-  let at = old.firstChild;
-  for (const child of fresh) {
-    while (at && keyOf(at) !== undefined && !wanted.has(keyOf(at))) {
-      const gone = at;
-      at = at.nextSibling;
-      gone.remove();
-    }
-    const same = keyOf(child) === undefined ? (at && keyOf(at) === undefined ? at : null) : kept.get(keyOf(child));
+  for (let element = at; element; element = element.nextSibling) if (keyOf(element) !== undefined) kept.set(keyOf(element), element);
+  const wanted = new Set(rest.map((node) => node.key));
+  for (const node of rest) {
+    while (at && keyOf(at) !== undefined && !wanted.has(keyOf(at))) at = after(at);
+    const same = node.key === undefined ? (at && keyOf(at) === undefined ? at : null) : kept.get(node.key);
     if (!same) {
-      old.insertBefore(whole(child), at);
+      host.insertBefore(make(node), at);
       continue;
     }
-    kept.delete(keyOf(child));
-    if (same === at) at = at.nextSibling;
-    else old.insertBefore(same, at);
-    morph(same, child);
+    kept.delete(node.key);
+    // One that comes later than before is put aside until then, so that only it moves.
+    if (at?.nextSibling === same) after(at);
+    else if (same !== at) host.insertBefore(same, at);
+    at = same.nextSibling;
+    morph(same, node);
   }
-  while (at) {
-    const gone = at;
-    at = at.nextSibling;
-    gone.remove();
-  }
+  while (at) at = after(at);
+}
+
+// Removes an element. Returns the next.
+function after(element) {
+  const next = element.nextSibling;
+  element.remove();
+  return next;
 }
 
 export function render(host, ...content) {
-  children(host, content.flat(Infinity).filter(Boolean));
+  const nodes = [];
+  add(nodes, content);
+  children(host, nodes);
 }
 
 // A table with real headings. A column: { name, of, number, title }.

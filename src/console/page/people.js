@@ -4,7 +4,7 @@ import { h, table } from './dom.js';
 import { bytes, count, duration, short, whole } from './format.js';
 import { uptime } from './model.js';
 
-const MOST_ROWS = 200;
+const MOST_ROWS = 100;
 
 export function view(m) {
   const served = (peer) => peer.own && peer.own.status.traffic.blob_bytes_sent + peer.own.status.traffic.blob_bytes_forwarded;

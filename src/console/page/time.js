@@ -1,6 +1,6 @@
 // Bytes by kind, and what each peer did when.
 
-import { h, paint, table } from './dom.js';
+import { h, make, paint, table } from './dom.js';
 import { bytes, clock, duration, fixed, percent } from './format.js';
 import { data } from './follow.js';
 import { uptime } from './model.js';
@@ -106,8 +106,8 @@ export function drawn(m) {
   const height = lanes.length * LANE + 24;
   let canvas = host.querySelector('canvas');
   if (!canvas) {
-    canvas = h('canvas', { role: 'img', 'aria-label': 'What each peer did when; the table below says the same' });
-    host.replaceChildren(canvas, h('div.tip', { hidden: true }));
+    canvas = make(h('canvas', { role: 'img', 'aria-label': 'What each peer did when; the table below says the same' }));
+    host.replaceChildren(canvas, make(h('div.tip', { hidden: true })));
   }
   const scale = devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
