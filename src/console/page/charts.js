@@ -5,6 +5,10 @@ import { h, make, paint, render, table } from './dom.js';
 
 const shown = new Map();
 
+// To ask for the width of a chart makes the browser lay the page out, so it is asked for once for each width of the page.
+let pageWidth = 0;
+new ResizeObserver(([entry]) => (pageWidth = entry.contentRect.width)).observe(document.getElementById('view'));
+
 const MOST_POINTS = 4000;
 const COLUMNS = 800;
 
@@ -53,8 +57,7 @@ export function update(id, spec) {
   const host = document.getElementById(`plot-${id}`);
   if (!host) return;
   const before = shown.get(id);
-  // To ask for it makes the browser lay the page out, so it is asked for once.
-  const width = before?.host === host && before.inner === innerWidth ? before.width : Math.max(240, host.clientWidth);
+  const width = before?.host === host && before.pageWidth === pageWidth ? before.width : Math.max(240, host.clientWidth);
   const key = JSON.stringify([spec.series.map(({ label, colour }) => [label, colour]), spec.x, width, document.documentElement.dataset.theme, matchMedia('(prefers-color-scheme: dark)').matches]);
   const stamp = JSON.stringify(spec.series.map(({ points }) => [points.length, points.at(-1)]));
   const empty = spec.series.every(({ points }) => points.length === 0);
@@ -67,7 +70,7 @@ export function update(id, spec) {
     host.replaceChildren();
     const plot = new uPlot(options(host, spec, width), aligned(spec.series), host);
     plot.root.querySelector('.u-legend').setAttribute('aria-label', `${spec.name ?? id}: legend`);
-    shown.set(id, { key, host, stamp, plot, width, inner: innerWidth });
+    shown.set(id, { key, host, stamp, plot, width, pageWidth });
   } else if (before.stamp !== stamp) {
     before.stamp = stamp;
     before.plot.setData(aligned(spec.series));

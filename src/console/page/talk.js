@@ -9,8 +9,10 @@ const MOST_TURNS = 6;
 const MOST_TOKENS = 4096;
 const ASK_AGAIN_MS = 10000;
 
-// What the server says about itself: nothing before it has answered.
+// What the server says about itself: nothing before it has answered. What it said last is kept while it does not answer, and
+// so is a text that somebody is writing.
 let info = null;
+let why = null;
 let asked = 0;
 // Newest first.
 let turns = [];
@@ -23,9 +25,10 @@ async function enquire(draw) {
   asked = Date.now();
   try {
     const response = await fetch('/api/talk', { headers: headers(), cache: 'no-store', credentials: 'omit' });
-    info = response.ok ? await response.json() : { why_not: refusal(response.status, '') };
+    if (response.ok) info = await response.json();
+    why = response.ok ? info.why_not : refusal(response.status, '');
   } catch {
-    info = { why_not: 'The peer does not answer.' };
+    why = 'The peer does not answer.';
   }
   draw();
 }
@@ -39,13 +42,14 @@ function refusal(status, text) {
 
 export function view(m, draw) {
   enquire(draw);
-  if (!info) return [h('p.notice', { 'data-key': 'why' }, 'Asking the peer whether it can answer …')];
+  if (!info && !why) return [h('p.notice', { 'data-key': 'why' }, 'Asking the peer whether it can answer …')];
   return [
-    info.why_not ? h('p.notice', { 'data-key': 'why', role: 'status' }, info.why_not) : box(draw),
+    why ? h('p.notice', { 'data-key': 'why', role: 'status' }, why) : null,
+    info ? box(draw) : null,
     // For screen readers: once at the end of an answer, not at every token.
     h('p.visually-hidden', { 'data-key': 'said', role: 'status' }, said),
     turns.map((turn) => lazy(`turn ${turn.number}`, `${turn.changes}`, () => answer(turn, draw))),
-    !turns.length && !info.why_not ? h('p.empty', { 'data-key': 'none' }, 'Nothing has been asked yet. Every question stands alone: the swarm continues the text that it is given.') : null,
+    !turns.length && !why ? h('p.empty', { 'data-key': 'none' }, 'Nothing has been asked yet. Every question stands alone: the swarm continues the text that it is given.') : null,
   ];
 }
 
@@ -61,7 +65,7 @@ function box(draw) {
     if (running) running.abort.abort();
     else ask(event.target, draw);
   };
-  return h('form.card.ask', { 'data-key': 'ask', 'aria-label': 'Ask the swarm', on: { submit } },
+  return h('form.card.ask', { 'data-key': 'ask', hidden: Boolean(why) && !running, 'aria-label': 'Ask the swarm', on: { submit } },
     h('label', { for: 'question' }, 'Text that the swarm continues'),
     h('textarea', { id: 'question', name: 'text', rows: '3', maxlength: '20000', spellcheck: 'false', 'aria-describedby': 'keys', on: { keydown: enter } }),
     h('div.controls', null, h('button.main', { type: 'submit' }, running ? 'Stop' : 'Ask'), h('span.faint', { id: 'keys' }, 'Enter asks, Shift+Enter begins a line.')),
