@@ -31,6 +31,8 @@ files! {
     "/charts.js" is SCRIPT of "charts.js",
     "/swarm.js" is SCRIPT of "swarm.js",
     "/learning.js" is SCRIPT of "learning.js",
+    "/runs.js" is SCRIPT of "runs.js",
+    "/talk.js" is SCRIPT of "talk.js",
     "/time.js" is SCRIPT of "time.js",
     "/people.js" is SCRIPT of "people.js",
     "/events.js" is SCRIPT of "events.js",

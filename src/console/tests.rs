@@ -73,6 +73,41 @@ fn metrics_are_openmetrics_for_who_accepts_it_and_text_for_others() {
     assert!(open.contains("application/openmetrics-text; version=1.0.0") && open.ends_with("# EOF\n"), "{open}");
 }
 
+/// What a browser is sent for a path.
+fn body(console: &Console, path: &str) -> String {
+    let answer = ask(console.address(), path, &format!("Host: {}\r\n", console.address()));
+    answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap()
+}
+
+#[test]
+fn the_whole_page_takes_less_than_300_kb_compressed() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let compressed = |path: &&str| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(body(&console, path).as_bytes()).unwrap();
+        encoder.finish().unwrap().len()
+    };
+    let all: usize = assets::PATHS.iter().map(compressed).sum();
+    assert!(all < 300_000, "{all} bytes");
+}
+
+#[test]
+fn the_page_has_all_that_it_imports_and_nothing_that_its_policy_forbids() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let html = body(&console, "/");
+    assert!(!html.contains("<style") && !html.contains(" style=") && !html.contains(" on"), "inline: {html}");
+    assert!(html.match_indices("<script").all(|(at, _)| html[at..].split('>').next().unwrap().contains(" src=")));
+    for path in assets::PATHS.iter().filter(|path| path.ends_with(".js") && !path.contains("/vendor/")) {
+        let script = body(&console, path);
+        assert!(!script.contains("innerHTML") && !script.contains("insertAdjacentHTML"), "{path}");
+        for imported in script.split(" from '.").skip(1).filter_map(|rest| rest.split('\'').next()) {
+            assert!(assets::PATHS.contains(&imported), "{path} imports {imported}");
+        }
+    }
+}
+
 #[test]
 fn foreign_pages_and_rebound_names_are_refused() {
     let telemetry = Telemetry::default();

@@ -69,7 +69,7 @@ impl Follower {
         }
         for (peer, status) in &answers {
             let before = self.before.get(peer).map(|(before, _)| before);
-            self.telemetry.answers(peer);
+            self.telemetry.show(peer, status.clone());
             self.point(peer, before, status, now);
             self.does(peer, status);
             self.advances(peer, before, status);
@@ -77,7 +77,6 @@ impl Follower {
         }
         self.tell_of(answers.iter().map(|(_, status)| status));
         for (peer, status) in answers {
-            self.telemetry.answered(&peer, status.clone());
             self.before.insert(peer, (status, now));
         }
         let gone = |(_, (_, at)): &(&String, &(PeerStatus, u64))| now.saturating_sub(*at) > GONE_AFTER_MS;

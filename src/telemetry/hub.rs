@@ -1,9 +1,10 @@
 //! The state that viewers share, and the frames by which they follow it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
@@ -16,17 +17,22 @@ use crate::telemetry::now_ms;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::{RunFacts, RunOutline};
 use crate::telemetry::spans::Doing;
-use crate::telemetry::state::{MOST_EVENTS, MOST_SERIES, State, Tone};
+use crate::telemetry::state::{MOST_EVENTS, MOST_SERIES, News, State, Tone};
 use crate::telemetry::tensorboard::{self, Writing};
-use crate::telemetry::view::{line, merge_patch, view};
+use crate::telemetry::view::{Shown, line};
 
 /// Frames that a viewer may be behind. After that it loses frames, and gets the whole state again.
 const FRAMES: usize = 16;
+
+/// Points that a viewer gets of all curves together when it begins: as many as 28 full ones have.
+const MOST_WHOLE_POINTS: usize = 20_160;
 
 /// The state and its viewers. Clones share them.
 #[derive(Clone)]
 pub struct Telemetry {
     state: Arc<Mutex<State>>,
+    /// What viewers have been shown. Locked only by those who have locked the state.
+    shown: Arc<Mutex<Shown>>,
     frames: broadcast::Sender<Arc<str>>,
 }
 
@@ -38,7 +44,8 @@ pub struct Subscription {
 
 impl Default for Telemetry {
     fn default() -> Self {
-        Self { state: Arc::new(Mutex::new(State::new(now_ms()))), frames: broadcast::channel(FRAMES).0 }
+        let state = Arc::new(Mutex::new(State::new(now_ms())));
+        Self { state, shown: Arc::default(), frames: broadcast::channel(FRAMES).0 }
     }
 }
 
@@ -70,13 +77,8 @@ impl Telemetry {
     /// The peer runs, and can be asked.
     pub fn attach(&self, peer: &str, handle: PeerHandle) {
         let mut state = self.state();
-        let seen = state.peers.entry(peer.to_owned()).or_default();
+        let seen = state.touch(peer);
         (seen.handle, seen.answered_ms) = (Some(handle), now_ms());
-    }
-
-    /// A peer of another process answers.
-    pub(super) fn answers(&self, peer: &str) {
-        self.state().peers.entry(peer.to_owned()).or_default();
     }
 
     /// The peer has ended.
@@ -154,7 +156,7 @@ impl Telemetry {
     pub(super) fn fetched(&self, peer: &str, bytes: u64, seconds: f64) {
         let mut state = self.state();
         state.latencies.fetched(seconds);
-        let (blobs, all_bytes, all_s) = &mut state.peers.entry(peer.to_owned()).or_default().fetched;
+        let (blobs, all_bytes, all_s) = &mut state.touch(peer).fetched;
         (*blobs, *all_bytes, *all_s) = (*blobs + 1, *all_bytes + bytes, *all_s + seconds);
     }
 
@@ -162,7 +164,7 @@ impl Telemetry {
     pub(super) fn updated(&self, peer: &str, module: ModuleId, updates: u64) {
         let mut state = self.state();
         let now = now_ms();
-        let seen = state.peers.entry(peer.to_owned()).or_default();
+        let seen = state.touch(peer);
         seen.rounds += updates;
         let before = seen.updated_ms.insert(module, now);
         if let Some(before) = before {
@@ -226,7 +228,14 @@ impl Telemetry {
         }
         if let Some(seen) = state.peers.get_mut(peer) {
             seen.answer(status, now);
+            state.answered = true;
         }
+    }
+
+    /// The status of a peer that is not asked here.
+    pub fn show(&self, peer: &str, status: PeerStatus) {
+        self.state().touch(peer);
+        self.answered(peer, status);
     }
 
     /// A report of a peer's trainer, for `metrics.jsonl`. `step` counts since the run's first phase.
@@ -270,52 +279,87 @@ impl Telemetry {
         self.frames.receiver_count() > 0
     }
 
-    /// Sends what has changed since the last frame.
-    pub(crate) fn send_frame(&self) {
-        self.state().send_frame(&self.frames);
+    /// Sends what has changed since the last frame, if anybody looks.
+    pub fn send_frame(&self) {
+        let mut state = self.state();
+        match self.is_watched() {
+            true => self.send(&mut state, &mut self.shown()),
+            // Whoever comes gets the whole state.
+            false => state.forget_news(),
+        }
     }
 
     /// The whole state, and what follows.
     pub fn subscribe(&self) -> Subscription {
         let mut state = self.state();
+        let mut shown = self.shown();
         // So that no frame repeats what is in the whole state.
-        state.send_frame(&self.frames);
-        Subscription { whole: state.whole(), frames: self.frames.subscribe() }
+        self.send(&mut state, &mut shown);
+        Subscription { whole: state.whole(&shown), frames: self.frames.subscribe() }
+    }
+
+    fn shown(&self) -> MutexGuard<'_, Shown> {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, state: &mut State, shown: &mut Shown) {
+        let patch = shown.update(state);
+        state.is_shown();
+        let News { events, points, restart } = std::mem::take(&mut state.news);
+        let spans = state.spans.take_changed();
+        let is_empty = patch.is_none() && events.is_empty() && points.is_empty() && spans.is_empty();
+        if !self.is_watched() || is_empty && !restart {
+            return;
+        }
+        let frame = match restart {
+            true => state.whole(shown),
+            false => text(&Frame { at: now_ms(), patch, events, points, spans }),
+        };
+        // Nobody may be there to hear it.
+        let _ = self.frames.send(frame);
     }
 }
 
+/// What has changed.
+#[derive(Serialize)]
+struct Frame {
+    at: u64,
+    patch: Option<Value>,
+    events: Vec<Value>,
+    points: BTreeMap<String, Vec<Value>>,
+    spans: Vec<Value>,
+}
+
+/// Everything.
+#[derive(Serialize)]
+struct Whole<'a> {
+    at: u64,
+    state: &'a Shown,
+    events: &'a VecDeque<Value>,
+    points: BTreeMap<String, Value>,
+    spans: Vec<Value>,
+}
+
+/// JSON. What a frame consists of has text for keys, and cannot fail.
+fn text(frame: &impl Serialize) -> Arc<str> {
+    serde_json::to_string(frame).unwrap_or_default().into()
+}
+
 impl State {
-    fn send_frame(&mut self, frames: &broadcast::Sender<Arc<str>>) {
-        let now = view(self);
-        let patch = merge_patch(&self.shown, &now);
-        self.shown = now;
-        let news = std::mem::take(&mut self.news);
-        let spans = self.spans.take_changed();
-        if news.restart {
-            // Nobody may be there to hear it.
-            let _ = frames.send(self.whole());
-            return;
-        }
-        let is_empty = patch.is_none() && news.events.is_empty() && news.points.is_empty() && spans.is_empty();
-        if !is_empty && frames.receiver_count() > 0 {
-            let frame = json!({ "at": now_ms(), "patch": patch, "events": news.events, "points": news.points,
-                                "spans": spans });
-            let _ = frames.send(frame.to_string().into());
-        }
+    fn forget_news(&mut self) {
+        self.news = News::default();
+        self.spans.take_changed();
     }
 
-    fn whole(&self) -> Arc<str> {
-        let curves = self.series.iter().map(|(name, series)| (name.clone(), series.to_json()));
-        let outer = self.outer_steps.iter().map(|(module, series)| (format!("outer/{module}"), series.to_json()));
+    fn whole(&self, shown: &Shown) -> Arc<str> {
+        let all: usize = self.series.values().map(|series| series.points().len()).sum();
+        // Every so many points of each curve, and its last.
+        let stride = all.div_ceil(MOST_WHOLE_POINTS).max(1);
+        let curves = self.series.iter().map(|(name, series)| (name.clone(), series.to_json(stride)));
+        let outer = self.outer_steps.iter().map(|(module, series)| (format!("outer/{module}"), series.to_json(stride)));
         let scores = self.held_out.iter().map(|(path, scores)| (format!("held-out/{path}"), json!(scores)));
-        let whole = json!({
-            "at": now_ms(),
-            "state": self.shown,
-            "events": self.events,
-            "points": curves.chain(outer).chain(scores).collect::<BTreeMap<String, Value>>(),
-            "spans": self.spans.all(),
-        });
-        whole.to_string().into()
+        let points = curves.chain(outer).chain(scores).collect();
+        text(&Whole { at: now_ms(), state: shown, events: &self.events, points, spans: self.spans.all() })
     }
 
     /// Writes a line for each peer into `metrics.jsonl`, if it is time.

@@ -87,13 +87,17 @@ impl Spans {
 
     /// What a peer does.
     pub(super) fn now(&self, peer: &str) -> Option<&Span> {
-        let id = self.open.get(peer)?;
-        self.spans.iter().rev().find(|span| span.id == *id)
+        self.spans.get(self.place_of(*self.open.get(peer)?)?)
+    }
+
+    /// Where a span is, if it is still kept: their numbers follow each other.
+    fn place_of(&self, id: u64) -> Option<usize> {
+        usize::try_from(id.checked_sub(self.spans.front()?.id)?).ok()
     }
 
     fn open_of(&mut self, peer: &str) -> Option<&mut Span> {
-        let id = *self.open.get(peer)?;
-        self.spans.iter_mut().rev().find(|span| span.id == id)
+        let place = self.place_of(*self.open.get(peer)?)?;
+        self.spans.get_mut(place)
     }
 
     /// Oldest first.

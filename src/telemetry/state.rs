@@ -50,8 +50,15 @@ pub(super) struct Seen {
     pub(super) handle: Option<PeerHandle>,
     /// The newest.
     pub(super) status: Option<PeerStatus>,
+    /// Whether viewers have not been shown it yet, and the one that they have been shown.
+    pub(super) is_newer: bool,
+    pub(super) shown_status: Option<PeerStatus>,
     /// When the status was given, in milliseconds since 1970.
     pub(super) answered_ms: u64,
+    /// When the peer started, in milliseconds since 1970, as far as its status tells.
+    pub(super) started_ms: u64,
+    /// Whether anything of this may have changed since the last frame.
+    pub(super) touched: bool,
     /// What each of its paths waits for, without numbers that count down, and since when.
     pub(super) waiting: BTreeMap<(u32, u32), (Waiting, u64)>,
     /// Seconds waited, by kind.
@@ -88,8 +95,8 @@ pub(super) struct State {
     /// Training losses of the dense control since its last line of `metrics.jsonl`.
     pub(super) dense_losses: Losses,
     pub(super) news: News,
-    /// What viewers have been shown.
-    pub(super) shown: Value,
+    /// Whether a peer has answered since the last frame.
+    pub(super) answered: bool,
 }
 
 /// What has been added since the last frame.
@@ -110,7 +117,16 @@ impl Seen {
             let since = before.get(&key).filter(|(earlier, _)| is_same_wait(earlier, waiting));
             self.waiting.insert(key, (waiting.clone(), since.map_or(now, |(_, since)| *since)));
         }
-        (self.status, self.answered_ms) = (Some(status), now);
+        // Its clock counts whole seconds: the same start is not another one in every frame.
+        let started_ms = now.saturating_sub(1_000 * status.activity.uptime_s);
+        if started_ms.abs_diff(self.started_ms) > 2_000 {
+            self.started_ms = started_ms;
+        }
+        let before = self.status.replace(status);
+        if !self.is_newer {
+            self.shown_status = before;
+        }
+        (self.answered_ms, self.touched, self.is_newer) = (now, true, true);
     }
 }
 
@@ -142,18 +158,35 @@ impl State {
             event_files: None,
             dense_losses: Losses::default(),
             news: News::default(),
-            shown: json!({}),
+            answered: false,
         }
     }
 
-    /// A part of a peer's time has ended.
+    /// Viewers have been shown everything.
+    pub(super) fn is_shown(&mut self) {
+        self.answered = false;
+        for seen in self.peers.values_mut() {
+            (seen.touched, seen.is_newer, seen.shown_status) = (false, false, None);
+        }
+    }
+
+    /// What is known of a peer, in order to change it.
+    pub(super) fn touch(&mut self, peer: &str) -> &mut Seen {
+        let seen = self.peers.entry(peer.to_owned()).or_default();
+        seen.touched = true;
+        seen
+    }
+
+    /// What the peer does has changed: a part of its time may have ended.
     pub(super) fn count(&mut self, peer: &str, ended: Option<(Doing, f64)>) {
+        if let Some(seen) = self.peers.get_mut(peer) {
+            seen.touched = true;
+        }
         match ended {
             Some((Doing::Training { .. }, seconds)) => self.latencies.phase(seconds),
             Some((Doing::Waiting { kind, .. }, seconds)) => {
                 self.latencies.waited(&kind, seconds);
-                let seen = self.peers.entry(peer.to_owned()).or_default();
-                *seen.waited_s.entry(kind).or_default() += seconds;
+                *self.touch(peer).waited_s.entry(kind).or_default() += seconds;
             }
             None => {}
         }

@@ -11,6 +11,7 @@ use crate::peer::aggregator::GradientNorms;
 
 /// What a peer answers.
 const STATUS: &str = include_str!("metrics/status_of_tests.json");
+use crate::peer::PeerStatus;
 
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
@@ -46,6 +47,107 @@ fn a_viewer_that_never_reads_loses_frames_and_nobody_waits_for_it() {
     let again = parsed(&telemetry.subscribe().whole);
     assert_eq!(again["events"].as_array().unwrap().len(), 400, "the log is bounded");
     assert_eq!(again["events"][399]["line"], "event 999");
+}
+
+fn apply(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            target[key] = Value::Null;
+        } else {
+            apply(&mut target[key], value);
+        }
+    }
+}
+
+/// The same without nulls: a patch cannot tell them from what is not there.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect::<serde_json::Map<_, _>>().into()
+        }
+        value => value.clone(),
+    }
+}
+
+/// A status, with what changes in it.
+fn status(peer: &str, uptime_s: u64, modules: &[(&str, u64)], known: &[(&str, u64)]) -> PeerStatus {
+    let key = |of: &str| blake3::hash(of.as_bytes()).to_string();
+    let module = |(name, version): &(&str, u64)| {
+        json!({ "module": name, "version": version, "phase": version, "staleness_mean": 0.0, "staleness_most": 0,
+                "state_hash": null, "owner": null, "term": 1, "owned_here": false, "members": 2, "no_replica": false,
+                "replica": false, "uncounted": 0, "weight_lost": 0 })
+    };
+    let member = |(peer, version): &(&str, u64)| {
+        let path = json!({ "path": 1, "trainer": 1, "phase": version, "stage": "training" });
+        (
+            key(peer),
+            json!({ "modules": { "0.0": version }, "differs": [], "paths": [path], "steps_per_1000_s": 1,
+                            "replicas": 0, "silent_s": null }),
+        )
+    };
+    let score = |(peer, counted): &(&str, u64)| json!({ "peer": key(peer), "counted": counted, "faults": {}, "quarantined": false, "reason": null });
+    let traffic = json!({ "blob_bytes_sent": uptime_s, "blob_bytes_received": 0, "blob_bytes_forwarded": 0,
+                          "message_bytes_sent": 0, "message_bytes_received": 0 });
+    let synced = json!({ "contribution_bytes": 0, "contribution_parameters": 0, "average_bytes": 0,
+                         "average_parameters": 0 });
+    let status = json!({
+        "run": key("run"), "name": "run", "peer": key(peer), "phases": 9,
+        "modules": modules.iter().map(module).collect::<Vec<Value>>(), "paths": [],
+        "peers": [], "members": known.iter().map(member).collect::<serde_json::Map<_, _>>(), "done": false,
+        "waits_for": null, "copied_identities": [], "scores": [],
+        "peer_scores": known.iter().map(score).collect::<Vec<Value>>(), "audited": 0, "parameter_hashes": {},
+        "addresses": [], "traffic": traffic, "synced": synced, "text": null, "phases_trained": 0, "scored": [],
+        "bans": [], "invited": null, "activity": { "uptime_s": uptime_s, "tokens": 10 * uptime_s },
+    });
+    serde_json::from_value(status).unwrap()
+}
+
+#[test]
+fn patches_make_of_the_state_that_a_viewer_began_with_what_another_begins_with() {
+    let telemetry = Telemetry::default();
+    telemetry.show("a", status("a", 1, &[("0.0", 1)], &[("b", 1), ("c", 1)]));
+    let mut viewer = telemetry.subscribe();
+    let mut followed = parsed(&viewer.whole)["state"].clone();
+    type Step<'a> = (&'a str, u64, &'a [(&'a str, u64)], &'a [(&'a str, u64)]);
+    let steps: [Step<'_>; 5] = [
+        ("a", 2, &[("0.0", 1)], &[("b", 1), ("c", 1)]),
+        ("a", 3, &[("0.0", 2), ("1.0", 0)], &[("b", 2)]),
+        // A peer of which others were told is here itself.
+        ("b", 1, &[("0.0", 2)], &[("a", 2)]),
+        ("a", 4, &[("1.0", 1)], &[("b", 2), ("c", 3)]),
+        ("b", 2, &[("0.0", 3)], &[("a", 2), ("d", 1)]),
+    ];
+    for (peer, uptime_s, modules, known) in steps {
+        telemetry.show(peer, status(peer, uptime_s, modules, known));
+        telemetry.send_frame();
+        apply(&mut followed, &parsed(&viewer.frames.try_recv().unwrap())["patch"]);
+        let whole = parsed(&telemetry.subscribe().whole)["state"].clone();
+        assert_eq!(without_nulls(&followed), without_nulls(&whole), "{peer} after {uptime_s} s");
+    }
+    telemetry.detach("a");
+    telemetry.send_frame();
+    apply(&mut followed, &parsed(&viewer.frames.try_recv().unwrap())["patch"]);
+    assert!(followed["peers"]["a"].is_null() && followed["peers"]["b"].is_object());
+}
+
+#[test]
+fn a_frame_says_nothing_of_a_peer_that_has_only_grown_older() {
+    let telemetry = Telemetry::default();
+    let idle = |uptime_s| {
+        let mut status = status("a", 1, &[("0.0", 1)], &[("b", 1)]);
+        status.activity.uptime_s = uptime_s;
+        status
+    };
+    telemetry.show("a", idle(1));
+    let mut viewer = telemetry.subscribe();
+    telemetry.show("a", idle(2));
+    telemetry.send_frame();
+    assert!(viewer.frames.try_recv().is_err());
 }
 
 #[test]

@@ -1,29 +1,267 @@
 //! The state as viewers are shown it: JSON, and what of it has changed (a merge patch, RFC 7396).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::names::PeerKey;
+use crate::peer::PeerStatus;
 use crate::peer::driver::status::Activity;
+use crate::protocol::status::{MemberPath, MemberStatus, PathStatus, PeerScoreStatus};
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
 use crate::telemetry::words::{follows, waits_for};
 
-/// What can be patched: everything but events, curves and spans, which are only added to.
-pub(super) fn view(state: &State) -> Value {
-    let peers = state.peers.iter().map(|(peer, seen)| (peer.clone(), peer_view(state, peer, seen)));
-    let stage = state.stage.as_ref().map(|(name, done, total)| json!({ "name": name, "done": done, "total": total }));
-    json!({
-        "program": env!("CARGO_PKG_VERSION"),
-        "began": state.began_ms,
-        "run": state.run.as_ref().map(RunOutline::to_json),
-        "stage": stage,
-        "peers": peers.collect::<BTreeMap<String, Value>>(),
-    })
+/// What viewers have been shown of what can be patched: everything but events, curves and spans, which are only added to.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Shown {
+    program: &'static str,
+    began: u64,
+    run: Value,
+    stage: Option<Stage>,
+    /// The peers of this process.
+    peers: BTreeMap<String, Map<String, Value>>,
+    /// All peers, as those of this process describe them.
+    members: HashMap<PeerKey, Heard>,
+    #[serde(skip)]
+    run_name: Option<String>,
 }
 
-fn peer_view(state: &State, peer: &str, seen: &Seen) -> Value {
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Stage {
+    name: String,
+    done: u64,
+    total: u64,
+}
+
+/// What the peers of this process say of a peer. One of this process is shown in full, so only what others observe.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+struct Heard {
+    modules: BTreeMap<String, Option<u64>>,
+    differs: BTreeSet<String>,
+    paths: Vec<MemberPath>,
+    steps_per_1000_s: u32,
+    replicas: u32,
+    silent_s: Option<u64>,
+    counted: u64,
+    faults: u64,
+    /// The reason, if anybody has quarantined it.
+    quarantined: Option<String>,
+}
+
+impl Heard {
+    fn add(&mut self, member: &MemberStatus) {
+        let newest = |modules: &mut BTreeMap<String, Option<u64>>, (name, version): (&String, &Option<u64>)| {
+            let known = modules.entry(name.clone()).or_default();
+            *known = (*known).max(*version);
+        };
+        member.modules.iter().for_each(|module| newest(&mut self.modules, module));
+        if self.paths.is_empty() {
+            self.paths.clone_from(&member.paths);
+        }
+        self.steps_per_1000_s = self.steps_per_1000_s.max(member.steps_per_1000_s);
+        self.replicas = self.replicas.max(member.replicas);
+        self.silent_s = self.silent_s.max(member.silent_s);
+    }
+
+    fn judge(&mut self, score: &PeerScoreStatus) {
+        self.counted = self.counted.max(score.counted);
+        self.faults = self.faults.max(score.faults.values().sum());
+        if score.quarantined {
+            let reason = score.reason.clone();
+            self.quarantined = Some(reason.unwrap_or_else(|| "faulty contributions".to_owned()));
+        }
+    }
+}
+
+/// What this process's peers say of all peers.
+fn heard(state: &State) -> HashMap<PeerKey, Heard> {
+    let statuses = || state.peers.values().filter_map(|seen| seen.status.as_ref());
+    let own: HashSet<PeerKey> = statuses().filter_map(|status| status.node.peer.parse().ok()).collect();
+    let mut heard: HashMap<PeerKey, Heard> = HashMap::new();
+    for status in statuses() {
+        for (peer, member) in &status.node.members {
+            let is_own = own.contains(peer);
+            if is_own && member.differs.is_empty() {
+                continue;
+            }
+            let of_peer = heard.entry(*peer).or_default();
+            of_peer.differs.extend(member.differs.iter().cloned());
+            if !is_own {
+                of_peer.add(member);
+            }
+        }
+        for score in &status.node.peer_scores {
+            heard.entry(score.peer).or_default().judge(score);
+        }
+    }
+    heard
+}
+
+impl Shown {
+    /// Shows the state as it is. Returns what has changed, as a merge patch.
+    pub(super) fn update(&mut self, state: &State) -> Option<Value> {
+        (self.program, self.began) = (env!("CARGO_PKG_VERSION"), state.began_ms);
+        let mut patch = Map::new();
+        let name = state.run.as_ref().map(|run| run.name.clone());
+        if self.run_name != name {
+            self.run = state.run.as_ref().map_or(Value::Null, RunOutline::to_json);
+            self.run_name = name;
+            patch.insert("run".to_owned(), self.run.clone());
+        }
+        let stage = state.stage.clone().map(|(name, done, total)| Stage { name, done, total });
+        if self.stage != stage {
+            patch.insert("stage".to_owned(), json!(stage));
+            self.stage = stage;
+        }
+        let peers = self.update_peers(state);
+        patch.extend((!peers.is_empty()).then(|| ("peers".to_owned(), peers.into())));
+        if state.answered {
+            let members = self.update_members(heard(state));
+            patch.extend((!members.is_empty()).then(|| ("members".to_owned(), members.into())));
+        }
+        (!patch.is_empty()).then_some(patch.into())
+    }
+
+    fn update_peers(&mut self, state: &State) -> Map<String, Value> {
+        let mut patch = Map::new();
+        for (peer, seen) in &state.peers {
+            let is_new = !self.peers.contains_key(peer);
+            let shown = self.peers.entry(peer.clone()).or_default();
+            if !seen.touched && !is_new && shown["silent_since"] == json!(silent_since(seen)) {
+                continue;
+            }
+            let mut change = Change { shown, patch: Map::new() };
+            show_peer(&mut change, state, (peer, seen), is_new);
+            let change = change.patch;
+            patch.extend((!change.is_empty()).then(|| (peer.clone(), change.into())));
+        }
+        self.peers.retain(|peer, _| {
+            let stays = state.peers.contains_key(peer);
+            patch.extend((!stays).then(|| (peer.clone(), Value::Null)));
+            stays
+        });
+        patch
+    }
+
+    fn update_members(&mut self, now: HashMap<PeerKey, Heard>) -> Map<String, Value> {
+        let before = std::mem::replace(&mut self.members, now);
+        let changed = self.members.iter().filter_map(|(peer, now)| {
+            let patch = match before.get(peer) {
+                Some(before) if before == now => return None,
+                Some(before) => merge_patch(&json!(before), &json!(now))?,
+                None => json!(now),
+            };
+            Some((peer.to_string(), patch))
+        });
+        let gone = before.keys().filter(|peer| !self.members.contains_key(*peer));
+        changed.chain(gone.map(|peer| (peer.to_string(), Value::Null))).collect()
+    }
+}
+
+/// Only if it is late: the time itself would change in every frame.
+fn silent_since(seen: &Seen) -> Option<u64> {
+    (crate::telemetry::now_ms().saturating_sub(seen.answered_ms) > 5_000).then_some(seen.answered_ms)
+}
+
+/// An object that viewers have been shown, and what of it changes.
+struct Change<'a> {
+    shown: &'a mut Map<String, Value>,
+    patch: Map<String, Value>,
+}
+
+impl Change<'_> {
+    fn put(&mut self, key: &str, now: Value) {
+        let Some(before) = self.shown.get_mut(key) else {
+            self.patch.insert(key.to_owned(), now.clone());
+            self.shown.insert(key.to_owned(), now);
+            return;
+        };
+        if let Some(patch) = merge_patch(before, &now) {
+            self.patch.insert(key.to_owned(), patch);
+            *before = now;
+        }
+    }
+
+    /// The same for a part that is costly to describe: only if it differs from what was shown.
+    fn put_new<T: PartialEq + Serialize>(&mut self, key: &str, before: Option<&T>, now: &T) {
+        if before != Some(now) || !self.shown.contains_key(key) {
+            self.put(key, json!(now));
+        }
+    }
+
+    /// Changes an object in it.
+    fn within(&mut self, key: &str, change: impl FnOnce(&mut Change<'_>)) {
+        let known = self.shown.get(key).is_some_and(Value::is_object);
+        if !known {
+            self.shown.insert(key.to_owned(), Map::new().into());
+        }
+        let Some(Value::Object(shown)) = self.shown.get_mut(key) else { return };
+        let mut inner = Change { shown, patch: Map::new() };
+        change(&mut inner);
+        let patch = inner.patch;
+        if !patch.is_empty() || !known {
+            self.patch.insert(key.to_owned(), patch.into());
+        }
+    }
+
+    /// Removes what is not kept.
+    fn retain(&mut self, kept: impl Fn(&str) -> bool) {
+        let Self { shown, patch } = self;
+        shown.retain(|key, _| {
+            let stays = kept(key);
+            patch.extend((!stays).then(|| (key.clone(), Value::Null)));
+            stays
+        });
+    }
+}
+
+/// What viewers see of a status. Lists are objects, so that a patch has only the entries that have changed.
+fn show_status(change: &mut Change<'_>, before: Option<&PeerStatus>, now: &PeerStatus, started_ms: u64) {
+    let path_name = |path: &PathStatus| format!("{}.{}", path.path, path.trainer);
+    change.put_new("run", before.map(|it| &it.run), &now.run);
+    change.put_new("peer", before.map(|it| &it.node.peer), &now.node.peer);
+    change.put_new("done", before.map(|it| &it.node.done), &now.node.done);
+    change.within("modules", |change| {
+        for (index, module) in now.node.modules.iter().enumerate() {
+            change.put_new(&module.module, before.and_then(|it| it.node.modules.get(index)), module);
+        }
+        change.retain(|name| now.node.modules.iter().any(|module| module.module == name));
+    });
+    change.within("paths", |change| {
+        let names: Vec<String> = now.node.paths.iter().map(path_name).collect();
+        for (index, (path, name)) in now.node.paths.iter().zip(&names).enumerate() {
+            change.put_new(name, before.and_then(|it| it.node.paths.get(index)), path);
+        }
+        change.retain(|name| names.iter().any(|known| known == name));
+    });
+    let mut activity = json!(now.activity);
+    if let Value::Object(activity) = &mut activity {
+        // The time changes in every frame, its beginning does not.
+        activity.remove("uptime_s");
+        activity.remove("queues");
+        activity.insert("started_ms".to_owned(), json!(started_ms));
+    }
+    change.put("activity", activity);
+    change.put_new("traffic", before.map(|it| &it.traffic), &now.traffic);
+    change.put_new("synced", before.map(|it| &it.synced), &now.synced);
+    change.put_new("addresses", before.map(|it| &it.addresses), &now.addresses);
+    change.put_new("bans", before.map(|it| &it.bans), &now.bans);
+    change.put_new("phases_trained", before.map(|it| &it.phases_trained), &now.phases_trained);
+    change.put_new("audited", before.map(|it| &it.node.audited), &now.node.audited);
+}
+
+fn show_peer(change: &mut Change<'_>, state: &State, (peer, seen): (&str, &Seen), is_new: bool) {
+    match &seen.status {
+        Some(status) if is_new || seen.is_newer => {
+            let before = seen.shown_status.as_ref().filter(|_| !is_new);
+            change.within("status", |change| show_status(change, before, status, seen.started_ms));
+        }
+        Some(_) => {}
+        None => change.put("status", Value::Null),
+    }
     let words = seen.status.iter().flat_map(|status| &status.node.paths).filter_map(|path| {
         let waiting = path.waits_for.as_ref()?;
         let since = seen.waiting.get(&(path.path, path.trainer)).map(|(_, since)| *since);
@@ -31,23 +269,20 @@ fn peer_view(state: &State, peer: &str, seen: &Seen) -> Value {
         Some((format!("{}.{}", path.path, path.trainer), told))
     });
     let waits = seen.status.as_ref().and_then(|status| status.node.waits_for.as_ref());
+    let waits = waits.map(|waiting| json!({ "words": waits_for(waiting), "then": follows(waiting) }));
     let doing = state.spans.now(peer).map(|span| match &span.doing {
         Doing::Training { path, phase } => json!({ "kind": "training", "path": path, "phase": phase,
                                                    "since": span.from_ms }),
         Doing::Waiting { kind, .. } => json!({ "kind": kind, "since": span.from_ms }),
     });
     let (blobs, bytes, seconds) = seen.fetched;
-    json!({
-        "status": seen.status,
-        "waits": waits.map(|waiting| json!({ "words": waits_for(waiting), "then": follows(waiting) })),
-        "path_waits": words.collect::<BTreeMap<String, Value>>(),
-        "doing": doing,
-        "waited_s": seen.waited_s,
-        "fetched": { "blobs": blobs, "bytes": bytes, "seconds": seconds },
-        "rounds": seen.rounds,
-        // Only if it is late: the time itself would change in every frame.
-        "silent_since": (crate::telemetry::now_ms().saturating_sub(seen.answered_ms) > 5_000).then_some(seen.answered_ms),
-    })
+    change.put("waits", json!(waits));
+    change.put("path_waits", words.collect::<Map<String, Value>>().into());
+    change.put("doing", json!(doing));
+    change.put("waited_s", json!(seen.waited_s));
+    change.put("fetched", json!({ "blobs": blobs, "bytes": bytes, "seconds": seconds }));
+    change.put("rounds", json!(seen.rounds));
+    change.put("silent_since", json!(silent_since(seen)));
 }
 
 /// A line of `metrics.jsonl`.
@@ -78,11 +313,10 @@ pub(super) fn line(peer: &str, seen: &mut Seen, now_ms: u64) -> Option<Value> {
 }
 
 /// The merge patch that makes `after` of `before`; nothing if they are equal. A key that is gone is null.
-pub(super) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
-    if before == after {
-        return None;
-    }
-    let (Value::Object(before), Value::Object(after)) = (before, after) else { return Some(after.clone()) };
+fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
+    let (Value::Object(before), Value::Object(after)) = (before, after) else {
+        return (before != after).then(|| after.clone());
+    };
     let changed = after.iter().filter_map(|(key, value)| {
         let patch = match before.get(key) {
             Some(earlier) => merge_patch(earlier, value)?,
@@ -91,7 +325,8 @@ pub(super) fn merge_patch(before: &Value, after: &Value) -> Option<Value> {
         Some((key.clone(), patch))
     });
     let gone = before.keys().filter(|key| !after.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    Some(Value::Object(changed.chain(gone).collect::<Map<String, Value>>()))
+    let patch: Map<String, Value> = changed.chain(gone).collect();
+    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 #[cfg(test)]

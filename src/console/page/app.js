@@ -3,14 +3,15 @@
 import { bytes, clock, count, duration, fixed, percent, whole } from './format.js';
 import { data, follow } from './follow.js';
 import { curves, model, remaining } from './model.js';
-import { h, meter, render } from './dom.js';
+import { h, lazy, meter, render } from './dom.js';
 import * as swarm from './swarm.js';
 import * as learning from './learning.js';
 import * as time from './time.js';
 import * as people from './people.js';
+import * as talk from './talk.js';
 import * as events from './events.js';
 
-const VIEWS = [['swarm', 'Swarm', swarm], ['learning', 'Learning', learning], ['time', 'Bytes and time', time], ['people', 'Contributions', people], ['events', 'Events', events]];
+const VIEWS = [['swarm', 'Swarm', swarm], ['learning', 'Learning', learning], ['time', 'Bytes and time', time], ['people', 'Contributions', people], ['talk', 'Talk', talk], ['events', 'Events', events]];
 
 let current = VIEWS.find(([id]) => `#${id}` === location.hash) ?? VIEWS[0];
 let queued = false;
@@ -18,6 +19,11 @@ const at = (id) => document.getElementById(id);
 
 function tabs() {
   render(at('tabs'), VIEWS.map((view) => h('li', null, h('a', { href: `#${view[0]}`, 'aria-current': view === current ? 'page' : null }, view[1], view[0] === 'events' && events.unseen() ? h('span.dot', { title: 'new' }) : null))));
+}
+
+// On a phone not all tabs fit.
+function toTab() {
+  at('tabs').querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
 }
 
 function show() {
@@ -28,7 +34,7 @@ function show() {
   at('run-name').textContent = m.run?.name ?? 'pathswarm';
   at('run-id').textContent = m.own[0]?.status.run.slice(0, 8) ?? '';
   document.title = m.run ? `${m.run.name} · pathswarm` : 'pathswarm';
-  render(at('summary'), m.state ? summary(m) : []);
+  render(at('summary'), m.state ? lazy('summary', `${data.frames}`, () => h('div', null, summary(m))) : []);
   if (!m.state) return;
   const host = at('view');
   if (host.dataset.view !== current[0]) {
@@ -50,7 +56,7 @@ const tile = (label, value, note, share) => h('div.tile', null, h('div.label', n
 
 function summary(m) {
   const { stage } = m.state;
-  const busy = stage && h('p.notice', { role: 'status' }, h('span', null, `Preparing: ${stage.name}`), meter(stage.done / stage.total), h('span.mono', null, `${whole(stage.done)} of ${whole(stage.total)}`));
+  const busy = stage && h('p.notice', null, h('span', null, `Preparing: ${stage.name}`), meter(stage.done / stage.total), h('span.mono', null, `${whole(stage.done)} of ${whole(stage.total)}`));
   if (!m.own.length) return [busy ?? h('p.notice', null, 'No peer runs in this process yet.')];
   // Not of paths that others have taken over.
   const here = new Set(m.paths.filter((path) => path.own).map((path) => path.path));
@@ -106,6 +112,7 @@ function theme() {
 addEventListener('hashchange', () => {
   current = VIEWS.find(([id]) => `#${id}` === location.hash) ?? current;
   draw();
+  requestAnimationFrame(toTab);
 });
 addEventListener('resize', draw);
 document.addEventListener('visibilitychange', draw);

@@ -12,7 +12,8 @@ if (link) {
   history.replaceState(null, '', location.pathname);
 }
 
-export const data = { state: null, events: [], points: {}, spans: new Map(), at: 0, heard: 0, skew: 0 };
+// `frames` counts what has been heard: what is made of the data is made anew when it has changed.
+export const data = { state: null, events: [], points: {}, spans: new Map(), at: 0, frames: 0 };
 
 // RFC 7396.
 function patch(target, change) {
@@ -30,7 +31,7 @@ function thin(points) {
 
 function take(frame) {
   data.at = frame.at;
-  data.skew = Date.now() - frame.at;
+  data.frames++;
   if (frame.state) {
     Object.assign(data, { state: frame.state, events: frame.events, points: frame.points });
     data.spans = new Map(frame.spans.map((span) => [span.id, span]));
@@ -47,31 +48,38 @@ function take(frame) {
   }
 }
 
-const headers = () => (token ? { Authorization: `Bearer ${token}` } : {});
+export const headers = () => (token ? { Authorization: `Bearer ${token}` } : {});
+
+// The values of server-sent events, one after the other.
+export async function* values(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      text += value;
+      for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+        const lines = text.slice(0, end).split('\n').filter((line) => line.startsWith('data:'));
+        text = text.slice(end + 2);
+        if (lines.length) yield JSON.parse(lines.map((line) => line.slice(5).trimStart()).join('\n'));
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
 
 async function once(changed, told) {
   const response = await fetch('/api/stream', { headers: headers(), cache: 'no-store', credentials: 'omit' });
   if (response.status === 401) return told('locked', 'open the link that the command printed: it carries the token');
   if (!response.ok) throw new Error(await response.text());
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = '';
   told('live', 'live');
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return undefined;
-    data.heard = Date.now();
-    text += value;
-    let changes = false;
-    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
-      const lines = text.slice(0, end).split('\n').filter((line) => line.startsWith('data:'));
-      text = text.slice(end + 2);
-      if (lines.length) {
-        take(JSON.parse(lines.map((line) => line.slice(5).trimStart()).join('\n')));
-        changes = true;
-      }
-    }
-    if (changes) changed();
+  for await (const frame of values(response)) {
+    take(frame);
+    changed();
   }
+  return undefined;
 }
 
 export async function follow(changed, told) {

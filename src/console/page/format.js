@@ -1,6 +1,8 @@
 // Numbers, sizes and times for people.
 
-export const whole = (value) => (value === null || value === undefined ? '–' : Math.round(value).toLocaleString('en'));
+const grouped = new Intl.NumberFormat('en');
+
+export const whole = (value) => (value === null || value === undefined ? '–' : grouped.format(Math.round(value)));
 
 export function fixed(value, digits = 3) {
   return value === null || value === undefined || !Number.isFinite(value) ? '–' : value.toFixed(digits);
@@ -33,7 +35,9 @@ export function duration(seconds) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s / 3600) % 24)} h`;
 }
 
-export const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
+const time = new Intl.DateTimeFormat([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+
+export const clock = (ms) => time.format(ms);
 
 export const percent = (share) => (Number.isFinite(share) ? `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %` : '–');
 

@@ -1,13 +1,15 @@
 // Curves of what is learnt.
 
-import { h } from './dom.js';
+import { badge, h, table } from './dom.js';
 import { chart, update } from './charts.js';
-import { count, fixed, whole } from './format.js';
+import { count, fixed, percent, whole } from './format.js';
 import { data } from './follow.js';
 import { colour, curves } from './model.js';
+import { card, loaded, mean } from './runs.js';
 
 const AXES = { steps: 1, tokens: 2, time: 0 };
 const MOST_CURVES = 24;
+const MOST_ROWS = 100;
 let axis = 'steps';
 let smooth = true;
 
@@ -19,12 +21,39 @@ export function view(m, draw) {
       h('label', null, h('input', { type: 'checkbox', checked: smooth, on: { change: (event) => ((smooth = event.target.checked), draw()) } }), ' smooth')),
     h('div.charts', { 'data-key': 'charts' },
       chart('loss', 'Training loss by path', 'Nats a token, of the peers of this process.'),
-      chart('modules', 'Training loss by module', 'The mean of the paths that go through the module.'),
       chart('heldout', 'Held-out text by path', 'Bits a byte after each phase, as scored by standbys and at the end.'),
+      chart('modules', 'Training loss by module', 'The mean of the paths that go through the module.'),
       chart('speed', 'Speed', 'Tokens a second of inner steps, by path.'),
+      chart('sizes', 'Outer gradients: size', 'Norms by module, at its owner: the mean of the contributions (dashed), and their average.'),
+      chart('agreement', 'Outer gradients: agreement', 'Mean cosine between two contributions to a module: 1 is the same direction, 0 none in common.'),
       chart('gradient', 'Gradient norm', 'Of the last step of each report, before clipping.'),
       chart('rate', 'Learning rate', 'By path: the schedule of the run.')),
+    tokens(m),
+    card(draw),
   ];
+}
+
+// What each path has been trained on, in numbers and as a share of all.
+function tokens(m) {
+  const found = new Map();
+  for (const { path, last } of curves()) {
+    if (path === null) continue;
+    const before = found.get(path) ?? { path, tokens: 0, step: 0 };
+    found.set(path, { path, tokens: before.tokens + last[2], step: Math.max(before.step, last[1]) });
+  }
+  const rows = [...found.values()].sort((a, b) => a.path - b.path);
+  const all = rows.reduce((sum, row) => sum + row.tokens, 0) || 1;
+  const trainers = Map.groupBy(m.paths, ({ path }) => path);
+  const columns = [
+    { name: 'path', of: (row) => row.path },
+    { name: 'share', of: (row) => h('span.stack', { role: 'img', 'aria-label': percent(row.tokens / all) }, h('i', { style: { width: `${(100 * row.tokens) / all}%`, background: colour(row.path) } })) },
+    { name: 'of all', number: true, of: (row) => percent(row.tokens / all) },
+    { name: 'tokens', number: true, of: (row) => count(row.tokens) },
+    { name: 'inner steps', number: true, of: (row) => whole(row.step) },
+    { name: 'stage', of: (row) => (trainers.get(row.path) ?? []).slice(0, 4).map(({ stage }) => badge(stage === 'training' ? 'good' : 'plain', stage)) },
+  ];
+  return h('section.card', { 'data-key': 'tokens' }, h('h3', null, 'Tokens by path'), rows.length ? table('Tokens that the peers of this process have trained on since it started', columns, rows.slice(0, MOST_ROWS), (row) => row.path) : h('p.empty', null, 'No step has been reported yet.'),
+    rows.length > MOST_ROWS ? h('p.faint', null, `and ${rows.length - MOST_ROWS} more paths`) : null);
 }
 
 // An exponential mean over about a twentieth of the curve.
@@ -44,51 +73,68 @@ function rising(points) {
 function lines(column) {
   const index = AXES[axis];
   const scale = axis === 'time' ? 1000 : 1;
-  return curves().slice(0, MOST_CURVES).map((curve, number) => {
+  return curves().slice(0, MOST_CURVES).map((curve) => {
     const points = rising(curve.points.filter((point) => point[column] > 0).map((point) => [point[index] / scale, point[column]]));
-    return { label: curve.label, path: curve.path, colour: curve.path === null ? 'var(--faint)' : colour(curve.path), dash: curve.path === null ? [6, 4] : curve.label.includes('trainer') ? [2, 3] : undefined, points, number };
+    return { label: curve.label, path: curve.path, colour: curve.path === null ? 'var(--faint)' : colour(curve.path), dash: curve.path === null ? [6, 4] : curve.label.includes('trainer') ? [2, 3] : undefined, points };
   }).filter(({ points }) => points.length);
 }
 
-// The mean of the curves of the paths through each module, at the points of the first.
-function byModule(m) {
-  const all = lines(3).filter(({ path }) => path !== null);
-  const through = (level, expert) => all.filter(({ path }) => m.run.paths[path]?.[level] === expert);
-  const names = m.run.levels.flatMap(({ experts }, level) => (experts > 1 && experts <= 16 ? [...Array(experts).keys()].map((expert) => [level, expert]) : []));
-  return names.slice(0, MOST_CURVES).map(([level, expert], index) => {
-    const parts = through(level, expert);
-    if (!parts.length) return null;
-    const at = parts.map(() => 0);
-    const points = parts[0].points.map(([x]) => {
-      const near = parts.map(({ points: them }, part) => {
-        while (at[part] + 1 < them.length && them[at[part] + 1][0] <= x) at[part]++;
-        return them[at[part]][1];
-      });
-      return [x, near.reduce((sum, y) => sum + y, 0) / near.length];
-    });
-    return { label: `module ${level}.${expert}`, colour: colour(index), dash: level % 2 ? [5, 3] : undefined, points: smoothed(points) };
-  }).filter(Boolean);
+const smooth_all = (series) => series.map((line) => ({ ...line, points: smoothed(line.points) }));
+
+// The curves of other runs and, beside them, the mean of this one.
+function others(of, here) {
+  const runs = loaded().filter((run) => run[of].length);
+  const mine = runs.length && here.length > 1 ? [{ label: 'this run, mean', colour: 'var(--ink)', points: mean(here.map(({ points }) => points)) }] : [];
+  return [...mine, ...runs.map((run, index) => ({ label: run.name, colour: colour(index + 1), dash: [7, 5], points: rising(run[of]) }))];
 }
 
+// The mean of the curves of the paths through each module.
+function byModule(m) {
+  const all = lines(3).filter(({ path }) => path !== null);
+  const names = m.run.levels.flatMap(({ experts }, level) => (experts > 1 && experts <= 16 ? [...Array(experts).keys()].map((expert) => [level, expert]) : []));
+  return names.slice(0, MOST_CURVES).map(([level, expert], index) => {
+    const parts = all.filter(({ path }) => m.run.paths[path]?.[level] === expert);
+    return { label: `module ${level}.${expert}`, colour: colour(index), dash: level % 2 ? [5, 3] : undefined, points: mean(parts.map(({ points }) => points)) };
+  }).filter(({ points }) => points.length);
+}
+
+// What owners tell of the outer gradients: a value of each update, by module.
+function outer(column, label, dash) {
+  const names = Object.keys(data.points).filter((name) => name.startsWith('outer/')).sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+  return names.slice(0, MOST_CURVES).map((name, index) => {
+    const x = (point) => (axis === 'time' ? point[0] / 1000 : point[1]);
+    const points = data.points[name].filter((point) => Number.isFinite(point[column])).map((point) => [x(point), point[column]]);
+    return { label: `module ${name.slice(6)}${label}`, colour: colour(index), dash, points: rising(points) };
+  }).filter(({ points }) => points.length);
+}
+
+const common = () => ({
+  x: axis === 'time' ? 'time' : axis === 'tokens' ? 'tokens of the curve' : 'inner steps of a path',
+  time: axis === 'time',
+  xValues: (u, values) => values.map(count),
+  xValue: whole,
+  xTable: axis === 'time' ? (value) => new Date(1000 * value).toLocaleTimeString() : whole,
+  empty: 'No step has been reported yet.',
+});
+
 export function drawn(m) {
-  const x = axis;
-  const common = {
-    x: axis === 'time' ? 'time' : axis === 'tokens' ? 'tokens of the curve' : 'inner steps of a path',
-    time: axis === 'time',
-    xValues: (u, values) => values.map(count),
-    xValue: whole,
-    xTable: axis === 'time' ? (value) => new Date(1000 * value).toLocaleTimeString() : whole,
-    empty: 'No step has been reported yet.',
-  };
-  const with_smoothing = (series) => series.map((line) => ({ ...line, points: smoothed(line.points) }));
-  update('loss', { ...common, name: 'Training loss', series: with_smoothing(lines(3)), format: (value) => fixed(value) });
-  update('modules', { ...common, name: 'Loss by module', series: byModule(m), format: (value) => fixed(value), empty: 'No level of this run has several modules, or no step has been reported yet.' });
-  update('speed', { ...common, name: 'Speed', series: with_smoothing(lines(4)), format: count, values: (u, values) => values.map(count) });
-  update('gradient', { ...common, name: 'Gradient norm', series: with_smoothing(lines(6)), format: (value) => fixed(value, 2) });
-  update('rate', { ...common, name: 'Learning rate', series: lines(5), format: (value) => value.toExponential(2), axis: 64, values: (u, values) => values.map((value) => value.toExponential(1)) });
+  const shared = common();
+  const loss = lines(3);
+  const over = axis === 'steps' ? smooth_all(others('loss', loss.filter(({ path }) => path !== null))) : [];
+  const dense = axis === 'steps' ? loaded().filter((run) => run.dense.length).map((run, index) => ({ label: `${run.name}, dense control`, colour: colour(index + 1), dash: [2, 4], points: rising(run.dense) })) : [];
+  update('loss', { ...shared, name: 'Training loss', series: [...smooth_all(loss), ...over, ...dense], format: (value) => fixed(value) });
+  update('modules', { ...shared, name: 'Loss by module', series: smooth_all(byModule(m)), format: (value) => fixed(value), empty: 'No level of this run has several modules, or no step has been reported yet.' });
+  update('speed', { ...shared, name: 'Speed', series: smooth_all(lines(4)), format: count, values: (u, values) => values.map(count) });
+  update('gradient', { ...shared, name: 'Gradient norm', series: smooth_all(lines(6)), format: (value) => fixed(value, 2) });
+  update('rate', { ...shared, name: 'Learning rate', series: lines(5), format: (value) => value.toExponential(2), axis: 64, values: (u, values) => values.map((value) => value.toExponential(1)) });
+  const versions = { ...shared, x: axis === 'time' ? 'time' : 'versions of the module', dots: true, xValues: integers, empty: 'No owner of this process has made an update yet.' };
+  update('sizes', { ...versions, name: 'Outer gradients: size', series: [...outer(4, ', average'), ...outer(3, ', contributions', [6, 4])], format: (value) => fixed(value) });
+  update('agreement', { ...versions, name: 'Outer gradients: agreement', series: outer(5, ''), range: [-1, 1], format: (value) => fixed(value, 2), empty: 'No owner of this process has averaged two contributions yet.' });
   const scored = Object.entries(data.points).filter(([name]) => name.startsWith('held-out/')).map(([name, points]) => {
     const path = Number(name.slice(9));
-    return { label: `path ${path}`, colour: colour(path), points: points.map(([phase, , thousandths]) => [phase, thousandths / 1000]) };
-  }).sort((a, b) => a.label.localeCompare(b.label, 'en', { numeric: true })).slice(0, MOST_CURVES);
-  update('heldout', { ...common, time: false, x: 'phases', name: 'Held out', xValues: (u, values) => values.map((value) => (Number.isInteger(value) ? value : '')), xTable: whole, dots: true, series: scored, format: (value) => fixed(value), empty: 'No path has been scored yet: standbys score while they wait, and every path is scored at the end.' });
+    return { label: `path ${path}`, path, colour: colour(path), points: points.map(([phase, , thousandths]) => [phase, thousandths / 1000]) };
+  }).sort((a, b) => a.path - b.path).slice(0, MOST_CURVES);
+  update('heldout', { ...shared, time: false, x: 'phases', name: 'Held out', xValues: integers, xTable: whole, dots: true, series: [...scored, ...others('held_out', scored)], format: (value) => fixed(value), empty: 'No path has been scored yet: standbys score while they wait, and every path is scored at the end.' });
 }
+
+const integers = (u, values) => values.map((value) => (Number.isInteger(value) ? value : ''));

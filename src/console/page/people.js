@@ -2,8 +2,9 @@
 
 import { h, table } from './dom.js';
 import { bytes, count, duration, short, whole } from './format.js';
+import { uptime } from './model.js';
 
-const MOST_ROWS = 200;
+const MOST_ROWS = 100;
 
 export function view(m) {
   const served = (peer) => peer.own && peer.own.status.traffic.blob_bytes_sent + peer.own.status.traffic.blob_bytes_forwarded;
@@ -18,7 +19,7 @@ export function view(m) {
     { name: 'phases', number: true, of: (peer) => (peer.own ? whole(peer.own.status.phases_trained) : '–') },
     { name: 'bytes served', number: true, of: (peer) => (peer.own ? bytes(served(peer)) : '–') },
     { name: 'updates audited', number: true, of: (peer) => (peer.own ? whole(peer.own.status.audited) : '–') },
-    { name: 'up for', number: true, of: (peer) => (peer.own ? duration(peer.own.status.activity.uptime_s) : '–') },
+    { name: 'up for', number: true, of: (peer) => (peer.own ? duration(uptime(peer.own)) : '–') },
     { name: 'paths', of: (peer) => peer.paths.filter((path) => path.stage !== 'standby').map((path) => path.path).join(', ') || '–' },
   ];
   return [

@@ -1,11 +1,12 @@
 // The grid of modules, the paths, and the peers.
 
 import { badge, h, meter, table } from './dom.js';
-import { clock, count, duration, fixed, percent, short, whole } from './format.js';
+import { bytes, clock, count, duration, fixed, percent, short, whole } from './format.js';
 import { data } from './follow.js';
 import { colour } from './model.js';
 
 const MOST_ROWS = 100;
+const MOST_WAITS = 20;
 let wanted = '';
 
 export function view(m, draw) {
@@ -15,7 +16,7 @@ export function view(m, draw) {
 // What is waited for, since when, until when, and what follows.
 function waits(m) {
   const rows = m.paths.filter((path) => path.wait && path.stage !== 'done');
-  const others = m.own.filter((peer) => peer.waits && !peer.status.done && !peer.status.paths.some((path) => path.waits_for));
+  const others = m.own.filter((peer) => peer.waits && !peer.status.done && !Object.keys(peer.path_waits).length);
   const silent = m.own.filter((peer) => peer.silent_since);
   if (!rows.length && !others.length && !silent.length) return h('section.card', { 'data-key': 'waits' }, h('h3', null, 'Waiting'), h('p.empty', null, m.own.every((peer) => peer.status.done) ? 'Nothing: all paths here are done.' : 'Nothing: every path here trains.'));
   const now = data.at;
@@ -23,9 +24,15 @@ function waits(m) {
     h('div', null, h('b', null, who), ' waits for ', wait.words),
     h('div.faint', null, [wait.since ? `since ${clock(wait.since)} (${duration((now - wait.since) / 1000)})` : null, left === undefined || left === null ? null : `at most ${duration(left)} more`, wait.then].filter(Boolean).join(' · ')));
   return h('section.card', { 'data-key': 'waits' }, h('h3', null, 'Waiting'), h('ul.waits', null,
-    silent.map((peer) => h('li', { 'data-key': `silent ${peer.label}` }, h('b', null, peer.label), ` has not answered since ${clock(peer.silent_since)}: what is shown of it is from then.`)),
-    others.map((peer) => item(peer.label, peer.label, peer.waits)),
-    rows.map((path) => item(path.at, `${m.own.length > 1 ? `${path.label}, ` : ''}path ${path.path}${path.trainer > 1 ? `, trainer ${path.trainer}` : ''}`, path.wait, path.left))));
+    silent.slice(0, MOST_WAITS).map((peer) => h('li', { 'data-key': `silent ${peer.label}` }, h('b', null, peer.label), ` has not answered since ${clock(peer.silent_since)}: what is shown of it is from then.`)),
+    others.slice(0, MOST_WAITS).map((peer) => item(peer.label, peer.label, peer.waits)),
+    rows.slice(0, MOST_WAITS).map((path) => item(path.at, `${m.own.length > 1 ? `${path.label}, ` : ''}path ${path.path}${path.trainer > 1 ? `, trainer ${path.trainer}` : ''}`, path.wait, path.left))),
+  beyond(silent.length, others.length, rows.length));
+}
+
+function beyond(...lengths) {
+  const left = lengths.reduce((sum, length) => sum + Math.max(0, length - MOST_WAITS), 0);
+  return left ? h('p.faint', null, `and ${whole(left)} more`) : null;
 }
 
 function grid(m) {
@@ -69,6 +76,8 @@ function paths(m) {
 
 const more = (all, shown) => (all.length > shown.length ? h('p.faint', null, `and ${all.length - shown.length} more`) : null);
 
+const link = (peer) => (peer.relayed === null ? '–' : peer.relayed ? badge('warning', 'relayed', 'Through a relay') : 'direct');
+
 function members(m, draw) {
   const state = (peer) => {
     if (peer.banned) return badge('bad', 'banned', peer.banned);
@@ -89,6 +98,10 @@ function members(m, draw) {
     { name: 'stands by', of: (peer) => peer.paths.filter((path) => path.stage === 'standby').map((path) => path.path).join(', ') || '–' },
     { name: 'modules', of: versions },
     { name: 'steps/s', number: true, title: 'Inner steps a second of each path, as the peer announces', of: (peer) => (peer.pace ? fixed(peer.pace / 1000, 1) : '–') },
+    { name: 'link', title: 'How a peer of this process is connected to it', of: link },
+    { name: 'round trip', number: true, title: 'The shortest to a peer of this process', of: (peer) => (peer.round_trip === null ? '–' : `${peer.round_trip < 10 ? fixed(peer.round_trip, 1) : whole(peer.round_trip)} ms`) },
+    { name: 'reachable', title: 'Whether others can connect to it from outside', of: (peer) => peer.own?.status.activity.reachability ?? '–' },
+    { name: 'device memory', number: true, of: (peer) => bytes(peer.own?.status.activity.device_memory_bytes) },
     { name: 'counted', number: true, title: 'Contributions that updates have counted', of: (peer) => whole(peer.counted) },
     { name: 'faults', number: true, of: (peer) => whole(peer.faults) },
     { name: 'why', of: (peer) => peer.banned ?? (peer.quarantined || '–') },

@@ -1,11 +1,12 @@
 // Bytes by kind, and what each peer did when.
 
-import { h, paint, table } from './dom.js';
+import { h, make, paint, table } from './dom.js';
 import { bytes, clock, duration, fixed, percent } from './format.js';
 import { data } from './follow.js';
-import { colour } from './model.js';
+import { uptime } from './model.js';
 
 const WINDOWS = { '2 min': 120, '10 min': 600, '1 h': 3600, all: Infinity };
+const MOST_ROWS = 100;
 let span = '10 min';
 
 // What a wait is called in the legend, and its colour.
@@ -20,7 +21,7 @@ export function view(m, draw) {
   return [
     exchanged(m),
     shares(m),
-    h('section.card', { 'data-key': 'gantt' }, h('h3', null, 'What each peer did when'), h('div.controls', null, h('div.segments', { role: 'group', 'aria-label': 'Window' }, h('span.faint', null, 'the last'), Object.keys(WINDOWS).map(choose))), legend(), h('div', { id: 'gantt', 'data-own': '' }), newest(m)),
+    h('section.card', { 'data-key': 'gantt' }, h('h3', null, 'What each peer did when'), h('div.controls', null, h('div.segments', { role: 'group', 'aria-label': 'Window' }, h('span.faint', null, 'the last'), Object.keys(WINDOWS).map(choose))), legend(), h('div', { id: 'gantt', 'data-own': '' }), m.own.length > PAGE ? h('p.faint', null, `The first ${PAGE} of ${m.own.length} peers.`) : null, newest(m)),
   ];
 }
 
@@ -43,15 +44,15 @@ function exchanged(m) {
   ];
   return h('section.card', { 'data-key': 'bytes' }, h('h3', null, 'Bytes'),
     h('p', null, 'A parameter costs ', h('b.mono', null, Number.isFinite(up) ? fixed(up, 2) : '–'), ' bits up and ', h('b.mono', null, Number.isFinite(down) ? fixed(down, 2) : '–'), ' bits down in an exchange, as the peers of this process received them from others.'),
-    table('Payload since each peer started', columns, m.own, (peer) => peer.label));
+    table('Payload since each peer started', columns, m.own.slice(0, MOST_ROWS), (peer) => peer.label), more(m));
 }
 
 function shares(m) {
-  const rows = m.own.map((peer) => {
+  const rows = m.own.slice(0, MOST_ROWS).map((peer) => {
     const trained = peer.status.activity.trained_s;
     const waits = Object.entries(peer.waited_s);
     const waited = waits.reduce((sum, [, seconds]) => sum + seconds, 0);
-    const other = Math.max(0, peer.status.activity.uptime_s - trained - waited);
+    const other = Math.max(0, uptime(peer) - trained - waited);
     return { peer, trained, waits, waited, other, all: trained + waited + other || 1 };
   });
   const bar = ({ trained, waits, all }) => h('span.stack', { role: 'img', 'aria-label': `${percent(trained / all)} trained` },
@@ -64,10 +65,12 @@ function shares(m) {
     { name: 'waited', number: true, of: (row) => percent(row.waited / row.all) },
     { name: 'other', number: true, title: 'Waiting for the device, starting, scoring, or done', of: (row) => percent(row.other / row.all) },
     { name: 'longest wait for', of: (row) => { const most = row.waits.toSorted((a, b) => b[1] - a[1])[0]; return most ? `${named(most[0])[0]} (${duration(most[1])})` : '–'; } },
-    { name: 'up for', number: true, of: (row) => duration(row.peer.status.activity.uptime_s) },
+    { name: 'up for', number: true, of: (row) => duration(uptime(row.peer)) },
   ];
-  return h('section.card', { 'data-key': 'shares' }, h('h3', null, 'Time'), table('Share of time since each peer started', columns, rows, (row) => row.peer.label));
+  return h('section.card', { 'data-key': 'shares' }, h('h3', null, 'Time'), table('Share of time since each peer started', columns, rows, (row) => row.peer.label), more(m));
 }
+
+const more = (m) => (m.own.length > MOST_ROWS ? h('p.faint', null, `and ${m.own.length - MOST_ROWS} more peers`) : null);
 
 function legend() {
   const kinds = new Set([...data.spans.values()].map((it) => it.kind).filter((kind) => kind !== 'training'));
@@ -103,8 +106,8 @@ export function drawn(m) {
   const height = lanes.length * LANE + 24;
   let canvas = host.querySelector('canvas');
   if (!canvas) {
-    canvas = h('canvas', { role: 'img', 'aria-label': 'What each peer did when; the table below says the same' });
-    host.replaceChildren(canvas, h('div.tip', { hidden: true }));
+    canvas = make(h('canvas', { role: 'img', 'aria-label': 'What each peer did when; the table below says the same' }));
+    host.replaceChildren(canvas, make(h('div.tip', { hidden: true })));
   }
   const scale = devicePixelRatio || 1;
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
@@ -136,16 +139,13 @@ function drawSpans(context, { lanes, spans, from, until, width, height, scale })
     const end = it.to ?? until;
     if (lane < 0 || end < from) continue;
     const [left, right] = [x(Math.max(it.from, from)), x(end)];
-    context.globalAlpha = it.kind === 'training' && it.phase % 2 ? 0.72 : 1;
-    context.fillStyle = token(it.kind === 'training' ? '--train' : named(it.kind)[1]);
+    context.fillStyle = token(it.kind === 'training' ? (it.phase % 2 ? '--train-odd' : '--train') : named(it.kind)[1]);
     context.fillRect(left, lane * LANE + 3, Math.max(0.6, right - left - (right - left > 3 ? 0.5 : 0)), LANE - 7);
     if (it.kind === 'training' && right - left > 46) {
-      context.globalAlpha = 1;
       context.fillStyle = token('--on-train');
       context.fillText(`${it.path} · ${it.phase + 1}`, left + 5, lane * LANE + LANE / 2 - 1, right - left - 8);
     }
   }
-  context.globalAlpha = 1;
   context.fillStyle = token('--faint');
   const ticks = Math.max(2, Math.min(6, Math.floor((width - LEFT) / 110)));
   for (let tick = 0; tick <= ticks; tick++) {

@@ -83,8 +83,10 @@ impl<P: Sample> Series<P> {
         Some(point)
     }
 
-    pub(in crate::telemetry) fn to_json(&self) -> Value {
-        self.points.iter().map(|point| point.to_json()).collect()
+    /// Every so many points, and the last.
+    pub(in crate::telemetry) fn to_json(&self, stride: usize) -> Value {
+        let points: Vec<Value> = self.points.iter().rev().step_by(stride.max(1)).map(|point| point.to_json()).collect();
+        points.into_iter().rev().collect()
     }
 
     pub(in crate::telemetry) fn points(&self) -> &[P] {

@@ -111,8 +111,7 @@ impl Telemetry {
             };
             (format!("path/{path}"), point)
         });
-        self.state().peers.entry(peer.to_owned()).or_default();
-        self.answered(peer, status);
+        self.show(peer, status);
         if let Some((name, point)) = point {
             let newest = self.state().series.get(&name).and_then(|series| Some(series.points().last()?.step));
             if newest != Some(point.step) {
