@@ -55,7 +55,7 @@ pub(super) struct Seen {
     pub(super) answered_ms: u64,
     /// When the peer started, in milliseconds since 1970, as far as its status tells.
     pub(super) started_ms: u64,
-    /// Whether anything of this may have changed since the last frame.
+    /// Whether anything but the status may have changed since the last frame.
     pub(super) touched: bool,
     /// What each of its paths waits for, without numbers that count down, and since when.
     pub(super) waiting: BTreeMap<(u32, u32), (Waiting, u64)>,
@@ -117,11 +117,16 @@ impl Seen {
         if started_ms.abs_diff(self.started_ms) > 2_000 {
             self.started_ms = started_ms;
         }
-        let before = self.status.replace(status);
         if !self.is_newer {
-            self.shown_status = before;
+            self.shown_status = self.status.take();
+            // Viewers are not shown these, so a status that differs in nothing else is the same to them.
+            if let Some(shown) = self.shown_status.as_mut().map(|shown| &mut shown.activity) {
+                shown.uptime_s = status.activity.uptime_s;
+                shown.queues.clone_from(&status.activity.queues);
+            }
         }
-        (self.answered_ms, self.touched, self.is_newer) = (now, true, true);
+        self.status = Some(status);
+        (self.answered_ms, self.is_newer) = (now, true);
     }
 }
 
