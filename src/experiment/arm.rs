@@ -176,7 +176,9 @@ impl<'a> Trial<'a> {
             }
             let loss = self.look(state, phase + 1)?;
             let steps = training.ancestor_steps + (phase + 1) * training.inner_steps;
-            state.curve.push(Point { phases: phase + 1, steps, tokens: state.trained_arm.tokens(), loss });
+            let point = Point { phases: phase + 1, steps, tokens: state.trained_arm.tokens(), loss };
+            self.context.tell(ExperimentEvent::Scored(&title, point));
+            state.curve.push(point);
             state.seconds += began.elapsed().as_secs_f64();
             if written.elapsed().as_secs_f64() >= KEEP_EVERY_S {
                 self.keep(state, phase + 1, &self.checkpoint)?;

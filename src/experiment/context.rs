@@ -11,7 +11,7 @@ use crate::config::{MachineConfig, RunConfig};
 use crate::experiment::checkpoint::ArmCheckpoint;
 use crate::experiment::dataset::{Dataset, Shares};
 use crate::experiment::plan::{Arm, Experiment};
-use crate::experiment::results::outcome::Outcome;
+use crate::experiment::results::outcome::{Outcome, Point};
 use crate::model::exchange;
 use crate::names::BlobHash;
 use crate::peer::DeviceScheduler;
@@ -30,6 +30,8 @@ pub enum ExperimentEvent<'a> {
     Ancestor(u64, u64),
     /// A phase of a path of an arm with a seed: its number, and the total.
     Phase(&'a str, u64, u64),
+    /// The held-out loss of an arm with a seed.
+    Scored(&'a str, Point),
     /// An arm with a seed is done.
     Done(&'a Outcome),
 }

@@ -101,6 +101,12 @@ impl Telemetry {
         self.state().record_dense(at_ms, step, loss);
     }
 
+    /// The held-out loss of an arm of an experiment, after so many steps and tokens of all its paths.
+    pub fn arm(&self, arm: &str, step: u64, tokens: u64, loss: f64) {
+        let added = tokens.saturating_sub(self.state().tokens.get(&format!("arm/{arm}")).copied().unwrap_or(0));
+        self.point(&format!("arm/{arm}"), Point { at_ms: now_ms(), step, tokens: added, loss, ..Point::default() });
+    }
+
     /// Begins `metrics.jsonl` in a folder.
     ///
     /// # Errors

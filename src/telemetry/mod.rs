@@ -18,6 +18,7 @@ pub mod overview;
 mod recorder;
 mod run;
 mod sampler;
+mod services;
 mod spans;
 mod state;
 mod tensorboard;
@@ -31,6 +32,7 @@ pub use follow::Follower;
 pub use hub::{Subscription, Telemetry};
 pub use run::RunOutline;
 pub use sampler::Sampler;
+pub use services::Fact;
 pub use tensorboard::Writing;
 
 /// Milliseconds since 1970.

@@ -14,6 +14,7 @@ use crate::telemetry::curves::series::Series;
 use crate::telemetry::latencies::Latencies;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::RunOutline;
+use crate::telemetry::services::Fact;
 use crate::telemetry::spans::{Doing, Spans};
 use crate::telemetry::tensorboard::EventFiles;
 
@@ -57,7 +58,7 @@ pub(super) struct Seen {
     pub(super) answered_ms: u64,
     /// When the peer started, in milliseconds since 1970, as far as its status tells.
     pub(super) started_ms: u64,
-    /// Whether anything of this may have changed since the last frame.
+    /// Whether anything but the status may have changed since the last frame.
     pub(super) touched: bool,
     /// What each of its paths waits for, without numbers that count down, and since when.
     pub(super) waiting: BTreeMap<(u32, u32), (Waiting, u64)>,
@@ -79,6 +80,8 @@ pub(super) struct State {
     /// A stage of preparation: its name, what is done of it, and all of it.
     pub(super) stage: Option<(String, u64, u64)>,
     pub(super) peers: BTreeMap<String, Seen>,
+    /// What else this process does.
+    pub(super) services: BTreeMap<&'static str, Vec<Fact>>,
     pub(super) events: VecDeque<Value>,
     pub(super) next_event: u64,
     pub(super) series: BTreeMap<String, Series>,
@@ -122,11 +125,16 @@ impl Seen {
         if started_ms.abs_diff(self.started_ms) > 2_000 {
             self.started_ms = started_ms;
         }
-        let before = self.status.replace(status);
         if !self.is_newer {
-            self.shown_status = before;
+            self.shown_status = self.status.take();
+            // Viewers are not shown these, so a status that differs in nothing else is the same to them.
+            if let Some(shown) = self.shown_status.as_mut().map(|shown| &mut shown.activity) {
+                shown.uptime_s = status.activity.uptime_s;
+                shown.queues.clone_from(&status.activity.queues);
+            }
         }
-        (self.answered_ms, self.touched, self.is_newer) = (now, true, true);
+        self.status = Some(status);
+        (self.answered_ms, self.is_newer) = (now, true);
     }
 }
 
@@ -146,6 +154,7 @@ impl State {
             run: None,
             stage: None,
             peers: BTreeMap::new(),
+            services: BTreeMap::new(),
             events: VecDeque::new(),
             next_event: 0,
             series: BTreeMap::new(),

@@ -10,6 +10,7 @@ use crate::peer::PeerStatus;
 use crate::peer::driver::status::Activity;
 use crate::protocol::status::{MemberPath, MemberStatus, PathStatus, PeerScoreStatus};
 use crate::telemetry::run::RunOutline;
+use crate::telemetry::services::Fact;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
 use crate::telemetry::words::{follows, waits_for};
@@ -21,6 +22,7 @@ pub(super) struct Shown {
     began: u64,
     run: Value,
     stage: Option<Stage>,
+    services: BTreeMap<&'static str, Vec<Value>>,
     /// The peers of this process.
     peers: BTreeMap<String, Map<String, Value>>,
     /// All peers, as those of this process describe them.
@@ -116,6 +118,12 @@ impl Shown {
             patch.insert("stage".to_owned(), json!(stage));
             self.stage = stage;
         }
+        let facts = |facts: &Vec<Fact>| facts.iter().map(|fact| fact.to_json()).collect();
+        let services = state.services.iter().map(|(service, its)| (*service, facts(its))).collect();
+        if self.services != services {
+            patch.insert("services".to_owned(), json!(services));
+            self.services = services;
+        }
         let peers = self.update_peers(state);
         patch.extend((!peers.is_empty()).then(|| ("peers".to_owned(), peers.into())));
         if state.answered {
@@ -130,7 +138,7 @@ impl Shown {
         for (peer, seen) in &state.peers {
             let is_new = !self.peers.contains_key(peer);
             let shown = self.peers.entry(peer.clone()).or_default();
-            if !seen.touched && !is_new && shown["silent_since"] == json!(silent_since(seen)) {
+            if !seen.touched && !seen.is_newer && !is_new && shown["silent_since"] == json!(silent_since(seen)) {
                 continue;
             }
             let mut change = Change { shown, patch: Map::new() };
@@ -237,14 +245,10 @@ fn show_status(change: &mut Change<'_>, before: Option<&PeerStatus>, now: &PeerS
         }
         change.retain(|name| names.iter().any(|known| known == name));
     });
-    let mut activity = json!(now.activity);
-    if let Value::Object(activity) = &mut activity {
-        // The time changes in every frame, its beginning does not.
-        activity.remove("uptime_s");
-        activity.remove("queues");
-        activity.insert("started_ms".to_owned(), json!(started_ms));
+    let shown = change.shown.get("activity").map(|activity| activity["started_ms"] == started_ms);
+    if before.is_none_or(|it| it.activity != now.activity) || shown != Some(true) {
+        change.put("activity", activity(&now.activity, started_ms));
     }
-    change.put("activity", activity);
     change.put_new("traffic", before.map(|it| &it.traffic), &now.traffic);
     change.put_new("synced", before.map(|it| &it.synced), &now.synced);
     change.put_new("addresses", before.map(|it| &it.addresses), &now.addresses);
@@ -253,13 +257,43 @@ fn show_status(change: &mut Change<'_>, before: Option<&PeerStatus>, now: &PeerS
     change.put_new("audited", before.map(|it| &it.node.audited), &now.node.audited);
 }
 
+fn activity(now: &Activity, started_ms: u64) -> Value {
+    let mut activity = json!(now);
+    if let Value::Object(activity) = &mut activity {
+        // The time changes in every frame, its beginning does not.
+        activity.remove("uptime_s");
+        activity.remove("queues");
+        activity.insert("started_ms".to_owned(), json!(started_ms));
+    }
+    activity
+}
+
 fn show_peer(change: &mut Change<'_>, state: &State, (peer, seen): (&str, &Seen), is_new: bool) {
+    if is_new || seen.is_newer {
+        show_answer(change, seen, is_new);
+    }
+    if is_new || seen.touched {
+        let doing = state.spans.now(peer).map(|span| match &span.doing {
+            Doing::Training { path, phase } => json!({ "kind": "training", "path": path, "phase": phase,
+                                                       "since": span.from_ms }),
+            Doing::Waiting { kind, .. } => json!({ "kind": kind, "since": span.from_ms }),
+        });
+        let (blobs, bytes, seconds) = seen.fetched;
+        change.put("doing", json!(doing));
+        change.put("waited_s", json!(seen.waited_s));
+        change.put("fetched", json!({ "blobs": blobs, "bytes": bytes, "seconds": seconds }));
+        change.put("rounds", json!(seen.rounds));
+    }
+    change.put("silent_since", json!(silent_since(seen)));
+}
+
+/// The status, and what it says of waits in words.
+fn show_answer(change: &mut Change<'_>, seen: &Seen, is_new: bool) {
     match &seen.status {
-        Some(status) if is_new || seen.is_newer => {
+        Some(status) => {
             let before = seen.shown_status.as_ref().filter(|_| !is_new);
             change.within("status", |change| show_status(change, before, status, seen.started_ms));
         }
-        Some(_) => {}
         None => change.put("status", Value::Null),
     }
     let words = seen.status.iter().flat_map(|status| &status.node.paths).filter_map(|path| {
@@ -270,19 +304,8 @@ fn show_peer(change: &mut Change<'_>, state: &State, (peer, seen): (&str, &Seen)
     });
     let waits = seen.status.as_ref().and_then(|status| status.node.waits_for.as_ref());
     let waits = waits.map(|waiting| json!({ "words": waits_for(waiting), "then": follows(waiting) }));
-    let doing = state.spans.now(peer).map(|span| match &span.doing {
-        Doing::Training { path, phase } => json!({ "kind": "training", "path": path, "phase": phase,
-                                                   "since": span.from_ms }),
-        Doing::Waiting { kind, .. } => json!({ "kind": kind, "since": span.from_ms }),
-    });
-    let (blobs, bytes, seconds) = seen.fetched;
     change.put("waits", json!(waits));
     change.put("path_waits", words.collect::<Map<String, Value>>().into());
-    change.put("doing", json!(doing));
-    change.put("waited_s", json!(seen.waited_s));
-    change.put("fetched", json!({ "blobs": blobs, "bytes": bytes, "seconds": seconds }));
-    change.put("rounds", json!(seen.rounds));
-    change.put("silent_since", json!(silent_since(seen)));
 }
 
 /// A line of `metrics.jsonl`.

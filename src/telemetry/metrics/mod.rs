@@ -305,6 +305,7 @@ impl State {
             Some(now_ms.saturating_sub(seen.answered_ms) as f64 / 1e3)
         });
         self.latencies.register(&mut registry);
+        self.services.values().flatten().for_each(|fact| fact.register(&mut registry));
         let mut text = String::new();
         encode(&mut text, &registry)?;
         Ok(text)

@@ -10,12 +10,14 @@ use crate::cli::swarm::create::progress;
 use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::mistake::Mistake;
+use crate::cli::swarm::running::Display;
+use crate::cli::swarm::web::WebFlags;
 use crate::config::PrecisionChoice;
 use crate::experiment::context::{ExperimentContext, ExperimentEvent};
 use crate::experiment::files::{FileError, read};
 use crate::experiment::plan::Experiment as Plan;
 use crate::experiment::results::claims::verdicts;
-use crate::experiment::results::outcome::Outcome;
+use crate::experiment::results::outcome::{Outcome, Point};
 use crate::experiment::{Results, Source, run};
 use crate::observe::{Progress, View};
 use crate::peer::create::dense_trainer::Stopped;
@@ -34,6 +36,8 @@ pub struct Experiment {
     /// a folder among the machine's runs.
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
+    #[command(flatten)]
+    web: WebFlags,
 }
 
 impl Experiment {
@@ -64,7 +68,13 @@ impl Experiment {
         let interrupt = Interrupt::flagged();
         let outcomes = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-            let watch = |event: ExperimentEvent<'_>| show(&progress, event);
+            let display = Display::new(progress);
+            let progress = &display.progress;
+            // Work on this thread waits for nothing.
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+            let _within = runtime.enter();
+            let _pages = self.web.open(&display, None)?;
+            let watch = |event: ExperimentEvent<'_>| show(&display, event);
             let mut context = ExperimentContext::new(&machine, folder, source, interrupt, &watch);
             let results = Results { folder: &out, command: &command };
             let outcomes = run(&plan, &mut context, &results).map_err(stopped_or)?;
@@ -87,8 +97,12 @@ impl Experiment {
     }
 }
 
-fn show(progress: &Progress, event: ExperimentEvent<'_>) {
+fn show(display: &Display, event: ExperimentEvent<'_>) {
+    let progress = &display.progress;
     match event {
+        ExperimentEvent::Scored(arm, Point { steps, tokens, loss, .. }) => {
+            display.telemetry.arm(arm, steps, tokens, loss);
+        }
         ExperimentEvent::Text(stage) => progress::show(progress, stage),
         ExperimentEvent::Ancestor(step, steps) => progress.stage("ancestor", step, steps),
         ExperimentEvent::Phase(arm, done, total) => progress.stage(arm, done, total),
