@@ -13,14 +13,22 @@ use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::output::Output;
 use super::process::{private_files, runtime};
+#[cfg(feature = "learning")]
+use super::swarm::PageFlags;
 use crate::names::PeerKey;
 use crate::network::limits::{CIRCUIT_BYTES, CIRCUITS, CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, RESERVATIONS};
 use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
 use crate::observe::logging;
+#[cfg(feature = "learning")]
+use crate::telemetry::{Fact, Telemetry};
 
 /// Default listening addresses, with fixed ports for firewall rules.
 const LISTEN: [&str; 4] =
     ["/ip4/0.0.0.0/udp/4001/quic-v1", "/ip4/0.0.0.0/tcp/4001", "/ip6/::/udp/4001/quic-v1", "/ip6/::/tcp/4001"];
+
+/// Time between two looks of the page at the relay's counts.
+#[cfg(feature = "learning")]
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 /// Run a relay on a public machine, for peers that cannot be reached directly.
 #[derive(Args)]
@@ -53,6 +61,9 @@ pub struct Relay {
     /// Seconds between two reports of its load.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     every: u64,
+    #[cfg(feature = "learning")]
+    #[command(flatten)]
+    web: PageFlags,
 }
 
 impl Relay {
@@ -88,11 +99,28 @@ impl Relay {
             config.identity.keep(&key).map_err(explain_key)?;
             let _log = logging::start(&self.dir, &log_filter)?;
             say_where(output, &relay)?;
+            #[cfg(feature = "learning")]
+            let telemetry = Telemetry::default();
+            #[cfg(feature = "learning")]
+            let _pages = self.web.open(&telemetry, None, &|text, value| {
+                // The reader may be gone.
+                drop(output.text(&text).and_then(|()| output.json(&value)));
+            })?;
+            #[cfg(feature = "learning")]
+            let mut shown = tokio::time::interval(SHOWN_EVERY);
             let mut clock = tokio::time::interval(Duration::from_secs(self.every));
             let mut said = None;
             loop {
+                #[cfg(feature = "learning")]
+                let show = async {
+                    shown.tick().await;
+                    telemetry.serves("relay", facts(relay.counts()));
+                };
+                #[cfg(not(feature = "learning"))]
+                let show = std::future::pending::<()>();
                 tokio::select! {
                     () = interrupt.wait() => break,
+                    () = show => {}
                     _ = clock.tick() => {
                         let counts = relay.counts();
                         if said.replace(counts) != Some(counts) {
@@ -105,6 +133,20 @@ impl Relay {
             Ok(())
         })
     }
+}
+
+/// What the page and the metrics show.
+#[cfg(feature = "learning")]
+fn facts(counts: RelayCounts) -> Vec<Fact> {
+    let RelayCounts { reservations, circuits, circuits_ever, refused, bytes_in, bytes_out } = counts;
+    vec![
+        Fact::gauge("relay_reservations", "Peers that hold a reservation", reservations),
+        Fact::gauge("relay_circuits", "Open circuits", circuits),
+        Fact::counter("relay_circuits_opened", "Circuits since the start", circuits_ever),
+        Fact::counter("relay_refusals", "Refused reservations and circuits", refused),
+        Fact::bytes("relay_received", "Bytes in, of all connections", bytes_in),
+        Fact::bytes("relay_sent", "Bytes out, of all connections", bytes_out),
+    ]
 }
 
 /// The keys in a file, one a line; empty lines and lines that begin with `#` are left out.

@@ -20,6 +20,8 @@ mod watch;
 mod web;
 mod whom;
 
+pub(super) use web::PageFlags;
+
 use super::{Globals, commands, interrupt, mistake, output};
 
 commands! {

@@ -170,6 +170,12 @@ impl Display {
         Self { progress, telemetry }
     }
 
+    /// Tells people, and programs.
+    pub fn tell(&self, text: String, value: serde_json::Value) {
+        self.progress.note(text);
+        self.progress.result(value);
+    }
+
     /// Opens the control socket, for `pathswarm status` and `pathswarm revoke`, and shows the peer to viewers. A peer
     /// works without a socket, too.
     pub fn open(&self, folder: &Path, peer: &str, handle: PeerHandle) -> Opened {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::access;
 use super::mistake::Mistake;
@@ -30,23 +30,31 @@ const METRICS_PORT: u16 = 9464;
 /// The least length of a token that somebody has chosen.
 const LEAST_TOKEN: usize = 16;
 
+/// A page, and metrics.
 #[derive(Args)]
-pub struct WebFlags {
-    /// Serve a page that shows the swarm while it trains; without an address at 127.0.0.1:7777, which only this machine
+pub struct PageFlags {
+    /// Serve a page that shows what this command does; without an address at 127.0.0.1:7777, which only this machine
     /// reaches. `off` for none.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:7777")]
     web: Option<String>,
     /// Serve metrics for Prometheus under /metrics; without an address at 127.0.0.1:9464. The page has them, too.
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:9464")]
     metrics: Option<String>,
-    /// Write the curves for TensorBoard into this folder: losses, speed, norms of gradients, scores, and how far outer
-    /// gradients agree. `tensorboard --logdir DIR` draws them. A folder can be used again.
-    #[arg(long, value_name = "DIR")]
-    tensorboard: Option<PathBuf>,
     /// The token that viewers must show where other machines reach the page or the metrics, at least 16 characters; by
     /// default a new one at each start.
     #[arg(long, value_name = "TOKEN", env = "PATHSWARM_WEB_TOKEN", hide_env_values = true)]
     web_token: Option<String>,
+}
+
+/// The same, and files for TensorBoard, of commands that train.
+#[derive(Args)]
+pub struct WebFlags {
+    #[command(flatten)]
+    page: PageFlags,
+    /// Write the curves for TensorBoard into this folder: losses, speed, norms of gradients, scores, and how far outer
+    /// gradients agree. `tensorboard --logdir DIR` draws them. A folder can be used again.
+    #[arg(long, value_name = "DIR")]
+    tensorboard: Option<PathBuf>,
 }
 
 /// Open pages, and files for TensorBoard. They close when dropped.
@@ -57,7 +65,10 @@ pub struct Pages {
     _event_files: Option<Writing>,
 }
 
-impl WebFlags {
+/// Says where a page is, to people and to programs.
+pub type Say<'a> = &'a dyn Fn(String, Value);
+
+impl PageFlags {
     /// Whether a page or metrics were asked for.
     pub fn is_asked(&self) -> bool {
         [&self.web, &self.metrics].into_iter().flatten().any(|address| address != "off")
@@ -67,6 +78,53 @@ impl WebFlags {
     ///
     /// # Errors
     /// If nothing can listen there.
+    pub fn open(&self, telemetry: &Telemetry, talk: Option<Talk>, say: Say<'_>) -> anyhow::Result<Pages> {
+        self.open_or(telemetry, talk, None, say)
+    }
+
+    fn open_or(
+        &self,
+        telemetry: &Telemetry,
+        talk: Option<Talk>,
+        unasked: Option<TcpListener>,
+        say: Say<'_>,
+    ) -> anyhow::Result<Pages> {
+        let token = self.web_token.as_deref();
+        if token
+            .is_some_and(|token| token.len() < LEAST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+        {
+            let hint = format!("give at least {LEAST_TOKEN} letters and digits, as openssl rand -hex 16 does");
+            return Err(Mistake::new("the token of the page is too short, or has other characters").hint(&hint).into());
+        }
+        let mut consoles = Vec::new();
+        let page = match self.web.as_deref() {
+            Some("off") => None,
+            Some(address) => Some(listen(address, WEB_PORT).map_err(mistake)?),
+            None => unasked,
+        };
+        if let Some(listener) = page {
+            let talk = talk.map(Arc::new);
+            let console = Console::open(telemetry, listener, token, Shows::Page, talk).context("the page")?;
+            let link = console.link();
+            say(format!("the swarm as a page: {link}"), json!({ "event": "web", "link": link }));
+            consoles.push(console);
+        }
+        if let Some(address) = self.metrics.as_deref().filter(|address| *address != "off") {
+            let listener = listen(address, METRICS_PORT).map_err(mistake)?;
+            let console = Console::open(telemetry, listener, token, Shows::Metrics, None).context("the metrics")?;
+            let link = console.link();
+            say(format!("metrics for Prometheus: {link}"), json!({ "event": "metrics", "link": link }));
+            consoles.push(console);
+        }
+        Ok(Pages { _consoles: consoles, _sampler: telemetry.sample(), _event_files: None })
+    }
+}
+
+impl WebFlags {
+    /// Opens what was asked for, and says where it is. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// If nothing can listen there, or the files cannot be made.
     pub fn open(&self, display: &Display, talk: Option<Talk>) -> anyhow::Result<Pages> {
         self.open_or(display, talk, None)
     }
@@ -81,13 +139,6 @@ impl WebFlags {
     }
 
     fn open_or(&self, display: &Display, talk: Option<Talk>, unasked: Option<TcpListener>) -> anyhow::Result<Pages> {
-        let token = self.web_token.as_deref();
-        if token
-            .is_some_and(|token| token.len() < LEAST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-        {
-            let hint = format!("give at least {LEAST_TOKEN} letters and digits, as openssl rand -hex 16 does");
-            return Err(Mistake::new("the token of the page is too short, or has other characters").hint(&hint).into());
-        }
         let event_files = self.tensorboard.as_deref().map(|folder| {
             display.telemetry.event_files_in(folder).map_err(|error| {
                 Mistake::new(format!("--tensorboard: {}: {error}", folder.display()))
@@ -95,28 +146,8 @@ impl WebFlags {
             })
         });
         let event_files = event_files.transpose()?;
-        let mut consoles = Vec::new();
-        let page = match self.web.as_deref() {
-            Some("off") => None,
-            Some(address) => Some(listen(address, WEB_PORT).map_err(mistake)?),
-            None => unasked,
-        };
-        if let Some(listener) = page {
-            let talk = talk.map(Arc::new);
-            let console = Console::open(&display.telemetry, listener, token, Shows::Page, talk).context("the page")?;
-            display.progress.note(format!("the swarm as a page: {}", console.link()));
-            display.progress.result(json!({ "event": "web", "link": console.link() }));
-            consoles.push(console);
-        }
-        if let Some(address) = self.metrics.as_deref().filter(|address| *address != "off") {
-            let listener = listen(address, METRICS_PORT).map_err(mistake)?;
-            let console =
-                Console::open(&display.telemetry, listener, token, Shows::Metrics, None).context("the metrics")?;
-            display.progress.note(format!("metrics for Prometheus: {}", console.link()));
-            display.progress.result(json!({ "event": "metrics", "link": console.link() }));
-            consoles.push(console);
-        }
-        Ok(Pages { _consoles: consoles, _sampler: display.telemetry.sample(), _event_files: event_files })
+        let pages = self.page.open_or(&display.telemetry, talk, unasked, &|text, value| display.tell(text, value))?;
+        Ok(Pages { _event_files: event_files, ..pages })
     }
 }
 

@@ -57,6 +57,7 @@ const tile = (label, value, note, share) => h('div.tile', null, h('div.label', n
 function summary(m) {
   const { stage } = m.state;
   const busy = stage && h('p.notice', null, h('span', null, `Preparing: ${stage.name}`), meter(stage.done / stage.total), h('span.mono', null, `${whole(stage.done)} of ${whole(stage.total)}`));
+  if (!m.own.length && (Object.keys(m.state.services ?? {}).length || curves().length)) return [busy].filter(Boolean);
   if (!m.own.length) return [busy ?? h('p.notice', null, 'No peer runs in this process yet.')];
   // Not of paths that others have taken over.
   const here = new Set(m.paths.filter((path) => path.own).map((path) => path.path));

@@ -73,8 +73,9 @@ function rising(points) {
 function lines(column) {
   const index = AXES[axis];
   const scale = axis === 'time' ? 1000 : 1;
-  return curves().slice(0, MOST_CURVES).map((curve) => {
+  return curves().slice(0, MOST_CURVES).map((curve, index) => {
     const points = rising(curve.points.filter((point) => point[column] > 0).map((point) => [point[index] / scale, point[column]]));
+    if (curve.arm) return { label: curve.label, path: null, colour: colour(index), points };
     return { label: curve.label, path: curve.path, colour: curve.path === null ? 'var(--faint)' : colour(curve.path), dash: curve.path === null ? [6, 4] : curve.label.includes('trainer') ? [2, 3] : undefined, points };
   }).filter(({ points }) => points.length);
 }
@@ -91,7 +92,7 @@ function others(of, here) {
 // The mean of the curves of the paths through each module.
 function byModule(m) {
   const all = lines(3).filter(({ path }) => path !== null);
-  const names = m.run.levels.flatMap(({ experts }, level) => (experts > 1 && experts <= 16 ? [...Array(experts).keys()].map((expert) => [level, expert]) : []));
+  const names = (m.run?.levels ?? []).flatMap(({ experts }, level) => (experts > 1 && experts <= 16 ? [...Array(experts).keys()].map((expert) => [level, expert]) : []));
   return names.slice(0, MOST_CURVES).map(([level, expert], index) => {
     const parts = all.filter(({ path }) => m.run.paths[path]?.[level] === expert);
     return { label: `module ${level}.${expert}`, colour: colour(index), dash: level % 2 ? [5, 3] : undefined, points: mean(parts.map(({ points }) => points)) };

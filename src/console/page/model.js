@@ -121,7 +121,8 @@ export function curves() {
 }
 
 function found() {
-  return Object.entries(data.points).filter(([name, points]) => points.length && (name.startsWith('path/') || name === 'dense')).map(([name, points]) => {
+  return Object.entries(data.points).filter(([name, points]) => points.length && (name.startsWith('path/') || name.startsWith('arm/') || name === 'dense')).map(([name, points]) => {
+    if (name.startsWith('arm/')) return { name, label: name.slice(4), path: null, arm: true, points, last: points.at(-1) };
     const [, path, trainer] = name.split('/');
     const label = name === 'dense' ? 'dense control' : trainer ? `path ${path}, trainer ${trainer}` : `path ${path}`;
     return { name, label, path: name === 'dense' ? null : Number(path), points, last: points.at(-1) };

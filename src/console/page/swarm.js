@@ -10,7 +10,18 @@ const MOST_WAITS = 20;
 let wanted = '';
 
 export function view(m, draw) {
-  return [waits(m), grid(m), paths(m), members(m, draw)];
+  if (!m.run) return [services(m) ?? h('section.card', { 'data-key': 'none' }, h('p.empty', null, 'No run is shown yet.'))];
+  return [services(m), waits(m), grid(m), paths(m), members(m, draw)].filter(Boolean);
+}
+
+// What this process does besides: a relay, a server.
+function services(m) {
+  const all = Object.entries(m.state.services ?? {});
+  const columns = [
+    { name: 'number', of: ({ fact }) => fact.help },
+    { name: 'value', number: true, of: ({ fact }) => (fact.bytes ? bytes(fact.value) : whole(fact.value)) },
+  ];
+  return all.length ? h('section.card', { 'data-key': 'services' }, all.map(([name, facts]) => [h('h3', null, name), table(`What the ${name} does`, columns, facts.map((fact, index) => ({ fact, key: `${name} ${index}` })), ({ key }) => key)])) : null;
 }
 
 // What is waited for, since when, until when, and what follows.

@@ -7,6 +7,7 @@
 
 pub mod assembler;
 pub mod backend;
+pub mod counts;
 pub mod job;
 pub mod local;
 mod rounds;
@@ -20,6 +21,7 @@ use std::thread::JoinHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::serve::engine::backend::Backend;
+use crate::serve::engine::counts::Counts;
 use crate::serve::engine::job::{Job, Work};
 use crate::serve::engine::rounds::Rounds;
 use crate::serve::limits::{CHOICES, ServeLimits};
@@ -34,6 +36,7 @@ pub struct Engine {
     work: Option<SyncSender<Work>>,
     places: Arc<Semaphore>,
     limits: ServeLimits,
+    counts: Arc<Counts>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,10 +60,12 @@ impl Engine {
         // Each request has at most so many jobs.
         let (work, queue) = mpsc::sync_channel(limits.requests * CHOICES);
         let places = Arc::new(Semaphore::new(limits.requests));
+        let counts = Arc::<Counts>::default();
+        let counted = Arc::clone(&counts);
         let thread = std::thread::Builder::new().name("generating".to_owned()).spawn(move || {
-            Rounds::new(run, limits, report).run(&mut *backend, &queue);
+            Rounds::new(run, limits, report, counted).run(&mut *backend, &queue);
         })?;
-        Ok(Self { work: Some(work), places, limits, thread: Some(thread) })
+        Ok(Self { work: Some(work), places, limits, counts, thread: Some(thread) })
     }
 
     /// A place for a request, which it holds until its last job has ended.
@@ -69,7 +74,14 @@ impl Engine {
     /// If all are taken.
     pub fn admit(&self) -> Result<Place, ApiError> {
         let place = Arc::clone(&self.places).try_acquire_owned();
+        let counter = if place.is_ok() { &self.counts.admitted } else { &self.counts.refused };
+        Counts::add(counter, 1);
         place.map(Arc::new).map_err(|_| ApiError::busy(self.limits.requests, RETRY_AFTER_S))
+    }
+
+    /// What was done since the start.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Requests that are answered or wait.

@@ -11,6 +11,7 @@ use crate::query::QueriedModel;
 use crate::seed::Seed;
 use crate::serve::engine::Report;
 use crate::serve::engine::backend::{Backend, Text};
+use crate::serve::engine::counts::Counts;
 use crate::serve::engine::job::{Ending, Event, Happening, Job, Work};
 use crate::serve::engine::stream::{Rerouting, Stream};
 use crate::serve::limits::ServeLimits;
@@ -33,11 +34,12 @@ pub(super) struct Rounds {
     waiting: VecDeque<Work>,
     streams: Vec<Stream>,
     report: Report,
+    counts: Arc<Counts>,
 }
 
 impl Rounds {
-    pub fn new(run: Arc<ServedRun>, limits: ServeLimits, report: Report) -> Self {
-        Self { run, limits, waiting: VecDeque::new(), streams: Vec::new(), report }
+    pub fn new(run: Arc<ServedRun>, limits: ServeLimits, report: Report, counts: Arc<Counts>) -> Self {
+        Self { run, limits, waiting: VecDeque::new(), streams: Vec::new(), report, counts }
     }
 
     /// Until no handle is left.
@@ -108,8 +110,14 @@ impl Rounds {
         let at = now();
         for (stream, result) in due.into_iter().zip(results) {
             match result {
-                Ok(next) => stream.take(next, &self.run.tokenizer, at),
-                Err(error) => stream.fail(explain(&error, &self.report)),
+                Ok(next) => {
+                    Counts::add(&self.counts.tokens, next.tokens.len());
+                    stream.take(next, &self.run.tokenizer, at);
+                }
+                Err(error) => {
+                    Counts::add(&self.counts.failed, 1);
+                    stream.fail(explain(&error, &self.report));
+                }
             }
             stream.flush(at);
         }

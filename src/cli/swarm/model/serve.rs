@@ -14,6 +14,7 @@ use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::cli::swarm::model::collected_run;
 use crate::cli::swarm::model::foreign_folder::ForeignModel;
 use crate::cli::swarm::model::import::PATTERN;
+use crate::cli::swarm::web::PageFlags;
 use crate::cli::swarm::{Globals, access, listen};
 use crate::config::{MachineConfig, Precision, RunConfig};
 use crate::http;
@@ -27,7 +28,11 @@ use crate::serve::engine::swarm::SwarmModels;
 use crate::serve::limits::{BODY_BYTES, ServeLimits};
 use crate::serve::routes::{OPEN_PATHS, refused};
 use crate::serve::{App, Engine, ServedRun, Source, router};
+use crate::telemetry::Telemetry;
 use crate::text::Tokenizer;
+
+/// Time between two looks of the page at the server's counts.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 /// The port if none is given.
 const PORT: u16 = 8080;
@@ -69,6 +74,8 @@ pub struct Serve {
     /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
     #[arg(long = "as", value_name = "DIR")]
     sponsor: Option<PathBuf>,
+    #[command(flatten)]
+    web: PageFlags,
 }
 
 impl Serve {
@@ -101,15 +108,15 @@ impl Serve {
 
     /// Serves until the user asks to stop.
     fn serve(
-        self,
+        &self,
         globals: &Globals,
         (listener, keys): (TcpListener, Option<Vec<String>>),
         run: &ServedRun,
         app: App,
     ) -> anyhow::Result<()> {
-        let (address, output) = (listener.local_addr()?, globals.output());
+        let (address, output, engine) = (listener.local_addr()?, globals.output(), Arc::clone(&app.engine));
         let tokens = keys.iter().flatten().map(String::as_str);
-        let guard = http::Guard::new(address).with_tokens(tokens, OPEN_PATHS).with_origins(self.allow_origin);
+        let guard = http::Guard::new(address).with_tokens(tokens, OPEN_PATHS).with_origins(self.allow_origin.clone());
         let bounds = http::Limits { body_bytes: BODY_BYTES, ..http::Limits::default() };
         let server = http::Server::start(listener, guard.with_answer(refused).before(router(app)), bounds)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -123,8 +130,18 @@ impl Serve {
                 output
                     .complain("whoever reaches this address may ask: give --api-keys FILE, or listen on 127.0.0.1")?;
             }
-            interrupt.wait().await;
-            anyhow::Ok(())
+            let telemetry = Telemetry::default();
+            let _pages = self.web.open(&telemetry, None, &|text, value| {
+                // The reader may be gone.
+                drop(output.text(&text).and_then(|()| output.json(&value)));
+            })?;
+            let mut shown = tokio::time::interval(SHOWN_EVERY);
+            loop {
+                tokio::select! {
+                    () = interrupt.wait() => return anyhow::Ok(()),
+                    _ = shown.tick() => telemetry.serves("server", engine.counts().facts(engine.requests())),
+                }
+            }
         })?;
         drop(server);
         output.text("stopped")?;

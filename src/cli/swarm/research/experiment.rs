@@ -11,7 +11,7 @@ use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
 use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::running::Display;
-use crate::cli::swarm::web::WebFlags;
+use crate::cli::swarm::web::PageFlags;
 use crate::config::PrecisionChoice;
 use crate::experiment::context::{ExperimentContext, ExperimentEvent};
 use crate::experiment::files::{FileError, read};
@@ -37,7 +37,7 @@ pub struct Experiment {
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
     #[command(flatten)]
-    web: WebFlags,
+    web: PageFlags,
 }
 
 impl Experiment {
@@ -73,7 +73,7 @@ impl Experiment {
             // Work on this thread waits for nothing.
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
             let _within = runtime.enter();
-            let _pages = self.web.open(&display, None)?;
+            let _pages = self.web.open(&display.telemetry, None, &|text, value| display.tell(text, value))?;
             let watch = |event: ExperimentEvent<'_>| show(&display, event);
             let mut context = ExperimentContext::new(&machine, folder, source, interrupt, &watch);
             let results = Results { folder: &out, command: &command };

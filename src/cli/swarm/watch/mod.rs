@@ -27,7 +27,7 @@ use super::Globals;
 use super::interrupt::Interrupt;
 use super::mistake::Mistake;
 use super::running::Display;
-use super::web::{WebFlags, talk};
+use super::web::{PageFlags, talk};
 use super::whom::Whom;
 use crate::observe::{Progress, View};
 use source::Source;
@@ -41,7 +41,7 @@ pub struct Watch {
     #[command(flatten)]
     whom: Whom,
     #[command(flatten)]
-    web: WebFlags,
+    web: PageFlags,
 }
 
 impl Watch {
@@ -65,7 +65,8 @@ impl Watch {
         let followed = |display: &Display| runtime.spawn(source.follow(display.telemetry.clone()));
         let open = |display: &Display| {
             let _within = runtime.enter();
-            self.web.open(display, Some(talk(&display.telemetry, device, self.whom.sponsor())))
+            let talk = talk(&display.telemetry, device, self.whom.sponsor());
+            self.web.open(&display.telemetry, Some(talk), &|text, value| display.tell(text, value))
         };
         if has_screen {
             let ends = Interrupt::flagged();
