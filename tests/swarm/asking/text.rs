@@ -3,31 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::run::{RUN, mistake, pathswarm};
+use super::{address, asked, told};
+use crate::run::{RUN, mistake};
 use crate::swarm::{Swarm, holders, modules, newest};
 use serde_json::Value;
 
 const PHASES: u64 = 4;
-
-/// What a command says to programs, and its exit status.
-fn asked(arguments: &[&str]) -> (Vec<Value>, Option<i32>, String) {
-    let output = pathswarm(&[arguments, &["--format", "json", "--set", "threads=1"]].concat());
-    let said = String::from_utf8(output.stdout).unwrap();
-    let lines = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    (lines, output.status.code(), String::from_utf8(output.stderr).unwrap())
-}
-
-/// The same of one that ends well.
-#[track_caller]
-fn told(arguments: &[&str]) -> Vec<Value> {
-    let (lines, status, complaints) = asked(arguments);
-    assert_eq!(status, Some(0), "{arguments:?}: {complaints}");
-    lines
-}
-
-fn address(status: &Value) -> &str {
-    status["addresses"][0].as_str().unwrap()
-}
 
 /// A few documents of each domain.
 fn some_text(swarm: &Swarm) -> String {
