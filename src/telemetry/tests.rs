@@ -46,6 +46,9 @@ fn apply(target: &mut Value, patch: &Value) {
         *target = patch.clone();
         return;
     };
+    if !target.is_object() {
+        *target = json!({});
+    }
     for (key, value) in patch {
         if value.is_null() {
             target[key] = Value::Null;
