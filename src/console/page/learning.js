@@ -127,7 +127,7 @@ export function drawn(m) {
   update('modules', { ...shared, name: 'Loss by module', series: smooth_all(byModule(m)), format: (value) => fixed(value), empty: 'No level of this run has several modules, or no step has been reported yet.' });
   update('speed', { ...shared, name: 'Speed', series: smooth_all(lines(4)), format: count, values: (u, values) => values.map(count) });
   update('gradient', { ...shared, name: 'Gradient norm', series: smooth_all(lines(6)), format: (value) => fixed(value, 2) });
-  update('rate', { ...shared, name: 'Learning rate', series: lines(5), format: (value) => value.toExponential(2), axis: 64, values: (u, values) => values.map((value) => value.toExponential(1)) });
+  update('rate', { ...shared, name: 'Learning rate', series: lines(5), format: (value) => value.toExponential(2), axis: 68, values: (u, values) => values.map((value) => value.toExponential(2)) });
   const versions = { ...shared, x: axis === 'time' ? 'time' : 'versions of the module', dots: true, xValues: integers, empty: 'No owner of this process has made an update yet.' };
   update('sizes', { ...versions, name: 'Outer gradients: size', series: [...outer(4, ', average'), ...outer(3, ', contributions', [6, 4])], format: (value) => fixed(value) });
   update('agreement', { ...versions, name: 'Outer gradients: agreement', series: outer(5, ''), range: [-1, 1], format: (value) => fixed(value, 2), empty: 'No owner of this process has averaged two contributions yet.' });

@@ -2,13 +2,28 @@
 
 import { h, table } from './dom.js';
 import { bytes, count, duration, short, whole } from './format.js';
+import { data } from './follow.js';
 import { uptime } from './model.js';
 
 const MOST_ROWS = 100;
+const KEPT_MS = 10000;
+
+// Rows that change places every second cannot be read: they keep them for a while.
+let places = new Map();
+let sorted = 0;
+
+function rowsOf(m) {
+  if (Math.abs(data.at - sorted) > KEPT_MS) {
+    const most = m.members.toSorted((a, b) => b.counted - a.counted || (b.own?.status.activity.tokens ?? 0) - (a.own?.status.activity.tokens ?? 0));
+    [places, sorted] = [new Map(most.map((peer, place) => [peer.key, place])), data.at];
+  }
+  const place = (peer) => places.get(peer.key) ?? places.size;
+  return m.members.toSorted((a, b) => place(a) - place(b));
+}
 
 export function view(m) {
   const served = (peer) => peer.own && peer.own.status.traffic.blob_bytes_sent + peer.own.status.traffic.blob_bytes_forwarded;
-  const rows = m.members.toSorted((a, b) => b.counted - a.counted || (b.own?.status.activity.tokens ?? 0) - (a.own?.status.activity.tokens ?? 0));
+  const rows = rowsOf(m);
   const all = rows.reduce((sum, peer) => sum + peer.counted, 0) || 1;
   const columns = [
     { name: 'peer', of: (peer) => h('span', { title: peer.key }, peer.own ? `${peer.own.label} ` : '', h('span.mono.faint', null, short(peer.key))) },
