@@ -11,6 +11,8 @@ use pathswarm::peer::create::dense::{Dense, DenseCheckpoint};
 use pathswarm::peer::driver::handle::Order;
 use pathswarm::peer::manifest::shard_table::{Shard, Shards, encode_table};
 use pathswarm::peer::manifest::{FORMAT_VERSION, Manifest, Resharding};
+use pathswarm::peer::status::PeerStatus;
+use pathswarm::peer::status::report::encode;
 use pathswarm::peer::trainer::path_state::{Best as BestOfPath, Own, PathState, PhaseState};
 use pathswarm::protocol::wire::encoding::WIRE_VERSION;
 use pathswarm::routing::resharding::RouterState;
@@ -76,6 +78,14 @@ fn manifests(seeds: &mut Seeds) {
     let by_invitation = format!("admission = \"invite\"\n{TINY_RUN}");
     seeds.add("manifest", manifest(RunConfig::from_toml(&by_invitation).expect("a run")));
     seeds.add("shards", [table, vec![2, 0]].concat());
+}
+
+fn status_reports(seeds: &mut Seeds) -> std::io::Result<()> {
+    let report = encode(PeerStatus::default()).map_err(std::io::Error::other)?;
+    let json = zstd::bulk::decompress(&report, 1 << 16)?;
+    seeds.add("status_report", report);
+    seeds.add("status_report", [vec![0], json].concat());
+    Ok(())
 }
 
 fn path_states(seeds: &mut Seeds) -> std::io::Result<()> {
@@ -164,6 +174,7 @@ fn network(seeds: &mut Seeds) {
 pub fn add(seeds: &mut Seeds) -> std::io::Result<()> {
     manifests(seeds);
     path_states(seeds)?;
+    status_reports(seeds)?;
     disk(seeds)?;
     handed_on(seeds);
     network(seeds);

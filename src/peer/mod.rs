@@ -8,7 +8,7 @@
 //!   `boot_clock` counts the time that the machine slept.
 //! - [`access`] decides which peers may take part, and verifies signatures. [`client`] queries a swarm without taking
 //!   part.
-//!   `status_report` is a peer's status as others are told it.
+//!   [`status`] is a peer's status as a value, here and as others are told it.
 //! - [`collect`] gathers the modules of a run into a folder, [`collected`] is that folder.
 //! - [`inference`] scores and continues text, here or for other peers; [`transducer`] learns which path suits a text.
 //! - [`stages`] leads from the first stage of a run to the second.
@@ -29,7 +29,7 @@ pub mod manifest;
 mod respond;
 pub mod stages;
 pub mod start;
-pub(crate) mod status_report;
+pub mod status;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod trainer;
@@ -38,8 +38,8 @@ pub mod transducer;
 pub use crate::peer::access::blob_access::StoredBlobs;
 pub use crate::peer::collect::{CollectError, collect_from_stores, collect_from_swarm};
 pub use crate::peer::driver::events::{EventSink, PeerEvent};
-pub use crate::peer::driver::status::PeerStatus;
 pub use crate::peer::start::assembly::Peer;
+pub use crate::peer::status::PeerStatus;
 pub use crate::peer::trainer::device_scheduler::DeviceScheduler;
 pub use collected::{Collected, CollectedError};
 pub use driver::PeerError;

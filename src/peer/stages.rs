@@ -18,10 +18,10 @@ use crate::peer::access::access_control::AccessControl;
 use crate::peer::client::directory::Directory;
 use crate::peer::client::{Entrance, Visit, visit};
 use crate::peer::create::Text;
-use crate::peer::driver::status::PeerStatus;
 use crate::peer::folder::{abandon, key_file, lock_store, next_folder, read_manifest, take_along};
 use crate::peer::join::{JoinError, fetch_manifest};
 use crate::peer::manifest::Manifest;
+use crate::peer::status::PeerStatus;
 use crate::store::{BlobStore, DiskError, write_file};
 use crate::text::{IdsWriter, TokenSet, Tokenizer};
 

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::names::{ModuleId, PeerKey};
 use crate::peer::PeerStatus;
-use crate::peer::driver::status::OuterStepStatus;
+use crate::peer::status::OuterStepStatus;
 use crate::protocol::status::PathStatus;
 use crate::protocol::status::waiting::Waiting;
 use crate::telemetry::curves::outer_steps::OuterPoint;

@@ -16,6 +16,7 @@ use crate::telemetry::curves::series::{Point, Sample};
 use crate::telemetry::now_ms;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::{RunFacts, RunOutline};
+use crate::telemetry::services::Fact;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{MOST_EVENTS, MOST_SERIES, News, State, Tone};
 use crate::telemetry::tensorboard::{self, Writing};
@@ -99,6 +100,11 @@ impl Telemetry {
         let at_ms = now_ms();
         self.point("dense", Point { at_ms, step, loss, ..Point::default() });
         self.state().record_dense(at_ms, step, loss);
+    }
+
+    /// The newest numbers of a service of this process, under its name for people.
+    pub fn serves(&self, service: &'static str, facts: Vec<Fact>) {
+        self.state().services.insert(service, facts);
     }
 
     /// The held-out loss of an arm of an experiment, after so many steps and tokens of all its paths.

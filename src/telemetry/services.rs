@@ -1,13 +1,6 @@
 //! What else this process does than run a peer: a relay, a server. Each tells some numbers, for the page and for Prometheus.
 
-use std::sync::atomic::AtomicU64;
-
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::{Registry, Unit};
 use serde_json::{Value, json};
-
-use crate::telemetry::hub::Telemetry;
 
 /// A number that a service tells.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,37 +35,12 @@ impl Fact {
     pub(super) fn to_json(self) -> Value {
         json!({ "help": self.help, "value": self.value, "bytes": self.is_bytes })
     }
-
-    pub(super) fn register(self, registry: &mut Registry) {
-        let Self { name, help, grows, is_bytes, value } = self;
-        let unit = is_bytes.then_some(Unit::Bytes);
-        if grows {
-            let metric = ConstCounter::new(value);
-            match unit {
-                Some(unit) => registry.register_with_unit(name, help, unit, metric),
-                None => registry.register(name, help, metric),
-            }
-        } else {
-            let metric = Gauge::<f64, AtomicU64>::default();
-            metric.set(value);
-            match unit {
-                Some(unit) => registry.register_with_unit(name, help, unit, metric),
-                None => registry.register(name, help, metric),
-            }
-        }
-    }
-}
-
-impl Telemetry {
-    /// The newest numbers of a service, under its name for people.
-    pub fn serves(&self, service: &'static str, facts: Vec<Fact>) {
-        self.state().services.insert(service, facts);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::Telemetry;
     use crate::telemetry::metrics::format::Format;
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::names::PeerKey;
 use crate::peer::PeerStatus;
-use crate::peer::driver::status::Activity;
+use crate::peer::status::Activity;
 use crate::protocol::status::{MemberPath, MemberStatus, PathStatus, PeerScoreStatus};
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::services::Fact;
@@ -68,7 +68,7 @@ impl Heard {
         self.silent_s = self.silent_s.max(member.silent_s);
     }
 
-    fn judge(&mut self, score: &PeerScoreStatus) {
+    fn score(&mut self, score: &PeerScoreStatus) {
         self.counted = self.counted.max(score.counted);
         self.faults = self.faults.max(score.faults.values().sum());
         if score.quarantined {
@@ -96,7 +96,7 @@ fn heard(state: &State) -> HashMap<PeerKey, Heard> {
             }
         }
         for score in &status.node.peer_scores {
-            heard.entry(score.peer).or_default().judge(score);
+            heard.entry(score.peer).or_default().score(score);
         }
     }
     heard

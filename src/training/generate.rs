@@ -8,7 +8,6 @@ use crate::model::weights::to_values;
 use crate::model::{ForwardError, Memory, PathModel};
 use crate::seed::Seed;
 use crate::training::sampler::{Sampler, SamplerError};
-use crate::training::token_scores::{TokenScore, scored};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -66,16 +65,8 @@ pub fn generate(model: &PathModel, prompt: &[u32], sampling: &Sampling) -> Resul
     generate_each(model, prompt, sampling, |_, token| token)
 }
 
-/// The same with the probability of each token, before temperature and top-k.
-pub fn generate_with_scores(
-    model: &PathModel,
-    prompt: &[u32],
-    sampling: &Sampling,
-) -> Result<Vec<TokenScore>, GenerateError> {
-    generate_each(model, prompt, sampling, |logits, token| scored(logits, token, 0))
-}
-
-fn generate_each<T>(
+/// The same, with what `told` makes of the logits and each token.
+pub(super) fn generate_each<T>(
     model: &PathModel,
     prompt: &[u32],
     sampling: &Sampling,
@@ -244,15 +235,6 @@ mod tests {
         assert_eq!(text.len(), 40);
         assert_eq!(generate(&path, &[1, 2, 3], &sampling).unwrap(), text);
         assert_ne!(generate(&path, &[1, 2, 3], &Sampling { seed: Seed::root(5), ..sampling }).unwrap(), text);
-    }
-
-    #[test]
-    fn tokens_are_the_same_with_their_scores() {
-        let path = small_path(&small_model(), &small_levels());
-        let scores = generate_with_scores(&path, &[1, 2, 3], &sampling()).unwrap();
-        let tokens: Vec<u32> = scores.iter().map(|score| score.token).collect();
-        assert_eq!(tokens, generate(&path, &[1, 2, 3], &sampling()).unwrap());
-        assert!(scores.iter().all(|score| score.logprob < 0.0 && score.logprob > -20.0 && score.top.is_empty()));
     }
 
     #[test]

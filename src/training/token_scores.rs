@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 use crate::model::PathModel;
 use crate::model::weights::to_values;
-use crate::training::generate::GenerateError;
+use crate::training::generate::{GenerateError, Sampling, generate_each};
 use crate::training::sampler::{likeliest, log_normalizer};
 
 /// Logits computed at once, in values.
@@ -18,6 +18,16 @@ pub struct TokenScore {
     pub logprob: f64,
     /// The likeliest tokens and their logarithms, likeliest first.
     pub top: Vec<(u32, f64)>,
+}
+
+/// The tokens that follow the prompt, as [`generate`](super::generate) makes them, with the probability of each before
+/// temperature and top-k.
+pub fn generate_with_scores(
+    model: &PathModel,
+    prompt: &[u32],
+    sampling: &Sampling,
+) -> Result<Vec<TokenScore>, GenerateError> {
+    generate_each(model, prompt, sampling, |logits, token| scored(logits, token, 0))
 }
 
 /// The score of a token from the logits of its place, with so many of the likeliest tokens.
@@ -62,6 +72,17 @@ mod tests {
     use super::*;
     use crate::model::samples::{small_levels, small_model, small_path};
     use crate::training::evaluate::target_losses;
+
+    #[test]
+    fn tokens_are_the_same_with_their_scores() {
+        let path = small_path(&small_model(), &small_levels());
+        let seed = crate::seed::Seed::root(4);
+        let sampling = Sampling { count: 40, temperature: 1.0, top_k: 0, seed, stop: 9999, before: 0 };
+        let scores = generate_with_scores(&path, &[1, 2, 3], &sampling).unwrap();
+        let tokens: Vec<u32> = scores.iter().map(|score| score.token).collect();
+        assert_eq!(tokens, crate::training::generate(&path, &[1, 2, 3], &sampling).unwrap());
+        assert!(scores.iter().all(|score| score.logprob < 0.0 && score.logprob > -20.0 && score.top.is_empty()));
+    }
 
     #[test]
     fn they_are_the_losses_of_an_evaluation() {

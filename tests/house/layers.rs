@@ -43,7 +43,7 @@ const LAYERS: [(&str, &[&str]); 31] = [
     ("experiment", &["text", "routing", "model", "training", "compress", "outer", "store", "peer"]),
     ("inspect", &["text", "model", "training"]),
     ("telemetry", &["protocol", "peer", "observe"]),
-    ("console", &["http", "telemetry"]),
+    ("console", &["http", "telemetry", "peer"]),
     ("report", &["text", "peer", "experiment", "inspect"]),
     ("cli", &["*"]),
     ("main", &["cli"]),

@@ -15,7 +15,7 @@ use super::stopped::stopped_peer;
 use super::whom::{LocalPeers, Place, Whom, ask, local_peers};
 use crate::network::{Ban, Reachability, now_s};
 use crate::peer::client::observer::Observer;
-use crate::peer::driver::status::{Activity, DeviceActivity, Invited, PeerStatus};
+use crate::peer::status::{Activity, DeviceActivity, Invited, PeerStatus};
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus};

@@ -13,8 +13,8 @@ use super::{Globals, access, listen};
 use crate::peer::client::Entrance;
 use crate::peer::client::observer::Observer;
 use crate::peer::driver::control_socket;
-use crate::peer::driver::status::PeerStatus;
 use crate::peer::folder::store_folder;
+use crate::peer::status::PeerStatus;
 
 /// A live peer answers between two pieces of work.
 const TIMEOUT: Duration = Duration::from_secs(10);

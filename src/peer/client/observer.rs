@@ -13,10 +13,10 @@ use crate::network::{Multiaddr, Stopped};
 use crate::peer::client::connection::Client;
 use crate::peer::client::memory_blobs::MemoryBlobs;
 use crate::peer::client::{Entrance, Visit, VisitError, visit};
-use crate::peer::driver::status::PeerStatus;
 use crate::peer::join::JoinError;
 use crate::peer::manifest::Manifest;
-use crate::peer::status_report;
+use crate::peer::status::PeerStatus;
+use crate::peer::status::report;
 use crate::protocol::limits::{MAX_ADDRESSES, MAX_DIRECTORY};
 use crate::protocol::{Request, Response};
 
@@ -30,7 +30,7 @@ const LOOKS_PER_SEARCH: u64 = 10;
 const MOST_SEARCHED: usize = 16;
 
 /// A slower peer has not answered in this look.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A visitor of a swarm that only looks.
 pub struct Observer {
@@ -82,11 +82,11 @@ impl Observer {
         self.looks += 1;
         let peers = self.chosen();
         let questions: Vec<_> = peers.iter().map(|peer| (*peer, Request::Status)).collect();
-        let asked = tokio::time::timeout(PATIENCE, self.client.ask_each(&questions)).await;
+        let asked = tokio::time::timeout(TIMEOUT, self.client.ask_each(&questions)).await;
         let late = || vec![Err("it does not answer".to_owned()); peers.len()];
         let answers = asked.unwrap_or_else(|_| Ok(late()))?;
         let read = |answer: Result<Response, String>| match answer? {
-            Response::Status(bytes) => status_report::decode(&bytes).map_err(|error| error.to_string()),
+            Response::Status(bytes) => report::decode(&bytes).map_err(|error| error.to_string()),
             _ => Err("it answered with something else".to_owned()),
         };
         let seen: Vec<Observed> = peers.into_iter().zip(answers.into_iter().map(read)).collect();
@@ -121,7 +121,7 @@ impl Observer {
             .take(MOST_SEARCHED)
             .map(|peer| (peer, Request::Directory { start: None }))
             .collect();
-        let answers = tokio::time::timeout(PATIENCE, self.client.ask_each(&questions)).await;
+        let answers = tokio::time::timeout(TIMEOUT, self.client.ask_each(&questions)).await;
         for answer in answers.unwrap_or_else(|_| Ok(Vec::new()))? {
             let Ok(Response::Directory(entries)) = answer else { continue };
             for entry in entries.into_iter().take(MAX_DIRECTORY) {

@@ -9,7 +9,7 @@ use crate::access::invitation::OneTimeInvitation;
 use crate::config::RunConfig;
 use crate::names::PeerKey;
 use crate::network::Multiaddr;
-use crate::peer::driver::status::PeerStatus;
+use crate::peer::status::PeerStatus;
 
 /// Commands that may wait for the driver.
 pub(crate) const COMMANDS: usize = 16;

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use crate::names::{BlobHash, PathId, PeerKey};
 use crate::peer::driver::{Driver, PeerError};
+use crate::peer::status::TextHere;
 use crate::protocol::Event;
 
 /// Peers that store a path's text.
@@ -27,15 +28,6 @@ pub(crate) struct TextReplication {
     next: u32,
     /// Set when the disk was full: no text is stored for others any more.
     stop_replicating: bool,
-}
-
-/// The share of a run's text at one peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct TextHere {
-    /// Paths of the grid with their text here.
-    pub here: u64,
-    /// Paths of the grid.
-    pub of: u64,
 }
 
 impl TextReplication {

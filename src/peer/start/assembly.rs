@@ -85,7 +85,6 @@ impl Peer {
         plan.access.take_in(blobs.clone());
         plan.access.serve_all_but(manifest.private_blobs(), plan.access_control.clone());
         let (store, threads) = crate::store::actor::start(folder)?;
-
         let key = plan.identity.key();
         let node = restored_node(key, &manifest, records, &store).await?;
         checkpoint_index::refresh(&store, &node, &manifest).await?;

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::telemetry::Fact;
-
 /// Counts since the start. They are only ever added to.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -18,19 +16,27 @@ impl Counts {
         counter.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// As numbers for viewers, beside the requests that are answered or wait.
-    pub fn facts(&self, requests: usize) -> Vec<Fact> {
+    /// The counts by now.
+    pub fn now(&self) -> Counted {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        vec![
-            Fact::gauge("serve_requests_pending", "Requests that are answered or wait", requests as u64),
-            Fact::counter("serve_requests_admitted", "Requests taken", read(&self.admitted)),
-            Fact::counter(
-                "serve_requests_refused",
-                "Requests refused because all places were taken",
-                read(&self.refused),
-            ),
-            Fact::counter("serve_texts_failed", "Texts that could not be generated", read(&self.failed)),
-            Fact::counter("serve_tokens_generated", "Tokens generated", read(&self.tokens)),
-        ]
+        Counted {
+            admitted: read(&self.admitted),
+            refused: read(&self.refused),
+            failed: read(&self.failed),
+            tokens: read(&self.tokens),
+        }
     }
+}
+
+/// What was counted until some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Requests taken.
+    pub admitted: u64,
+    /// Requests refused because all places were taken.
+    pub refused: u64,
+    /// Texts that could not be generated.
+    pub failed: u64,
+    /// Tokens generated.
+    pub tokens: u64,
 }

@@ -11,15 +11,16 @@ use std::fmt::Error;
 use std::sync::atomic::AtomicU64;
 
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::peer::PeerStatus;
-use crate::peer::driver::status::{OuterStepStatus, Reachability};
+use crate::peer::status::{OuterStepStatus, Reachability};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::format::{Format, to_text};
+use crate::telemetry::services::Fact;
 use crate::telemetry::state::{Seen, State};
 
 #[derive(Clone, Copy, Debug)]
@@ -269,10 +270,10 @@ fn machine(table: &mut Table) {
     table.gauge("device_memory", help, Some(Unit::Bytes), |(_, it)| {
         it.activity.device_memory_bytes.map(|bytes| bytes as f64)
     });
-    let queue = |value: fn(&crate::peer::driver::status::QueueStatus) -> usize| {
+    let queue = |value: fn(&crate::peer::status::QueueStatus) -> usize| {
         move |(_, it): Row| {
             let one = |queue: &_| {
-                let queue: &crate::peer::driver::status::QueueStatus = queue;
+                let queue: &crate::peer::status::QueueStatus = queue;
                 (vec![("queue", queue.name.replace(' ', "_"))], value(queue) as f64)
             };
             it.activity.queues.iter().map(one).collect()
@@ -291,6 +292,19 @@ fn machine(table: &mut Table) {
     });
 }
 
+/// A number of a service of this process.
+fn register(registry: &mut Registry, Fact { name, help, grows, is_bytes, value }: Fact) {
+    let unit = is_bytes.then_some(Unit::Bytes);
+    let gauge = Gauge::<f64, AtomicU64>::default();
+    gauge.set(value);
+    match (grows, unit) {
+        (true, Some(unit)) => registry.register_with_unit(name, help, unit, ConstCounter::new(value)),
+        (true, None) => registry.register(name, help, ConstCounter::new(value)),
+        (false, Some(unit)) => registry.register_with_unit(name, help, unit, gauge),
+        (false, None) => registry.register(name, help, gauge),
+    }
+}
+
 impl State {
     fn open_metrics(&self, now_ms: u64) -> Result<String, Error> {
         let mut registry = Registry::with_prefix("pathswarm");
@@ -305,7 +319,7 @@ impl State {
             Some(now_ms.saturating_sub(seen.answered_ms) as f64 / 1e3)
         });
         self.latencies.register(&mut registry);
-        self.services.values().flatten().for_each(|fact| fact.register(&mut registry));
+        self.services.values().flatten().for_each(|fact| register(&mut registry, *fact));
         let mut text = String::new();
         encode(&mut text, &registry)?;
         Ok(text)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::ModuleId;
-use crate::peer::driver::status::Traffic;
+use crate::peer::status::Traffic;
 use crate::telemetry::overview::MOST_ROWS;
 use crate::telemetry::overview::labels::natural;
 use crate::telemetry::overview::paths::STANDBY;

@@ -71,7 +71,8 @@ impl Watching {
                 return shown;
             }
             assert!(began.elapsed() < TIMEOUT, "never: {what}; the last seen: {shown}");
-            frames.find(|line| line.as_ref().unwrap().starts_with("data:")).expect("the page goes on");
+            let frame = frames.find(|line| line.as_ref().unwrap().starts_with("data:"));
+            frame.expect("the page goes on").unwrap();
         }
     }
 }

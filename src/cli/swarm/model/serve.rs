@@ -23,12 +23,13 @@ use crate::model::{PathModel, open_device, set_threads};
 use crate::peer::client::Entrance;
 use crate::peer::inference::client::{InferenceClient, Swarm};
 use crate::serve::engine::backend::Backend;
+use crate::serve::engine::counts::Counted;
 use crate::serve::engine::local::{LocalModels, SingleModel};
 use crate::serve::engine::swarm::SwarmModels;
 use crate::serve::limits::{BODY_BYTES, ServeLimits};
 use crate::serve::routes::{OPEN_PATHS, refused};
 use crate::serve::{App, Engine, ServedRun, Source, router};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Fact, Telemetry};
 use crate::text::Tokenizer;
 
 /// Time between two looks of the page at the server's counts.
@@ -139,7 +140,7 @@ impl Serve {
             loop {
                 tokio::select! {
                     () = interrupt.wait() => return anyhow::Ok(()),
-                    _ = shown.tick() => telemetry.serves("server", engine.counts().facts(engine.requests())),
+                    _ = shown.tick() => telemetry.serves("server", facts(&engine)),
                 }
             }
         })?;
@@ -204,6 +205,18 @@ impl Serve {
         let run = ServedRun::new(swarm.config().clone(), tokenizer, &pretrained, Source::Swarm).or_mistake(template)?;
         Ok((run, Box::new(SwarmModels(swarm))))
     }
+}
+
+/// What the page and the metrics show.
+fn facts(engine: &Engine) -> Vec<Fact> {
+    let Counted { admitted, refused, failed, tokens } = engine.counts().now();
+    vec![
+        Fact::gauge("serve_requests_pending", "Requests that are answered or wait", engine.requests() as u64),
+        Fact::counter("serve_requests_admitted", "Requests taken", admitted),
+        Fact::counter("serve_requests_refused", "Requests refused because all places were taken", refused),
+        Fact::counter("serve_texts_failed", "Texts that could not be generated", failed),
+        Fact::counter("serve_tokens_generated", "Tokens generated", tokens),
+    ]
 }
 
 /// Whether a folder is a model of `transformers`: a collected run has a manifest, and no `config.json`.

@@ -18,7 +18,7 @@ use crate::peer::access::known_members::KnownMembers;
 use crate::peer::driver::Driver;
 use crate::peer::driver::access::presentations::{MayPresent, Presentations};
 use crate::peer::driver::events::PeerEvent;
-use crate::peer::driver::status::Invited;
+use crate::peer::status::Invited;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Event, RequestId};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, Read};
 
-use crate::peer::driver::status::PeerStatus;
+use crate::peer::status::PeerStatus;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::protocol::status::waiting::Waiting;
 
@@ -19,7 +19,7 @@ const LEVEL: i32 = 3;
 
 /// Why a status cannot be sent, or what was received is none.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::peer) enum ReportError {
+pub enum ReportError {
     #[error("the status cannot be written: {0}")]
     Write(#[source] serde_json::Error),
     #[error("it is no status: {0}")]
@@ -31,7 +31,7 @@ pub(in crate::peer) enum ReportError {
 }
 
 /// What others are told of a status, compressed. Of a swarm whose members do not fit, some are left out.
-pub(in crate::peer) fn encode(mut status: PeerStatus) -> Result<Vec<u8>, ReportError> {
+pub fn encode(mut status: PeerStatus) -> Result<Vec<u8>, ReportError> {
     leave_out_private(&mut status);
     loop {
         let json = serde_json::to_vec(&status).map_err(ReportError::Write)?;
@@ -46,7 +46,7 @@ pub(in crate::peer) fn encode(mut status: PeerStatus) -> Result<Vec<u8>, ReportE
 
 /// # Errors
 /// If the bytes are not a compressed status, or too long.
-pub(in crate::peer) fn decode(bytes: &[u8]) -> Result<PeerStatus, ReportError> {
+pub fn decode(bytes: &[u8]) -> Result<PeerStatus, ReportError> {
     let mut json = Vec::new();
     zstd::stream::read::Decoder::new(bytes)?.take(MAX_JSON_BYTES + 1).read_to_end(&mut json)?;
     if json.len() as u64 > MAX_JSON_BYTES {
