@@ -83,6 +83,16 @@ fn ends_well(arguments: &[String], more: &[&str]) -> Value {
     serde_json::from_str(said.lines().last().unwrap()).unwrap()
 }
 
+/// Starts a command that shows a page, until it says where.
+fn serves_a_page(arguments: &[String]) {
+    let mut child = program().args(arguments).args(["--format", "json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let said = lines.any(|line| line.contains("\"event\":\"web\""));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(said, "{arguments:?}");
+}
+
 fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
@@ -351,10 +361,21 @@ fn every_command_does_what_it_is_there_for() {
     assert_eq!(newcomer.wait_for("result")["run"], creator.wait_for("result")["run"]);
 
     let folder = |word: &str| (word == "DIR").then(|| world.name("a"));
-    for watch in to_type.take("watch", &folder) {
-        assert!(mistake(&words(&watch)).contains("standard output is not a terminal"));
+    let seen = |word: &str| match word {
+        "ADDRESS" => Some(address.clone()),
+        "TOKEN" => Some("0123456789abcdef".repeat(2)),
+        // Of pages of other tests, another one may have the port.
+        "--web" => Some("--web=127.0.0.1:0".to_owned()),
+        "--web=0.0.0.0:7777" => Some("--web=0.0.0.0:0".to_owned()),
+        word => folder(word),
+    };
+    for watch in to_type.take("watch", &seen) {
+        match watch.iter().any(|word| word.starts_with("--web=")) {
+            true => serves_a_page(&watch),
+            false => assert!(mistake(&words(&watch)).contains("standard output is not a terminal")),
+        }
     }
-    for status in to_type.take("status", &folder) {
+    for status in to_type.take("status", &seen) {
         let status = ends_well(&status, &[]);
         assert_eq!([&status["event"], &status["run"]], [&Value::from("status"), &run]);
         let addresses: Vec<_> = status["addresses"].as_array().unwrap().iter().collect();

@@ -22,6 +22,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A run's folder holds its peers' folders, which hold their sockets.
 const DEPTH: usize = 4;
 
+/// How addresses of peers begin; anything else is a folder.
+const ADDRESSES: [&str; 3] = ["/ip4/", "/ip6/", "/dns"];
+
 #[derive(Args)]
 pub struct Whom {
     /// A peer's folder, or one with several in it, or the address of a running peer of a swarm; by default the folder of
@@ -53,7 +56,7 @@ impl Whom {
     /// If nobody answers at the address.
     pub async fn place(&self, globals: &Globals) -> anyhow::Result<Place> {
         let Some(whom) = &self.whom else { return Ok(Place::Folder(globals.machine()?.value.runs)) };
-        if !whom.starts_with('/') || Path::new(whom).exists() {
+        if Path::new(whom).exists() || !ADDRESSES.iter().any(|start| whom.starts_with(start)) {
             return Ok(Place::Folder(PathBuf::from(whom)));
         }
         let hint = "give a folder that exists, or the address of a running peer (/ip4/…/p2p/…)";

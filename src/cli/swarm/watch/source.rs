@@ -20,91 +20,102 @@ const EVERY: Duration = Duration::from_secs(1);
 const EVERY_OF_SWARM: Duration = Duration::from_secs(2);
 
 /// The peers that are followed.
-pub struct Source {
-    peers: Peers,
-    config: RunConfig,
-    every: Duration,
-}
-
-enum Peers {
-    /// Those of one run below a folder.
-    Local {
-        folder: PathBuf,
-        run: String,
-    },
+pub enum Source {
+    /// Those of one run below a folder: the first that is found to run.
+    Local { folder: PathBuf, run: Option<String> },
+    /// Those of a swarm that has been entered.
     Swarm(Box<Observer>),
 }
 
 impl Source {
     /// # Errors
-    /// If no peer runs in the folder, or peers of several runs do.
+    /// If there is no such folder, or peers of several runs are running below it.
     pub async fn open(place: Place) -> anyhow::Result<Self> {
         let folder = match place {
-            Place::Address(observer) => {
-                let config = observer.config().clone();
-                return Ok(Self { peers: Peers::Swarm(observer), config, every: EVERY_OF_SWARM });
-            }
+            Place::Address(observer) => return Ok(Self::Swarm(observer)),
             Place::Folder(folder) => folder,
         };
-        let mut runs: BTreeMap<String, (String, PathBuf)> = BTreeMap::new();
-        let mut reason = String::new();
-        for peer in local_peers(&folder).running {
-            match ask(&peer).await {
-                Ok((status, _)) => drop(runs.entry(status.run).or_insert((status.name, peer))),
-                Err(why) => reason = format!(" ({}: {why})", peer.display()),
-            }
+        if !folder.is_dir() {
+            return Err(not_running(&folder, ": there is no such folder").into());
+        }
+        let mut runs: BTreeMap<String, String> = BTreeMap::new();
+        for (peer, status) in statuses(&folder).await {
+            runs.entry(status.run).or_insert_with(|| format!("{} in {}", status.name, peer.display()));
         }
         if runs.len() > 1 {
-            let names: Vec<String> =
-                runs.values().map(|(name, peer)| format!("{name} in {}", peer.display())).collect();
+            let names: Vec<String> = runs.into_values().collect();
             let message = format!("peers of several runs are running below {}: {}", folder.display(), names.join(", "));
             return Err(Mistake::new(message).hint("name the folder of one of them").into());
         }
-        let Some((run, (_, first))) = runs.pop_first() else { return Err(not_running(&folder, &reason).into()) };
-        let config = control_socket::config(&first).await?;
-        Ok(Self { peers: Peers::Local { folder, run }, config, every: EVERY })
+        Ok(Self::Local { folder, run: None })
     }
 
     /// Where the peers are, for people.
     pub fn place(&self) -> String {
-        match &self.peers {
-            Peers::Local { folder, .. } => folder.display().to_string(),
-            Peers::Swarm(observer) => observer.address().to_string(),
+        match self {
+            Self::Local { folder, .. } => folder.display().to_string(),
+            Self::Swarm(observer) => observer.address().to_string(),
         }
     }
 
-    /// Follows the peers into the telemetry, for as long as this is awaited.
+    /// Follows the peers into the telemetry, for as long as this is awaited. Waits for a peer that runs.
     ///
     /// # Errors
     /// If the run cannot be, or the network has stopped.
     pub async fn follow(mut self, telemetry: Telemetry) -> anyhow::Result<()> {
-        let mut follower = Follower::new(&telemetry, RunOutline::new(&self.config)?);
-        let mut tick = tokio::time::interval(self.every);
+        let every = if matches!(self, Self::Local { .. }) { EVERY } else { EVERY_OF_SWARM };
+        let mut tick = tokio::time::interval(every);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut follower = None;
         loop {
             tick.tick().await;
-            let answers = self.look().await?;
-            follower.hear(answers);
+            let follower = match &mut follower {
+                Some(follower) => follower,
+                None => match self.config().await {
+                    Some(config) => follower.insert(Follower::new(&telemetry, RunOutline::new(&config)?)),
+                    None => continue,
+                },
+            };
+            follower.hear(self.look().await?);
+        }
+    }
+
+    /// The run's configuration, once a peer runs.
+    async fn config(&mut self) -> Option<RunConfig> {
+        match self {
+            Self::Swarm(observer) => Some(observer.config().clone()),
+            Self::Local { folder, run } => {
+                let (peer, status) = statuses(folder).await.into_iter().next()?;
+                let config = control_socket::config(&peer).await.ok()?;
+                *run = Some(status.run);
+                Some(config)
+            }
         }
     }
 
     /// The statuses of the peers that answer, under short names.
     async fn look(&mut self) -> anyhow::Result<Vec<(String, PeerStatus)>> {
-        match &mut self.peers {
-            Peers::Local { folder, run } => {
-                let asked = local_peers(folder).running.into_iter().map(async |peer| {
-                    let (status, _) = ask(&peer).await.ok()?;
-                    Some((name(folder, &peer), status))
-                });
-                let answers = futures::future::join_all(asked).await;
-                Ok(answers.into_iter().flatten().filter(|(_, status)| status.run == *run).collect())
+        match self {
+            Self::Local { folder, run } => {
+                let all = statuses(folder).await.into_iter();
+                let of_run = all.filter(|(_, status)| run.as_ref() == Some(&status.run));
+                Ok(of_run.map(|(peer, status)| (name(folder, &peer), status)).collect())
             }
-            Peers::Swarm(observer) => {
+            Self::Swarm(observer) => {
                 let answers = observer.look().await?.into_iter();
                 Ok(answers.filter_map(|(peer, status)| Some((format!("…{}", peer.short()), status.ok()?))).collect())
             }
         }
     }
+}
+
+/// The peers that run below a folder, with their statuses, all asked at once.
+async fn statuses(folder: &Path) -> Vec<(PathBuf, PeerStatus)> {
+    let asked = local_peers(folder).running.into_iter().map(async |peer| {
+        let (status, _) = ask(&peer).await.ok()?;
+        Some((peer, status))
+    });
+    futures::future::join_all(asked).await.into_iter().flatten().collect()
 }
 
 /// A peer's folder, without what all have in common.
