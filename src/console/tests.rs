@@ -192,3 +192,24 @@ fn viewers_beyond_the_bound_are_told_so() {
     viewers.iter_mut().for_each(|viewer| drop(first_frame(viewer)));
     assert_eq!(status(&ask(console.address(), "/api/stream", &format!("Host: {}\r\n", console.address()))), 503);
 }
+
+#[test]
+fn a_question_of_another_origin_one_too_long_and_one_that_nobody_answers_are_refused() {
+    let telemetry = Telemetry::default();
+    let console = open(&telemetry);
+    let own = format!("Host: {}\r\n", console.address());
+    let post = |headers: &str, body: &str| {
+        let length = body.len();
+        let request = format!(
+            "POST /api/talk HTTP/1.1\r\nConnection: close\r\n{own}{headers}Content-Length: {length}\r\n\r\n{body}"
+        );
+        let mut answer = Vec::new();
+        let _ = connect(console.address(), &request).read_to_end(&mut answer);
+        status(&String::from_utf8_lossy(&answer))
+    };
+    assert_eq!(post("Origin: https://elsewhere.example\r\n", "{}"), 403);
+    assert_eq!(post("", &"a".repeat(1 << 20)), 413);
+    assert_eq!(post("", "{}"), 404, "this console asks no run");
+    let about = ask(console.address(), "/api/talk", &own);
+    assert!(about.contains("this console asks no run"), "{about}");
+}

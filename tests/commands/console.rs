@@ -78,12 +78,14 @@ fn unknown_metrics(metrics: &str) -> Vec<String> {
     named.map(family).filter(|name| !metrics.contains(&format!("# TYPE {name} ")) && !has_no_value(name)).collect()
 }
 
-/// What a peer that trains alone on the CPU has no value of.
+/// What a peer that trains alone on the CPU has no value of, and the beginnings of what only a relay or a server has.
 fn has_no_value(name: &str) -> bool {
-    const ALONE: [&str; 5] = [
+    const ALONE: [&str; 7] = [
         "pathswarm_device_memory_bytes",
         "pathswarm_held_out_bpb",
         "pathswarm_outer_gradient_agreement",
+        "pathswarm_relay_",
+        "pathswarm_serve_",
         "pathswarm_wait_duration_seconds",
         "pathswarm_waiting_seconds",
     ];
