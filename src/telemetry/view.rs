@@ -15,6 +15,9 @@ use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
 use crate::telemetry::words::{follows, waits_for};
 
+/// What so many peers of this process say of others is looked through in a frame; of more, in every second one, and so on.
+const PEERS_PER_FRAME: usize = 250;
+
 /// What viewers have been shown of what can be patched: everything but events, curves and spans, which are only added to.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Shown {
@@ -29,6 +32,11 @@ pub(super) struct Shown {
     members: HashMap<PeerKey, Heard>,
     #[serde(skip)]
     run_name: Option<String>,
+    /// Whether `members` may have changed since, and how many frames ago that was looked at.
+    #[serde(skip)]
+    heard: bool,
+    #[serde(skip)]
+    frames: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -126,7 +134,9 @@ impl Shown {
         }
         let peers = self.update_peers(state);
         patch.extend((!peers.is_empty()).then(|| ("peers".to_owned(), peers.into())));
-        if state.answered {
+        (self.heard, self.frames) = (self.heard || state.answered, self.frames + 1);
+        if self.heard && self.frames > state.peers.len() / PEERS_PER_FRAME {
+            (self.heard, self.frames) = (false, 0);
             let members = self.update_members(heard(state));
             patch.extend((!members.is_empty()).then(|| ("members".to_owned(), members.into())));
         }
