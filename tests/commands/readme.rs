@@ -326,6 +326,23 @@ fn simulated(world: &World, to_type: &mut ToType, more: &[&str]) {
     }
 }
 
+/// Peers are followed as a page, and as a screen only in a terminal.
+fn watched(to_type: &mut ToType, place: &dyn Fn(&str) -> Option<String>) {
+    let seen = |word: &str| match word {
+        "TOKEN" => Some("0123456789abcdef".repeat(2)),
+        // Another test's page may have the port.
+        "--web" => Some("--web=127.0.0.1:0".to_owned()),
+        "--web=0.0.0.0:7777" => Some("--web=0.0.0.0:0".to_owned()),
+        word => place(word),
+    };
+    for watch in to_type.take("watch", &seen) {
+        match watch.iter().any(|word| word.starts_with("--web=")) {
+            true => serves_a_page(&watch),
+            false => assert!(mistake(&words(&watch)).contains("standard output is not a terminal")),
+        }
+    }
+}
+
 #[test]
 fn every_command_does_what_it_is_there_for() {
     let world = World::new();
@@ -361,20 +378,8 @@ fn every_command_does_what_it_is_there_for() {
     assert_eq!(newcomer.wait_for("result")["run"], creator.wait_for("result")["run"]);
 
     let folder = |word: &str| (word == "DIR").then(|| world.name("a"));
-    let seen = |word: &str| match word {
-        "ADDRESS" => Some(address.clone()),
-        "TOKEN" => Some("0123456789abcdef".repeat(2)),
-        // Of pages of other tests, another one may have the port.
-        "--web" => Some("--web=127.0.0.1:0".to_owned()),
-        "--web=0.0.0.0:7777" => Some("--web=0.0.0.0:0".to_owned()),
-        word => folder(word),
-    };
-    for watch in to_type.take("watch", &seen) {
-        match watch.iter().any(|word| word.starts_with("--web=")) {
-            true => serves_a_page(&watch),
-            false => assert!(mistake(&words(&watch)).contains("standard output is not a terminal")),
-        }
-    }
+    let seen = |word: &str| if word == "ADDRESS" { Some(address.clone()) } else { folder(word) };
+    watched(&mut to_type, &seen);
     for status in to_type.take("status", &seen) {
         let status = ends_well(&status, &[]);
         assert_eq!([&status["event"], &status["run"]], [&Value::from("status"), &run]);
