@@ -63,7 +63,7 @@ pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
 pub fn sponsor_if_needed(folder: &Path) -> anyhow::Result<Option<Arc<AccessControl>>> {
     let folder = present_folder(folder);
     let Some((_, manifest, run)) = read_manifest(&folder)? else { return Ok(None) };
-    Ok(AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)?)
+    AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)
 }
 
 /// The hint for an error.
