@@ -26,7 +26,7 @@ pub mod words;
 pub use feed::Feed;
 pub use hub::{Subscription, Telemetry};
 pub use run::RunOutline;
-pub use sampler::Sampler;
+pub use sampler::{ASKED_PER_TICK, Sampler};
 
 /// Milliseconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "an edge: people compare what they see with their clock")]

@@ -14,9 +14,6 @@ use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
 use crate::telemetry::words::{follows, waits_for};
 
-/// What so many peers of this process say of others is looked through in a frame; of more, in every second one, and so on.
-const PEERS_PER_FRAME: usize = 250;
-
 /// What viewers have been shown of what can be patched: everything but events, curves and spans, which are only added to.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Shown {
@@ -30,11 +27,6 @@ pub(super) struct Shown {
     members: HashMap<PeerKey, Heard>,
     #[serde(skip)]
     run_name: Option<String>,
-    /// Whether `members` may have changed since, and how many frames ago that was looked at.
-    #[serde(skip)]
-    heard: bool,
-    #[serde(skip)]
-    frames: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -126,9 +118,7 @@ impl Shown {
         }
         let peers = self.update_peers(state);
         patch.extend((!peers.is_empty()).then(|| ("peers".to_owned(), peers.into())));
-        (self.heard, self.frames) = (self.heard || state.answered, self.frames + 1);
-        if self.heard && self.frames > state.peers.len() / PEERS_PER_FRAME {
-            (self.heard, self.frames) = (false, 0);
+        if state.answered {
             let members = self.update_members(heard(state));
             patch.extend((!members.is_empty()).then(|| ("members".to_owned(), members.into())));
         }
@@ -173,7 +163,8 @@ impl Shown {
 
 /// Only if it is late: the time itself would change in every frame.
 fn silent_since(seen: &Seen) -> Option<u64> {
-    (crate::telemetry::now_ms().saturating_sub(seen.answered_ms) > 5_000).then_some(seen.answered_ms)
+    let unanswered_ms = seen.unanswered_ms?;
+    (crate::telemetry::now_ms().saturating_sub(unanswered_ms) > 5_000).then_some(seen.answered_ms)
 }
 
 /// An object that viewers have been shown, and what of it changes.
