@@ -94,10 +94,14 @@ fn row(scenario: &str, seconds: u64, (viewers, silent): (usize, usize)) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let console = Console::open(&swarm.telemetry, listener, None, Shows::Page).unwrap();
     // Buffers grow at first, and again when whole states are sent.
-    (0..3).for_each(|_| drop(swarm.second()));
+    for _ in 0..3 {
+        swarm.second();
+    }
     let before = resident_mb();
     let mut child = viewers_of(&console, viewers, silent);
-    (0..3).for_each(|_| drop(swarm.second()));
+    for _ in 0..3 {
+        swarm.second();
+    }
     let (process, thread) = (cpu(libc::CLOCK_PROCESS_CPUTIME_ID), cpu(libc::CLOCK_THREAD_CPUTIME_ID));
     let began = now();
     let turns: Vec<Duration> = (0..seconds).map(|_| swarm.second()).collect();

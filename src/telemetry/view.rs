@@ -66,7 +66,7 @@ impl Heard {
         self.silent_s = self.silent_s.max(member.silent_s);
     }
 
-    fn judge(&mut self, score: &PeerScoreStatus) {
+    fn add_score(&mut self, score: &PeerScoreStatus) {
         self.counted = self.counted.max(score.counted);
         self.faults = self.faults.max(score.faults.values().sum());
         if score.quarantined {
@@ -94,7 +94,7 @@ fn heard(state: &State) -> HashMap<PeerKey, Heard> {
             }
         }
         for score in &status.node.peer_scores {
-            heard.entry(score.peer).or_default().judge(score);
+            heard.entry(score.peer).or_default().add_score(score);
         }
     }
     heard
