@@ -4,10 +4,11 @@
 //! (or `serve many …`) shows the same swarm to a browser until it is killed, for `benches/console.mjs`.
 //!
 //! `one` is a process with one peer that knows 999 others; `many` is one like `simulate`, with 1,000 peers in full, which
-//! know those of their two modules. Each second all peers answer, and a tenth of them have trained, moved on to another
-//! version and applied an update, as all others see. Viewers are another process. One of them may never read. The time of
-//! the console is that of its threads, and of this thread while it takes over statuses and makes frames. Statuses are made
-//! up, which costs nothing here, but they are freed: a column says how much of the time that is.
+//! know those of their two modules. Each second a tenth of the peers has trained, moved on to another version and applied
+//! an update, as all others see, and those answer that the console asks in a second. Viewers are another process. One of
+//! them may never read. The time of the console is that of its threads, and of this thread while it takes over statuses
+//! and makes frames. Statuses are made up, which costs nothing here, but they are freed: a column says how much of the
+//! time that is.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,7 +20,7 @@ use pathswarm::console::{Console, Shows};
 use pathswarm::names::{PathId, PeerKey, Phase};
 use pathswarm::peer::trainer::task::Stepped;
 use pathswarm::peer::{PeerEvent, PeerStatus};
-use pathswarm::telemetry::{Feed, RunOutline, Telemetry};
+use pathswarm::telemetry::{ASKED_PER_TICK, Feed, RunOutline, Telemetry};
 use serde_json::{Value, json};
 
 /// Experts of each of the two levels: 1,024 paths.
@@ -194,12 +195,12 @@ impl Swarm {
         let began = now();
         self.seconds += 1;
         self.statuses.iter_mut().enumerate().for_each(|(peer, status)| change(peer, status, self.seconds));
-        let statuses = self.statuses.clone();
+        let statuses = self.asked();
         let took = cpu(libc::CLOCK_THREAD_CPUTIME_ID);
         for (peer, feed) in self.feeds.iter().enumerate().filter(|(peer, _)| changes(*peer, self.seconds)) {
             feed.hear(&PeerEvent::Stepped(stepped(peer, self.seconds)), None);
         }
-        for (peer, status) in statuses.into_iter().enumerate() {
+        for (peer, status) in statuses {
             self.telemetry.show(&label(peer), status);
         }
         self.telemetry.send_frame();
@@ -208,9 +209,16 @@ impl Swarm {
         took
     }
 
+    /// The statuses of the peers that the console asks in this second.
+    fn asked(&self) -> Vec<(usize, PeerStatus)> {
+        let rounds = self.statuses.len().div_ceil(ASKED_PER_TICK);
+        let turn = self.seconds as usize % rounds;
+        self.statuses.iter().cloned().enumerate().skip(turn).step_by(rounds).collect()
+    }
+
     /// The time that it takes to free the statuses of a second.
     fn freeing(&self) -> Duration {
-        let statuses = self.statuses.clone();
+        let statuses = self.asked();
         let took = cpu(libc::CLOCK_THREAD_CPUTIME_ID);
         drop(statuses);
         cpu(libc::CLOCK_THREAD_CPUTIME_ID) - took

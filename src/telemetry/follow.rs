@@ -75,6 +75,9 @@ impl Follower {
             self.advances(peer, before, status);
             self.outer_steps(before, status, now);
         }
+        for peer in self.before.keys().filter(|peer| !answers.iter().any(|(answered, _)| answered == *peer)) {
+            self.telemetry.state().has_not_answered(peer, now);
+        }
         self.tell_of(answers.iter().map(|(_, status)| status));
         for (peer, status) in answers {
             self.before.insert(peer, (status, now));
@@ -284,6 +287,20 @@ mod tests {
         assert_eq!((points[1][2].as_u64(), points[1][3].as_f64()), (Some(200), Some(3.5)));
         assert_eq!(whole["spans"][0]["kind"], "training");
         assert_eq!(whole["state"]["peers"]["a"]["status"]["peer"], key(1));
+    }
+
+    #[test]
+    fn a_peer_that_answers_no_look_is_late_until_it_answers_again() {
+        let (telemetry, mut follower) = follower();
+        let answer = || vec![("a".to_owned(), status(1, 1, (4, 1)))];
+        let is_late = || telemetry.state().peers["a"].silent_since(now_ms() + 60_000).is_some();
+        follower.hear(answer());
+        assert!(!is_late(), "it has not been asked since");
+        follower.hear(vec![]);
+        assert!(is_late());
+        assert!(telemetry.state().peers["a"].silent_since(now_ms()).is_none(), "one look is not a while");
+        follower.hear(answer());
+        assert!(!is_late());
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use feed::Feed;
 pub use follow::Follower;
 pub use hub::{Subscription, Telemetry};
 pub use run::RunOutline;
-pub use sampler::Sampler;
+pub use sampler::{ASKED_PER_TICK, Sampler};
 pub use services::Fact;
 pub use tensorboard::Writing;
 

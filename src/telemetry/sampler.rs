@@ -1,4 +1,5 @@
 //! Asks the peers for their status: once a second while somebody looks or a peer has not answered yet, else more seldom.
+//! In a process of very many peers, each is asked in its turn.
 
 use std::time::Duration;
 
@@ -15,6 +16,9 @@ const TICKS_UNWATCHED: u64 = 5;
 
 /// A peer that is busy for longer is asked again at the next tick.
 const TIMEOUT: Duration = Duration::from_millis(900);
+
+/// Peers asked at a tick. A status tells of all peers that its peer knows, so a thousand of them take a while.
+pub const ASKED_PER_TICK: usize = 250;
 
 /// The task that asks. It ends when this is dropped.
 #[must_use = "nobody is asked once this is dropped"]
@@ -44,15 +48,17 @@ impl Telemetry {
         }))
     }
 
-    /// Asks all peers at once, and tells the viewers.
+    /// Asks the peers whose turn it is, all at once, and tells the viewers.
     pub(super) async fn look(&self) {
-        let asked = self.handles().into_iter().map(async |(peer, handle)| {
+        let asked_ms = now_ms();
+        let asked = self.state().take_turn().into_iter().map(async |(peer, handle)| {
             let status = tokio::time::timeout(TIMEOUT, handle.status()).await;
             (peer, status.ok().flatten())
         });
         for (peer, status) in futures::future::join_all(asked).await {
-            if let Some(status) = status {
-                self.answered(&peer, status);
+            match status {
+                Some(status) => self.answered(&peer, status),
+                None => self.state().has_not_answered(&peer, asked_ms),
             }
         }
         self.tell();

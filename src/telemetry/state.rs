@@ -14,9 +14,13 @@ use crate::telemetry::curves::series::Series;
 use crate::telemetry::latencies::Latencies;
 use crate::telemetry::recorder::Recorder;
 use crate::telemetry::run::RunOutline;
+use crate::telemetry::sampler::ASKED_PER_TICK;
 use crate::telemetry::services::Fact;
 use crate::telemetry::spans::{Doing, Spans};
 use crate::telemetry::tensorboard::EventFiles;
+
+/// A peer that has been asked in vain for longer is late.
+const LATE_MS: u64 = 5_000;
 
 /// Events kept.
 pub(super) const MOST_EVENTS: usize = 400;
@@ -56,6 +60,8 @@ pub(super) struct Seen {
     pub(super) shown_status: Option<PeerStatus>,
     /// When the status was given, in milliseconds since 1970.
     pub(super) answered_ms: u64,
+    /// Since when it has been asked in vain, in milliseconds since 1970.
+    pub(super) unanswered_ms: Option<u64>,
     /// When the peer started, in milliseconds since 1970, as far as its status tells.
     pub(super) started_ms: u64,
     /// Whether anything but the status may have changed since the last frame.
@@ -100,6 +106,8 @@ pub(super) struct State {
     pub(super) news: News,
     /// Whether a peer has answered since the last frame.
     pub(super) answered: bool,
+    /// How often peers have been asked.
+    pub(super) turns: usize,
 }
 
 /// What has been added since the last frame.
@@ -134,7 +142,13 @@ impl Seen {
             }
         }
         self.status = Some(status);
-        (self.answered_ms, self.is_newer) = (now, true);
+        (self.answered_ms, self.unanswered_ms, self.is_newer) = (now, None, true);
+    }
+
+    /// When it answered last, if it is late: it has been asked in vain for a while.
+    pub(super) fn silent_since(&self, now_ms: u64) -> Option<u64> {
+        let unanswered_ms = self.unanswered_ms?;
+        (now_ms.saturating_sub(unanswered_ms) > LATE_MS).then_some(self.answered_ms)
     }
 }
 
@@ -168,6 +182,23 @@ impl State {
             dense_losses: Losses::default(),
             news: News::default(),
             answered: false,
+            turns: 0,
+        }
+    }
+
+    /// The peers that are to be asked now: those of which nothing is known, and of the others those whose turn it is.
+    pub(super) fn take_turn(&mut self) -> Vec<(String, PeerHandle)> {
+        self.turns += 1;
+        let rounds = self.peers.len().div_ceil(ASKED_PER_TICK).max(1);
+        let due = |index: usize, seen: &Seen| seen.status.is_none() || index % rounds == self.turns % rounds;
+        let asked = self.peers.iter().enumerate().filter(|(index, (_, seen))| due(*index, seen));
+        asked.filter_map(|(_, (peer, seen))| Some((peer.clone(), seen.handle.clone()?))).collect()
+    }
+
+    /// A peer has not answered what it was asked at that time.
+    pub(super) fn has_not_answered(&mut self, peer: &str, asked_ms: u64) {
+        if let Some(seen) = self.peers.get_mut(peer) {
+            seen.unanswered_ms.get_or_insert(asked_ms);
         }
     }
 

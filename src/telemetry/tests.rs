@@ -1,17 +1,20 @@
 //! Viewers follow the state, and cost a bounded amount.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::Telemetry;
 use super::curves::outer_steps::OuterPoint;
 use super::metrics::format::Format;
 use super::spans::Doing;
+use super::{ASKED_PER_TICK, Telemetry};
 use crate::names::ModuleId;
+use crate::peer::PeerStatus;
 use crate::peer::aggregator::GradientNorms;
+use crate::peer::driver::handle::PeerHandle;
 
 /// What a peer answers.
 const STATUS: &str = include_str!("metrics/status_of_tests.json");
-use crate::peer::PeerStatus;
 
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
@@ -151,6 +154,24 @@ fn a_frame_says_nothing_of_a_peer_that_has_only_grown_older() {
     telemetry.show("a", idle(2));
     telemetry.send_frame();
     assert!(viewer.frames.try_recv().is_err());
+}
+
+#[test]
+fn in_a_process_of_very_many_peers_each_is_asked_in_its_turn() {
+    let telemetry = Telemetry::default();
+    let count = 2 * ASKED_PER_TICK + 1;
+    let (commands, _driver) = tokio::sync::mpsc::channel(1);
+    for peer in 0..count {
+        telemetry.attach(&peer.to_string(), PeerHandle { commands: commands.clone() });
+    }
+    assert_eq!(telemetry.state().take_turn().len(), count, "of which nothing is known");
+    for peer in 0..count {
+        telemetry.show(&peer.to_string(), status(&peer.to_string(), 1, &[], &[]));
+    }
+    let turns: Vec<Vec<String>> =
+        (0..3).map(|_| telemetry.state().take_turn().into_iter().map(|(peer, _)| peer).collect()).collect();
+    assert!(turns.iter().all(|turn| turn.len() <= ASKED_PER_TICK));
+    assert_eq!(turns.concat().iter().collect::<BTreeSet<_>>().len(), count);
 }
 
 #[test]

@@ -9,14 +9,12 @@ use crate::names::PeerKey;
 use crate::peer::PeerStatus;
 use crate::peer::status::Activity;
 use crate::protocol::status::{MemberPath, MemberStatus, PathStatus, PeerScoreStatus};
+use crate::telemetry::now_ms;
 use crate::telemetry::run::RunOutline;
 use crate::telemetry::services::Fact;
 use crate::telemetry::spans::Doing;
 use crate::telemetry::state::{Seen, State};
 use crate::telemetry::words::{follows, waits_for};
-
-/// What so many peers of this process say of others is looked through in a frame; of more, in every second one, and so on.
-const PEERS_PER_FRAME: usize = 250;
 
 /// What viewers have been shown of what can be patched: everything but events, curves and spans, which are only added to.
 #[derive(Debug, Default, Serialize)]
@@ -32,11 +30,6 @@ pub(super) struct Shown {
     members: HashMap<PeerKey, Heard>,
     #[serde(skip)]
     run_name: Option<String>,
-    /// Whether `members` may have changed since, and how many frames ago that was looked at.
-    #[serde(skip)]
-    heard: bool,
-    #[serde(skip)]
-    frames: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -76,7 +69,7 @@ impl Heard {
         self.silent_s = self.silent_s.max(member.silent_s);
     }
 
-    fn score(&mut self, score: &PeerScoreStatus) {
+    fn add_score(&mut self, score: &PeerScoreStatus) {
         self.counted = self.counted.max(score.counted);
         self.faults = self.faults.max(score.faults.values().sum());
         if score.quarantined {
@@ -104,7 +97,7 @@ fn heard(state: &State) -> HashMap<PeerKey, Heard> {
             }
         }
         for score in &status.node.peer_scores {
-            heard.entry(score.peer).or_default().score(score);
+            heard.entry(score.peer).or_default().add_score(score);
         }
     }
     heard
@@ -134,9 +127,7 @@ impl Shown {
         }
         let peers = self.update_peers(state);
         patch.extend((!peers.is_empty()).then(|| ("peers".to_owned(), peers.into())));
-        (self.heard, self.frames) = (self.heard || state.answered, self.frames + 1);
-        if self.heard && self.frames > state.peers.len() / PEERS_PER_FRAME {
-            (self.heard, self.frames) = (false, 0);
+        if state.answered {
             let members = self.update_members(heard(state));
             patch.extend((!members.is_empty()).then(|| ("members".to_owned(), members.into())));
         }
@@ -148,7 +139,8 @@ impl Shown {
         for (peer, seen) in &state.peers {
             let is_new = !self.peers.contains_key(peer);
             let shown = self.peers.entry(peer.clone()).or_default();
-            if !seen.touched && !seen.is_newer && !is_new && shown["silent_since"] == json!(silent_since(seen)) {
+            let silent_since = json!(seen.silent_since(now_ms()));
+            if !seen.touched && !seen.is_newer && !is_new && shown["silent_since"] == silent_since {
                 continue;
             }
             let mut change = Change { shown, patch: Map::new() };
@@ -177,11 +169,6 @@ impl Shown {
         let gone = before.keys().filter(|peer| !self.members.contains_key(*peer));
         changed.chain(gone.map(|peer| (peer.to_string(), Value::Null))).collect()
     }
-}
-
-/// Only if it is late: the time itself would change in every frame.
-fn silent_since(seen: &Seen) -> Option<u64> {
-    (crate::telemetry::now_ms().saturating_sub(seen.answered_ms) > 5_000).then_some(seen.answered_ms)
 }
 
 /// An object that viewers have been shown, and what of it changes.
@@ -294,7 +281,7 @@ fn show_peer(change: &mut Change<'_>, state: &State, (peer, seen): (&str, &Seen)
         change.put("fetched", json!({ "blobs": blobs, "bytes": bytes, "seconds": seconds }));
         change.put("rounds", json!(seen.rounds));
     }
-    change.put("silent_since", json!(silent_since(seen)));
+    change.put("silent_since", json!(seen.silent_since(now_ms())));
 }
 
 /// The status, and what it says of waits in words.

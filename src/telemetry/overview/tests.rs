@@ -120,7 +120,7 @@ fn a_peer_that_somebody_hears_is_not_silent_and_one_that_does_not_answer_is_told
         let members = json!({ key(7): member(&json!({}), &[], silent_s) });
         telemetry.observe(&format!("p{number}"), status(number, json!({ "members": members })));
     }
-    telemetry.state().peers.get_mut("p2").unwrap().answered_ms = now_ms() - 60_000;
+    telemetry.state().has_not_answered("p2", now_ms() - 60_000);
     let overview = telemetry.overview();
     let health: Vec<&Health> = overview.peers.iter().map(|peer| &peer.health).collect();
     assert_eq!(health, [&Health::Lives, &Health::Unanswered, &Health::Lives]);

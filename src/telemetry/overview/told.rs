@@ -4,9 +4,6 @@ use crate::peer::PeerStatus;
 use crate::telemetry::overview::labels::{Labels, natural};
 use crate::telemetry::state::{Seen, State};
 
-/// A peer is late if it has not answered for longer.
-const LATE_MS: u64 = 5_000;
-
 /// A peer that has answered, at least once.
 pub(super) struct Answered<'a> {
     pub(super) label: &'a str,
@@ -27,9 +24,8 @@ pub(super) struct Told<'a> {
 impl<'a> Told<'a> {
     pub(super) fn of(state: &'a State, now_ms: u64) -> Self {
         let answered = state.peers.iter().filter_map(|(label, seen)| {
-            let is_late = now_ms.saturating_sub(seen.answered_ms) > LATE_MS;
-            let silent_since_ms = is_late.then_some(seen.answered_ms);
-            Some(Answered { label, seen, status: seen.status.as_ref()?, silent_since_ms })
+            let status = seen.status.as_ref()?;
+            Some(Answered { label, seen, status, silent_since_ms: seen.silent_since(now_ms) })
         });
         let mut answered: Vec<Answered<'a>> = answered.collect();
         answered.sort_by_key(|it| natural(it.label));
