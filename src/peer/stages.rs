@@ -23,7 +23,7 @@ use crate::peer::join::{JoinError, fetch_manifest};
 use crate::peer::manifest::Manifest;
 use crate::peer::status::PeerStatus;
 use crate::store::{BlobStore, DiskError, write_file};
-use crate::text::{IdsWriter, TokenSet, Tokenizer};
+use crate::text::{Domains, IdsWriter, TokenSet, Tokenizer};
 
 /// The file with addresses of the first stage's peers, one a line: a peer that crashes while it creates the second
 /// stage may find that the others have gone on without it.
@@ -159,6 +159,8 @@ fn text_of(manifest: &Manifest, blobs: &BlobStore) -> anyhow::Result<Text> {
         tokenizer: Tokenizer::from_json(&tokenizer.context("the tokenizer was fetched, but is gone again")?)?,
         train: joined(&train)?,
         test: joined(&test)?,
+        // A shard does not name the domains of its documents.
+        domains: Domains::default(),
         corpus: manifest.corpus,
         test_corpus: manifest.test_corpus,
     })

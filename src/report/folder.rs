@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::experiment::results::outcome::Outcome;
 use crate::names::RunId;
+use crate::peer::create::domains::DomainsByPath;
 use crate::peer::folder::{RESULT, manifest_file, read_manifest};
 use crate::peer::{Collected, Manifest};
 use crate::report::faults::Faults;
@@ -55,6 +56,8 @@ pub(super) struct Run {
     pub(super) result: Option<Value>,
     /// What its paths read; `None` without a collected run.
     pub(super) reads: Option<Reads>,
+    /// The domains of what they read; `None` except where the run was created.
+    pub(super) domains: Option<DomainsByPath>,
     pub(super) modules: Vec<ModuleVersion>,
 }
 
@@ -137,13 +140,15 @@ fn run(folder: &Path, kind: Kind) -> Result<Run, ReportError> {
     let collected = collected.map(|collected| Collected::open(&collected)).transpose();
     let collected = collected.map_err(|error| unreadable(error.to_string()))?;
     let reads = collected.as_ref().map(reads::read).transpose().map_err(|error| unreadable(error.to_string()))?;
+    let domains = DomainsByPath::read(&about, id).map_err(|error| unreadable(format!("domains.json: {error}")))?;
+    let domains = domains.filter(DomainsByPath::differ);
     let inner_steps = manifest.config.training.inner_steps;
     let recorded = Recorded::read(folder, &id.to_string(), inner_steps);
     let recorded = recorded.map_err(|error| unreadable(format!("metrics.jsonl: {error}")))?;
     let faults = Faults::read(folder).map_err(|error| unreadable(format!("pathswarm.log: {error}")))?;
     let result = json(&folder.join(RESULT))?;
     let modules = modules(collected.as_ref(), &recorded, result.as_ref());
-    Ok(Run { folder: folder.to_owned(), kind, id, manifest, recorded, faults, result, reads, modules })
+    Ok(Run { folder: folder.to_owned(), kind, id, manifest, recorded, faults, result, reads, domains, modules })
 }
 
 /// From the collected run if there is one, else from what was recorded.

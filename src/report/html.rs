@@ -1,10 +1,13 @@
-//! Pieces of a page. Whatever comes from a run, and so perhaps from others, becomes HTML here and nowhere else.
+//! Pieces of a page that opens without a network. Whatever comes from a run, and so perhaps from others, becomes HTML here and nowhere else.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 
 /// Characters of a cell that stay on one line, such as a date.
 const MOST_UNBROKEN: usize = 24;
 
 /// Text as HTML: nothing of it is markup, and nothing of it can turn the direction of what follows.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -23,45 +26,45 @@ pub(super) fn escape(text: &str) -> String {
 }
 
 /// The first characters of a text, and an ellipsis if there are more.
-pub(super) fn clipped(text: &str, most: usize) -> String {
+pub(crate) fn clipped(text: &str, most: usize) -> String {
     let mut characters = text.chars();
     let first: String = characters.by_ref().take(most).collect();
     if characters.next().is_some() { format!("{first}…") } else { first }
 }
 
 /// A section with a heading. `body` is HTML.
-pub(super) fn section(id: &str, title: &str, body: &str) -> String {
+pub(crate) fn section(id: &str, title: &str, body: &str) -> String {
     let (id, title) = (escape(id), escape(title));
     format!(
         "<section id=\"{id}\" aria-labelledby=\"{id}-title\">\n<h2 id=\"{id}-title\">{title}</h2>\n{body}</section>\n"
     )
 }
 
-pub(super) fn heading(title: &str) -> String {
+pub(crate) fn heading(title: &str) -> String {
     format!("<h3>{}</h3>\n", escape(title))
 }
 
-pub(super) fn paragraph(text: &str) -> String {
+pub(crate) fn paragraph(text: &str) -> String {
     format!("<p>{}</p>\n", escape(text))
 }
 
 /// A remark, such as what a folder does not have.
-pub(super) fn remark(text: &str) -> String {
+pub(crate) fn remark(text: &str) -> String {
     format!("<p class=\"faint\">{}</p>\n", escape(text))
 }
 
 /// Text as it stands, with its lines.
-pub(super) fn verbatim(text: &str) -> String {
+pub(crate) fn verbatim(text: &str) -> String {
     format!("<pre>{}</pre>\n", escape(text))
 }
 
 /// Something long that is shown when it is asked for, and on paper.
-pub(super) fn folded(title: &str, body: &str) -> String {
+pub(crate) fn folded(title: &str, body: &str) -> String {
     format!("<details><summary>{}</summary>\n{body}</details>\n", escape(title))
 }
 
 /// A table. Columns whose name begins with `#` have numbers, and are set to the right.
-pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let class = |column: usize| match columns.get(column) {
         Some(name) if name.starts_with('#') => " class=\"number\"",
         _ => "",
@@ -86,7 +89,7 @@ pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// Names with a value and a note each, side by side.
-pub(super) fn tiles(tiles: &[(String, String, String)]) -> String {
+pub(crate) fn tiles(tiles: &[(String, String, String)]) -> String {
     let tile = |(label, value, note): &(String, String, String)| {
         let [label, value, note] = [label, value, note].map(|text| escape(text));
         format!(
@@ -99,7 +102,7 @@ pub(super) fn tiles(tiles: &[(String, String, String)]) -> String {
 }
 
 /// An SVG image as a figure, with what it shows in words for whoever does not see it.
-pub(super) fn figure(id: &str, svg: &str, caption: &str, described: &str) -> String {
+pub(crate) fn figure(id: &str, svg: &str, caption: &str, described: &str) -> String {
     let (id, caption, described) = (escape(id), escape(caption), escape(described));
     let named =
         format!("<svg role=\"img\" aria-labelledby=\"{id}-name {id}-desc\" preserveAspectRatio=\"xMidYMid meet\" ");
@@ -111,17 +114,27 @@ pub(super) fn figure(id: &str, svg: &str, caption: &str, described: &str) -> Str
     let shown = shown.map(|(given, rest)| format!("{named}{}>{inside}{rest}", attributes(given)));
     let shown = shown.unwrap_or_default();
     format!(
-        "<figure><div class=\"scroll\" tabindex=\"0\">{shown}</div><figcaption>{caption}. {described}</figcaption></figure>\n"
+        "<figure><div class=\"scroll\" tabindex=\"0\">{shown}</div><figcaption>{}</figcaption></figure>\n",
+        format!("{caption}. {described}").trim_end()
+    )
+}
+
+/// A PNG image as a figure.
+pub(crate) fn picture(png: &[u8], caption: &str) -> String {
+    let (data, caption) = (STANDARD.encode(png), escape(caption));
+    format!(
+        "<figure><div class=\"scroll\" tabindex=\"0\"><img alt=\"\" src=\"data:image/png;base64,{data}\"></div>\
+         <figcaption>{caption}.</figcaption></figure>\n"
     )
 }
 
 /// A whole page. It may load nothing from anywhere, and runs no program.
-pub(super) fn page(title: &str, under: &str, body: &str) -> String {
+pub(crate) fn page(title: &str, under: &str, body: &str) -> String {
     let title = escape(title);
     let style = include_str!("style.css");
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"referrer\" content=\"no-referrer\">\n<title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n\
          <header>\n<h1>{title}</h1>\n{under}</header>\n<main>\n{body}</main>\n\
@@ -154,6 +167,7 @@ mod tests {
             table(&[HOSTILE, "#"], &rows),
             tiles(&[tile]),
             figure("id", svg, HOSTILE, HOSTILE),
+            picture(b"", HOSTILE).replace("<img alt=\"\" src=\"data:image/png;base64,\">", ""),
             page(HOSTILE, "", ""),
         ];
         for piece in pieces {

@@ -6,7 +6,7 @@
 
 mod faults;
 mod folder;
-mod html;
+pub(crate) mod html;
 mod reads;
 mod recorded;
 mod sections;

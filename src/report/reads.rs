@@ -11,7 +11,7 @@ use crate::report::html::clipped;
 use crate::text::TokenSet;
 
 /// Paths that are described.
-const MOST_PATHS: usize = 64;
+pub(super) const MOST_PATHS: usize = 64;
 /// Documents of a path whose words are counted.
 const MOST_DOCUMENTS: usize = 400;
 const MOST_WORDS: usize = 12;

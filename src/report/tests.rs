@@ -52,7 +52,7 @@ fn curves(section: &str, id: &str) -> usize {
 
 #[track_caller]
 fn can_do_nothing(page: &str) {
-    assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'\""));
+    assert!(page.contains("content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\""));
     for dangerous in ["<script", "<img", "<link", "<iframe", "src=", "href=", "url(", "@import", "http:", "https:"] {
         assert!(!page.contains(dangerous), "{dangerous}");
     }
@@ -135,6 +135,21 @@ fn a_collected_run_shows_what_its_paths_read_unless_text_is_left_out() {
     subjects.leave_out_text();
     let page = subjects.page().unwrap();
     assert!(!page.contains("river"), "{page}");
+}
+
+#[test]
+fn domains_are_told_where_the_run_was_created() {
+    let tiny = Tiny::create(true);
+    let folder = peer(&tiny, "a", [5.0, 4.0]);
+    let without = page(&[&folder]);
+    let of_path = |law: u64| json!({ "documents": 10, "domains": [[HOSTILE, 9 - law], ["law", law]] });
+    let paths: Vec<Value> = (0..4).map(of_path).collect();
+    let domains = json!({ "run": tiny.run.to_string(), "paths": paths });
+    std::fs::write(folder.join("domains.json"), domains.to_string()).unwrap();
+    let page = page(&[&folder]);
+    can_do_nothing(&page.replace("src=&#39;x&#39;", ""));
+    let routing = section(&page, "routing");
+    assert!(!without.contains("law ") && routing.contains("path 3") && routing.contains("law 30 %"), "{routing}");
 }
 
 /// An arm's outcome with this held-out loss at the end.

@@ -52,7 +52,7 @@ const LAYERS: [(&str, &[&str]); 31] = [
 /// Where a foreign crate may be used; everywhere else it is out of place.
 const HOMES: [(&str, &[&str]); 25] = [
     ("aho_corasick", &["text/tokenizer/specials"]),
-    ("base64", &["peer/access/invitation_token", "serve/response/models"]),
+    ("base64", &["peer/access/invitation_token", "report/html", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
     ("console", &["observe/terminal"]),

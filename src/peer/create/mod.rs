@@ -1,14 +1,16 @@
 //! Creating a run: from text to the manifest that names every blob of the run.
 //!
 //! `text` reads the documents, `tokenize` encodes them, `enough_text` refuses too few before anything is trained. [`dense_trainer`] trains the ancestor, a [`dense`] path.
-//! [`continuation`] goes on from a collected run. `routing` sends each document to its path; `resharding` adds what later resharding needs. [`local_text`] is the
-//! corpus of a newcomer in a run that does not send text.
+//! [`continuation`] goes on from a collected run. `routing` sends each document to its path; `resharding` adds what later resharding needs, and
+//! [`domains`] what people want to know of each path's text. [`local_text`] is the corpus of a newcomer in a run that does
+//! not send text.
 
 pub mod continuation;
 #[cfg(test)]
 mod conversation_tests;
 pub mod dense;
 pub mod dense_trainer;
+pub mod domains;
 mod enough_text;
 mod error;
 pub mod local_text;
@@ -34,6 +36,7 @@ use crate::peer::collected::Collected;
 use crate::peer::create::continuation::Continuation;
 use crate::peer::create::dense::{Dense, DenseCheckpoint};
 use crate::peer::create::dense_trainer::{DenseTrainer, Stopped};
+use crate::peer::create::domains::{DomainsByPath, count};
 use crate::peer::create::enough_text::{check_tokens, read};
 use crate::peer::create::resharding::{RunTexts, set_apart};
 use crate::peer::create::routing::{first_router, routed_to, routes};
@@ -228,6 +231,8 @@ pub fn create_run(
     };
     let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;
+    let domains = count(&text.domains, &text.train, (&train_routes, run.routing.overlap), paths);
+    DomainsByPath::new(id, domains).write(plan.folder)?;
     let manifest = manifest.with_table_in(blobs)?;
     Ok(CreatedRun { manifest, bytes, id, ancestor, train: seen, test: text.test, store })
 }

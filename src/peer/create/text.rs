@@ -16,7 +16,9 @@ use crate::peer::create::tokenize::{Part, Tokenizing, forget};
 use crate::peer::create::{CreateError, Stage};
 use crate::store::write_file;
 use crate::text::tokenizer::Training;
-use crate::text::{CorpusError, CorpusSource, Document, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus};
+use crate::text::{
+    CorpusError, CorpusSource, Document, Domains, Found, Survey, TokenSet, Tokenizer, is_test, stream_corpus,
+};
 
 /// Limit of text for training a tokenizer, evenly sampled.
 const SAMPLE_BYTES: usize = 256 << 20;
@@ -29,6 +31,8 @@ pub struct Text {
     pub tokenizer: Tokenizer,
     pub train: TokenSet,
     pub test: TokenSet,
+    /// The domain of each training document, or else its kind; of none where they are not known.
+    pub domains: Domains,
     pub corpus: BlobHash,
     /// Hash of the test corpus, or of the corpus if a share of it is the test text.
     pub test_corpus: BlobHash,
@@ -124,7 +128,8 @@ impl Text {
         let parts = (corpus, test_corpus, sources.len(), &run.text, BlobHash::of(tokenizer.json()));
         let of = BlobHash::of(&serde_json::to_vec(&parts)?);
         let mut work = Tokenizing::begin(&tokenizer, folder, of)?;
-        if let Err(error) = tokenize(&sources, run, &mut work, stop, told) {
+        let mut domains = Domains::default();
+        if let Err(error) = tokenize(&sources, run, (&mut work, &mut domains), stop, told) {
             if matches!(error.downcast_ref(), Some(CreateError::Changed(_))) {
                 // A part of the tokens is from each text.
                 drop(work);
@@ -136,15 +141,15 @@ impl Text {
         let context = run.model.context;
         let (train, test) = (train.cut_for_training(context), test.cut_for_scoring(context));
         told(Stage::Tokens { vocabulary: found, tokens: train.tokens(), sequences: train.len() });
-        Ok(Self { tokenizer, train, test, corpus, test_corpus })
+        Ok(Self { tokenizer, train, test, domains, corpus, test_corpus })
     }
 }
 
-/// Encodes all documents of the sources; the second source is the test text.
+/// Encodes all documents of the sources, and notes the domains of those for training; the second source is the test text.
 fn tokenize(
     sources: &[(CorpusSource, Survey)],
     run: &RunConfig,
-    work: &mut Tokenizing<'_>,
+    (work, domains): (&mut Tokenizing<'_>, &mut Domains),
     stop: &AtomicBool,
     told: &mut dyn FnMut(Stage),
 ) -> anyhow::Result<()> {
@@ -159,7 +164,11 @@ fn tokenize(
             if steps.passed(bytes, all) {
                 told(Stage::Tokenizing(bytes, all));
             }
-            work.take(found.document, if tested(&found) { Part::Test } else { Part::Train })
+            let part = if tested(&found) { Part::Test } else { Part::Train };
+            if part == Part::Train {
+                domains.push(Some(found.domain.unwrap_or(found.kind)));
+            }
+            work.take(found.document, part)
         });
         match taken {
             Ok(again) if again.hash == survey.hash => {}

@@ -108,7 +108,7 @@ impl<'a> Collector<'a> {
         for part in document.learnt() {
             self.hasher.update(&(part.start as u64).to_le_bytes()).update(&(part.end as u64).to_le_bytes());
         }
-        match (self.taker)(Found { document, domain, progress: self.progress }) {
+        match (self.taker)(Found { document, domain, kind, progress: self.progress }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(CorpusError::Refused),
         }

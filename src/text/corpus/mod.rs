@@ -153,6 +153,8 @@ pub struct Found<'a> {
     pub document: Document<'a>,
     /// Domain named by the source.
     pub domain: Option<&'a str>,
+    /// Kind of text, as in [`KindCount`].
+    pub kind: &'a str,
     /// Bytes read of the source's files on the disk, and their total; 0 if the source is not a file.
     pub progress: (u64, u64),
 }

@@ -21,6 +21,11 @@ use crate::experiment::results::outcome::{Outcome, Point};
 use crate::experiment::{Results, Source, run};
 use crate::observe::{Progress, View};
 use crate::peer::create::dense_trainer::Stopped;
+use crate::report::Subjects;
+use crate::store::write_file;
+
+/// The page among the results.
+const PAGE: &str = "report.html";
 
 /// Train the arms of an experiment, and write tables and plots of the results.
 #[derive(Args)]
@@ -81,6 +86,7 @@ impl Experiment {
             progress.result(serde_json::json!({ "event": "result", "arms": outcomes }));
             outcomes
         };
+        write_file(&out.join(PAGE), Subjects::read(std::slice::from_ref(&out))?.page()?.as_bytes())?;
         summary(globals, &plan, &outcomes, &out)
     }
 
@@ -118,7 +124,7 @@ fn show(display: &Display, event: ExperimentEvent<'_>) {
 fn summary(globals: &Globals, plan: &Plan, outcomes: &[Outcome], out: &std::path::Path) -> anyhow::Result<()> {
     let output = globals.output();
     output.text(&format!(
-        "{} arms and seeds are trained; tables and plots are in {}",
+        "{} arms and seeds are trained; tables and plots are in {}, and {PAGE} there shows them in a browser",
         outcomes.len(),
         out.display()
     ))?;

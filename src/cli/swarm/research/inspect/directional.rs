@@ -41,7 +41,7 @@ pub struct Directional {
     /// Another run with the same tokenizer, collected or of stopped peers, to compare its path.
     #[arg(long, value_name = "RUN")]
     against: Option<PathBuf>,
-    /// A folder for plots.
+    /// A folder for plots, and a page with them.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -70,8 +70,8 @@ impl Directional {
         let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
         let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
         let passages = self.looked.passages(&subject, &config, globals.output())?;
-        let looking =
-            Looking { subject: &subject, passages: &passages, shown: Shown::new(globals.output(), self.out)? };
+        let shown = Shown::new(globals.output(), self.out, self.looked.title("Directional attention", &config))?;
+        let looking = Looking { subject: &subject, passages: &passages, shown };
         looking.effects(&asked)?;
         looking.induction()?;
         looking.distribution()?;
@@ -91,7 +91,7 @@ impl Directional {
             }
             Some((other, _)) => looking.similarity(other)?,
         }
-        Ok(())
+        looking.shown.finish()
     }
 }
 
@@ -157,7 +157,7 @@ impl Looking<'_> {
         };
         let labels = |title| Labels { title, x: "nats a token more than as trained", y: "" };
         let all = [&found.everywhere[1..], &found.layers_off[..]].concat();
-        shown.image("interventions.svg", || {
+        shown.image("interventions.svg", "What the text costs with other weights of routing", || {
             bars(&labels("Weights of routing put in place of the routers'"), &more(&all))
         })?;
         let heads = self.subject.config().heads;
@@ -166,9 +166,13 @@ impl Looking<'_> {
         };
         let labels = |title| Labels { title, x: "head", y: "layer" };
         let off = by_head(&found.heads_off);
-        shown.image("heads-off.svg", || heat(&labels("Nats more with a head's routing off"), &off))?;
+        shown.image("heads-off.svg", "What the text costs with one head's routing off", || {
+            heat(&labels("Nats more with a head's routing off"), &off)
+        })?;
         let silent = by_head(&found.heads_silent);
-        shown.image("heads-silent.svg", || heat(&labels("Nats more with a head silent"), &silent))
+        shown.image("heads-silent.svg", "What the text costs with one head silent", || {
+            heat(&labels("Nats more with a head silent"), &silent)
+        })
     }
 
     fn induction(&self) -> anyhow::Result<()> {
@@ -186,7 +190,8 @@ impl Looking<'_> {
         )?;
         let values: Vec<(String, f64)> = found.iter().map(|one| (one.change.clone(), one.accuracy)).collect();
         let labels = Labels { title: "Random tokens read again", x: "share that is found likeliest", y: "" };
-        self.shown.image("induction.svg", || bars(&labels, &values))
+        self.shown
+            .image("induction.svg", "How many random tokens that are read again are known", || bars(&labels, &values))
     }
 
     fn distribution(&self) -> anyhow::Result<()> {
@@ -241,11 +246,13 @@ impl Looking<'_> {
             series("95%", &|of| of[4]),
         ];
         let labels = Labels { title: "Weights of routing", x: "layer", y: "weight" };
-        shown.image("weights.svg", || chart(&labels, &lines, true))?;
+        shown.image("weights.svg", "Weights of routing by layer", || chart(&labels, &lines, true))?;
         let points =
             found.benefit.iter().map(|benefit| ((benefit.from + benefit.to) as f64 / 2.0, benefit.nats)).collect();
         let labels = Labels { title: "What routing saves", x: "position", y: "nats a token" };
-        shown.image("benefit.svg", || chart(&labels, &[Series { name: "off - as trained", points }], true))
+        shown.image("benefit.svg", "What routing saves, by position", || {
+            chart(&labels, &[Series { name: "off - as trained", points }], true)
+        })
     }
 
     fn domains(&self) -> anyhow::Result<()> {
@@ -274,7 +281,9 @@ impl Looking<'_> {
             .collect();
         let [first, second] = found.explained.map(|share| format!("{:.0}% of the variance", 100.0 * share));
         let labels = Labels { title: "Documents by their mean weights", x: &first, y: &second };
-        self.shown.image("domains.svg", || chart(&labels, &series, false))
+        self.shown.image("domains.svg", "Documents by their mean weights, a colour for each domain", || {
+            chart(&labels, &series, false)
+        })
     }
 
     fn vocabulary(&self) -> anyhow::Result<()> {
@@ -303,7 +312,7 @@ impl Looking<'_> {
         let cosines: Vec<Vec<f64>> =
             found.heads.chunks(heads).map(|layer| layer.iter().map(|head| head.cosine).collect()).collect();
         let labels = Labels { title: "Mean |cosine| between a head's directions", x: "head", y: "layer" };
-        self.shown.image("angles.svg", || heat(&labels, &cosines))
+        self.shown.image("angles.svg", "Mean |cosine| between a head's directions", || heat(&labels, &cosines))
     }
 
     fn attribution(&self, prompt: &[u32], target: u32) -> anyhow::Result<()> {
@@ -318,7 +327,7 @@ impl Looking<'_> {
         )?;
         let values: Vec<(String, f64)> = found.parts.iter().map(|share| (share.part.clone(), share.logit)).collect();
         let labels = Labels { title: &title, x: "logit", y: "" };
-        self.shown.image("attribution.svg", || bars(&labels, &values))
+        self.shown.image("attribution.svg", "Parts of the token's logit", || bars(&labels, &values))
     }
 
     fn similarity(&self, other: &Subject) -> anyhow::Result<()> {
@@ -336,6 +345,8 @@ impl Looking<'_> {
         }
         let points = found.layers.iter().enumerate().map(|(layer, cka)| (layer as f64, *cka)).collect();
         let labels = Labels { title: "Two checkpoints on one text", x: "layer", y: "linear CKA" };
-        self.shown.image("similarity.svg", || chart(&labels, &[Series { name: "", points }], true))
+        self.shown.image("similarity.svg", "How much alike both see the text, by layer", || {
+            chart(&labels, &[Series { name: "", points }], true)
+        })
     }
 }

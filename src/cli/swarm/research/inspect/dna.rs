@@ -31,7 +31,7 @@ pub struct Dna {
     /// Another run with the same tokenizer, collected or of stopped peers, to compare its path.
     #[arg(long, value_name = "RUN")]
     against: Option<PathBuf>,
-    /// A folder for plots.
+    /// A folder for plots, and a page with them.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Show the tokens that take this route: a word for each step, modules as in the tables (T0+M4), skip for none, *
@@ -50,7 +50,7 @@ impl Dna {
         let path = (!self.looked.ancestor).then_some(PathId(self.looked.path));
         let other = self.against.as_deref().map(|run| open(run, path, &machine)).transpose()?;
         let passages = self.looked.passages(&subject, &config, globals.output())?;
-        let shown = Shown::new(globals.output(), self.out)?;
+        let shown = Shown::new(globals.output(), self.out, self.looked.title("Routed modules", &config))?;
         let view = DnaView { subject: &subject, passages: &passages, dna: &dna, shown };
         let token_routes = TokenRoutes::of(&subject.model, &passages).map_err(explain)?;
         view.flow(&token_routes)?;
@@ -66,7 +66,7 @@ impl Dna {
         if let Some((other, _)) = &other {
             view.likeness(&token_routes, other)?;
         }
-        Ok(())
+        view.shown.finish()
     }
 }
 
@@ -95,9 +95,9 @@ impl DnaView<'_> {
         let rows: Vec<Vec<String>> = found.shares.iter().enumerate().map(row).collect();
         self.shown.table("The effective top-k of the choices, and each module's share of them", &head, &rows)?;
         self.shown.line(&format!("{:.1}% of choices skip", 100.0 * found.skipped))?;
-        self.shown.image("flow.svg", || flow_image(&found, self.dna))?;
+        self.shown.image("flow.svg", "Where tokens go from step to step", || flow_image(&found, self.dna))?;
         let labels = Labels { title: "Share of choices", x: "module", y: "step" };
-        self.shown.image("shares.svg", || heat(&labels, &found.shares))
+        self.shown.image("shares.svg", "Share of choices by step and module", || heat(&labels, &found.shares))
     }
 
     fn ranks(&self, token_routes: &TokenRoutes) -> anyhow::Result<Ranks> {
@@ -128,7 +128,7 @@ impl DnaView<'_> {
         let series = [("trained", &found), ("untrained", &chance)];
         let series = series.map(|(name, ranks)| Series { name, points: points(ranks) });
         let labels = Labels { title: "Routes by rank", x: "log10 of rank", y: "log10 of tokens" };
-        self.shown.image("routes.svg", || chart(&labels, &series, false))?;
+        self.shown.image("routes.svg", "Routes by rank", || chart(&labels, &series, false))?;
         Ok(found)
     }
 
@@ -197,7 +197,9 @@ impl DnaView<'_> {
             .map(|(text, token_route, rank)| serde_json::json!({ "token": text, "chosen": token_route.chosen, "rank": rank }))
             .collect();
         self.shown.event("text", &listed)?;
-        self.shown.image("text.svg", || text_image(&tokens, ranks.routes.len(), self.dna))
+        self.shown.image("text.svg", "The first text, each token with its route", || {
+            text_image(&tokens, ranks.routes.len(), self.dna)
+        })
     }
 
     fn likeness(&self, token_routes: &TokenRoutes, other: &Subject) -> anyhow::Result<()> {

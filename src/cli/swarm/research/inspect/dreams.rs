@@ -74,6 +74,6 @@ impl Dreams {
         view.shown.line(&format!("mean of -log of what routers give them: {:.3}, then {:.3}", losses[0], losses[1]))?;
         let side = model.side();
         let tiles = vec![tile(passages, image, side), Tile::of_planes(&dreamt.bytes, side)];
-        view.shown.image("dreams.png", || sheet(&[tiles], 256))
+        view.shown.image("dreams.png", "The image, and a dream of it", || sheet(&[tiles], 256))
     }
 }

@@ -52,6 +52,6 @@ impl DnaView<'_> {
             return Ok(());
         }
         let rows: Vec<Vec<Tile>> = tiles.chunks(ACROSS).map(<[Tile]>::to_vec).collect();
-        self.shown.image("followers.png", || sheet(&rows, 40))
+        self.shown.image("followers.png", "Patches that take the route", || sheet(&rows, 40))
     }
 }

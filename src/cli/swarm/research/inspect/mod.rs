@@ -72,6 +72,14 @@ struct Looked {
 }
 
 impl Looked {
+    /// The title of the page.
+    fn title(&self, about: &str, config: &RunConfig) -> String {
+        match self.ancestor {
+            true => format!("{about}: the ancestor of {}", config.name),
+            false => format!("{about}: path {} of {}", self.path, config.name),
+        }
+    }
+
     fn subject(&self, machine: &MachineConfig) -> anyhow::Result<(Subject, RunConfig)> {
         open(&self.run, (!self.ancestor).then_some(PathId(self.path)), machine)
     }

@@ -52,7 +52,8 @@ impl DnaView<'_> {
             let rank = by_route.get(&token_route.route(self.dna)[..]).copied().unwrap_or(ranks.routes.len());
             1.0 - (rank as f64 + 1.0).ln() / (ranks.routes.len().max(2) as f64).ln()
         };
-        self.beside("ranks.png", token_routes, &evenly(self.passages.sequences.len(), IMAGES), &rank)?;
+        let caption = "Images, and below them how common the route of each patch is";
+        self.beside(("ranks.png", caption), token_routes, &evenly(self.passages.sequences.len(), IMAGES), &rank)?;
         let computing = self.dna.modules.computing();
         let busy = |token_route: &TokenRoute| {
             let chosen = token_route.chosen.iter().flatten();
@@ -64,14 +65,15 @@ impl DnaView<'_> {
         let third = (IMAGES / 3).min(order.len());
         let middle = (order.len() - third) / 2;
         let some = [&order[..third], &order[middle..middle + third], &order[order.len() - third..]].concat();
-        self.beside("compute.png", token_routes, &some, &busy)?;
+        let caption = "Images by how much is computed for them, and below them for which patches";
+        self.beside(("compute.png", caption), token_routes, &some, &busy)?;
         self.followers(token_routes, ranks)
     }
 
     /// Rows of eight images, and below each row the same images tinted by a value of each patch.
     fn beside(
         &self,
-        name: &str,
+        (name, caption): (&str, &str),
         token_routes: &TokenRoutes,
         images: &[usize],
         value: &dyn Fn(&TokenRoute) -> f64,
@@ -87,7 +89,7 @@ impl DnaView<'_> {
             let tinted = plain.iter().zip(row).map(|(tile, image)| tile.tinted(patch, &values[image])).collect();
             rows.extend([plain, tinted]);
         }
-        self.shown.image(name, || sheet(&rows, 96))
+        self.shown.image(name, caption, || sheet(&rows, 96))
     }
 
     /// In each row, patches that take one of the commonest routes.
@@ -102,6 +104,6 @@ impl DnaView<'_> {
         let cut = |own: &&TokenRoute| tile(self.passages, own.sequence, side).patch(patch, own.position);
         let row = |own: &Vec<&TokenRoute>| evenly(own.len(), PATCHES).into_iter().map(|at| cut(&own[at])).collect();
         let rows: Vec<Vec<Tile>> = followers.iter().map(row).collect();
-        self.shown.image("routes.png", || sheet(&rows, 40))
+        self.shown.image("routes.png", "Patches of the commonest routes, a row for each", || sheet(&rows, 40))
     }
 }
