@@ -120,7 +120,7 @@ pub(crate) fn figure(id: &str, svg: &str, caption: &str, described: &str) -> Str
 }
 
 /// A PNG image as a figure.
-pub(crate) fn picture(png: &[u8], caption: &str) -> String {
+pub(crate) fn raster(png: &[u8], caption: &str) -> String {
     let (data, caption) = (STANDARD.encode(png), escape(caption));
     format!(
         "<figure><div class=\"scroll\" tabindex=\"0\"><img alt=\"\" src=\"data:image/png;base64,{data}\"></div>\
@@ -167,7 +167,7 @@ mod tests {
             table(&[HOSTILE, "#"], &rows),
             tiles(&[tile]),
             figure("id", svg, HOSTILE, HOSTILE),
-            picture(b"", HOSTILE).replace("<img alt=\"\" src=\"data:image/png;base64,\">", ""),
+            raster(b"", HOSTILE).replace("<img alt=\"\" src=\"data:image/png;base64,\">", ""),
             page(HOSTILE, "", ""),
         ];
         for piece in pieces {

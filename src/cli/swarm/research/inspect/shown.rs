@@ -88,7 +88,7 @@ impl Shown {
         let drawn = draw()?;
         self.put(|| match name.strip_suffix(".svg") {
             Some(id) => html::figure(id, &String::from_utf8_lossy(drawn.as_ref()), caption, ""),
-            None => html::picture(drawn.as_ref(), caption),
+            None => html::raster(drawn.as_ref(), caption),
         });
         Ok(write_file(&folder.path.join(name), drawn.as_ref())?)
     }
