@@ -31,6 +31,7 @@ files! {
     "/charts.js" is SCRIPT of "charts.js",
     "/swarm.js" is SCRIPT of "swarm.js",
     "/learning.js" is SCRIPT of "learning.js",
+    "/series.js" is SCRIPT of "series.js",
     "/runs.js" is SCRIPT of "runs.js",
     "/talk.js" is SCRIPT of "talk.js",
     "/time.js" is SCRIPT of "time.js",
@@ -38,6 +39,12 @@ files! {
     "/events.js" is SCRIPT of "events.js",
     "/vendor/uplot.js" is SCRIPT of "vendor/uplot.js",
     "/vendor/uplot.css" is STYLE of "vendor/uplot.css",
+}
+
+/// The scripts, by their paths.
+#[cfg(test)]
+pub(super) fn scripts() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
+    FILES.iter().filter(|(_, kind, _)| *kind == SCRIPT).map(|(path, _, text)| (*path, *text))
 }
 
 /// A router that also has the files.

@@ -6,6 +6,8 @@
 //! browsers neither send nor store it.
 
 mod assets;
+#[cfg(test)]
+mod page_tests;
 mod stream;
 mod talk;
 #[cfg(test)]

@@ -58,7 +58,7 @@ function summary(m) {
   const { stage } = m.state;
   const busy = stage && h('p.notice', null, h('span', null, `Preparing: ${stage.name}`), meter(stage.done / stage.total), h('span.mono', null, `${whole(stage.done)} of ${whole(stage.total)}`));
   if (!m.own.length && (Object.keys(m.state.services ?? {}).length || curves().length)) return [busy].filter(Boolean);
-  if (!m.own.length) return [busy ?? h('p.notice', null, 'No peer runs in this process yet.')];
+  if (!m.own.length) return [busy ?? h('p.notice', null, 'No peer is there yet.')];
   // Not of paths that others have taken over.
   const here = new Set(m.paths.filter((path) => path.own).map((path) => path.path));
   const lines = curves().filter((curve) => here.has(curve.path));
@@ -69,7 +69,7 @@ function summary(m) {
   const done = m.own.every((peer) => peer.status.done);
   const left = done ? null : remaining(m.run);
   const sum = (of) => m.own.reduce((total, peer) => total + (of(peer) ?? 0), 0);
-  const training = m.own.filter((peer) => peer.doing?.kind === 'training');
+  const training = m.own.filter((peer) => peer.doing?.kind === 'training' && !peer.silent_since);
   const waiting = m.paths.filter((path) => path.wait);
   const scores = Object.entries(data.points).filter(([name]) => name.startsWith('held-out/')).map(([, points]) => points.at(-1)[2] / 1000);
   return [
@@ -78,8 +78,8 @@ function summary(m) {
       tile('Progress', percent(done ? 1 : share), done ? 'all paths here are done' : left === null ? `${whole(m.run.phases)} phases` : `about ${duration(left)} left`, done ? 1 : share),
       tile('Training loss', fixed(mean(lines.map((curve) => curve.last[3]))), `nats a token, mean of ${lines.length} ${lines.length === 1 ? 'path' : 'paths'} here`),
       tile('Held out', fixed(mean(scores)), scores.length ? `bits a byte, ${scores.length} paths` : 'no path is scored yet'),
-      tile('Speed', count(sum((peer) => (peer.doing?.kind === 'training' ? peer.status.activity.tokens_per_s : 0))), `tokens/s; ${count(sum((peer) => peer.status.activity.tokens))} tokens in all`),
-      tile('Peers', whole(m.members.length), m.own.length > 1 ? `${m.own.length} in this process` : `${m.own[0].status.activity.connections} connected`),
+      tile('Speed', count(training.reduce((total, peer) => total + (peer.status.activity.tokens_per_s ?? 0), 0)), `tokens/s; ${count(sum((peer) => peer.status.activity.tokens))} tokens in all`),
+      tile('Peers', whole(m.members.length), m.own.length > 1 ? `${m.own.length} asked here` : `${m.own[0].status.activity.connections} connected`),
       tile('Exchanged', bytes(sum((peer) => peer.status.traffic.blob_bytes_sent + peer.status.traffic.message_bytes_sent)), `sent; ${bytes(sum((peer) => peer.status.traffic.blob_bytes_received + peer.status.traffic.message_bytes_received))} received`),
       tile('Now', done ? 'done' : training.length ? 'training' : waiting.length ? 'waiting' : 'starting', `${training.length} of ${m.own.length} ${m.own.length === 1 ? 'peer' : 'peers'} training, ${waiting.length} ${waiting.length === 1 ? 'path waits' : 'paths wait'}`),
     ),

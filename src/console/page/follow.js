@@ -29,7 +29,8 @@ function thin(points) {
   if (points.length > MOST_POINTS) points.splice(0, points.length, ...points.filter((_, index) => index % 2 === 1 || index === 0));
 }
 
-function take(frame) {
+// Takes over a frame.
+export function take(frame) {
   data.at = frame.at;
   data.frames++;
   if (frame.state) {

@@ -6,9 +6,8 @@ import { count, fixed, percent, whole } from './format.js';
 import { data } from './follow.js';
 import { colour, curves } from './model.js';
 import { card, loaded, mean } from './runs.js';
+import { AXES, MOST_CURVES, byModule, lines, outer, rising, smoothed } from './series.js';
 
-const AXES = { steps: 1, tokens: 2, time: 0 };
-const MOST_CURVES = 24;
 const MOST_ROWS = 100;
 let axis = 'steps';
 let smooth = true;
@@ -20,7 +19,7 @@ export function view(m, draw) {
       h('div.segments', { role: 'group', 'aria-label': 'Against' }, h('span.faint', null, 'against'), Object.keys(AXES).map(choose)),
       h('label', null, h('input', { type: 'checkbox', checked: smooth, on: { change: (event) => ((smooth = event.target.checked), draw()) } }), ' smooth')),
     h('div.charts', { 'data-key': 'charts' },
-      chart('loss', 'Training loss by path', 'Nats a token, of the peers of this process.'),
+      chart('loss', 'Training loss by path', 'Nats a token, of the peers that this page asks.'),
       chart('heldout', 'Held-out text by path', 'Bits a byte after each phase, as scored by standbys and at the end.'),
       chart('modules', 'Training loss by module', 'The mean of the paths that go through the module.'),
       chart('speed', 'Speed', 'Tokens a second of inner steps, by path.'),
@@ -52,61 +51,17 @@ function tokens(m) {
     { name: 'inner steps', number: true, of: (row) => whole(row.step) },
     { name: 'stage', of: (row) => (trainers.get(row.path) ?? []).slice(0, 4).map(({ stage }) => badge(stage === 'training' ? 'good' : 'plain', stage)) },
   ];
-  return h('section.card', { 'data-key': 'tokens' }, h('h3', null, 'Tokens by path'), rows.length ? table('Tokens that the peers of this process have trained on since it started', columns, rows.slice(0, MOST_ROWS), (row) => row.path) : h('p.empty', null, 'No step has been reported yet.'),
+  return h('section.card', { 'data-key': 'tokens' }, h('h3', null, 'Tokens by path'), rows.length ? table('Tokens that the peers that this page asks have trained on since they started', columns, rows.slice(0, MOST_ROWS), (row) => row.path) : h('p.empty', null, 'No step has been reported yet.'),
     rows.length > MOST_ROWS ? h('p.faint', null, `and ${rows.length - MOST_ROWS} more paths`) : null);
 }
 
-// An exponential mean over about a twentieth of the curve.
-function smoothed(points) {
-  if (!smooth || points.length < 20) return points;
-  const weight = 2 / (points.length / 20 + 1);
-  let mean = points[0][1];
-  return points.map(([x, y]) => [x, (mean += weight * (y - mean))]);
-}
-
-// uPlot wants x that grows.
-function rising(points) {
-  let last = -Infinity;
-  return points.filter(([x]) => x > last && ((last = x), true));
-}
-
-function lines(column) {
-  const index = AXES[axis];
-  const scale = axis === 'time' ? 1000 : 1;
-  return curves().slice(0, MOST_CURVES).map((curve, index) => {
-    const points = rising(curve.points.filter((point) => point[column] > 0).map((point) => [point[index] / scale, point[column]]));
-    if (curve.arm) return { label: curve.label, path: null, colour: colour(index), points };
-    return { label: curve.label, path: curve.path, colour: curve.path === null ? 'var(--faint)' : colour(curve.path), dash: curve.path === null ? [6, 4] : curve.label.includes('trainer') ? [2, 3] : undefined, points };
-  }).filter(({ points }) => points.length);
-}
-
-const smooth_all = (series) => series.map((line) => ({ ...line, points: smoothed(line.points) }));
+const smooth_all = (series) => (smooth ? series.map((line) => ({ ...line, points: smoothed(line.points) })) : series);
 
 // The curves of other runs and, beside them, the mean of this one.
 function others(of, here) {
   const runs = loaded().filter((run) => run[of].length);
   const mine = runs.length && here.length > 1 ? [{ label: 'this run, mean', colour: 'var(--ink)', points: mean(here.map(({ points }) => points)) }] : [];
   return [...mine, ...runs.map((run, index) => ({ label: run.name, colour: colour(index + 1), dash: [7, 5], points: rising(run[of]) }))];
-}
-
-// The mean of the curves of the paths through each module.
-function byModule(m) {
-  const all = lines(3).filter(({ path }) => path !== null);
-  const names = (m.run?.levels ?? []).flatMap(({ experts }, level) => (experts > 1 && experts <= 16 ? [...Array(experts).keys()].map((expert) => [level, expert]) : []));
-  return names.slice(0, MOST_CURVES).map(([level, expert], index) => {
-    const parts = all.filter(({ path }) => m.run.paths[path]?.[level] === expert);
-    return { label: `module ${level}.${expert}`, colour: colour(index), dash: level % 2 ? [5, 3] : undefined, points: mean(parts.map(({ points }) => points)) };
-  }).filter(({ points }) => points.length);
-}
-
-// What owners tell of the outer gradients: a value of each update, by module.
-function outer(column, label, dash) {
-  const names = Object.keys(data.points).filter((name) => name.startsWith('outer/')).sort((a, b) => a.localeCompare(b, 'en', { numeric: true }));
-  return names.slice(0, MOST_CURVES).map((name, index) => {
-    const x = (point) => (axis === 'time' ? point[0] / 1000 : point[1]);
-    const points = data.points[name].filter((point) => Number.isFinite(point[column])).map((point) => [x(point), point[column]]);
-    return { label: `module ${name.slice(6)}${label}`, colour: colour(index), dash, points: rising(points) };
-  }).filter(({ points }) => points.length);
 }
 
 const common = () => ({
@@ -120,17 +75,17 @@ const common = () => ({
 
 export function drawn(m) {
   const shared = common();
-  const loss = lines(3);
+  const loss = lines(axis, 3);
   const over = axis === 'steps' ? smooth_all(others('loss', loss.filter(({ path }) => path !== null))) : [];
   const dense = axis === 'steps' ? loaded().filter((run) => run.dense.length).map((run, index) => ({ label: `${run.name}, dense control`, colour: colour(index + 1), dash: [2, 4], points: rising(run.dense) })) : [];
   update('loss', { ...shared, name: 'Training loss', series: [...smooth_all(loss), ...over, ...dense], format: (value) => fixed(value) });
-  update('modules', { ...shared, name: 'Loss by module', series: smooth_all(byModule(m)), format: (value) => fixed(value), empty: 'No level of this run has several modules, or no step has been reported yet.' });
-  update('speed', { ...shared, name: 'Speed', series: smooth_all(lines(4)), format: count, values: (u, values) => values.map(count) });
-  update('gradient', { ...shared, name: 'Gradient norm', series: smooth_all(lines(6)), format: (value) => fixed(value, 2) });
-  update('rate', { ...shared, name: 'Learning rate', series: lines(5), format: (value) => value.toExponential(2), axis: 68, values: (u, values) => values.map((value) => value.toExponential(2)) });
-  const versions = { ...shared, x: axis === 'time' ? 'time' : 'versions of the module', dots: true, xValues: integers, empty: 'No owner of this process has made an update yet.' };
-  update('sizes', { ...versions, name: 'Outer gradients: size', series: [...outer(4, ', average'), ...outer(3, ', contributions', [6, 4])], format: (value) => fixed(value) });
-  update('agreement', { ...versions, name: 'Outer gradients: agreement', series: outer(5, ''), range: [-1, 1], format: (value) => fixed(value, 2), empty: 'No owner of this process has averaged two contributions yet.' });
+  update('modules', { ...shared, name: 'Loss by module', series: smooth_all(byModule(m, axis)), format: (value) => fixed(value), empty: 'No level of this run has several modules, or no step has been reported yet.' });
+  update('speed', { ...shared, name: 'Speed', series: smooth_all(lines(axis, 4)), format: count, values: (u, values) => values.map(count) });
+  update('gradient', { ...shared, name: 'Gradient norm', series: smooth_all(lines(axis, 6)), format: (value) => fixed(value, 2) });
+  update('rate', { ...shared, name: 'Learning rate', series: lines(axis, 5), format: (value) => value.toExponential(2), axis: 68, values: (u, values) => values.map((value) => value.toExponential(2)) });
+  const versions = { ...shared, x: axis === 'time' ? 'time' : 'versions of the module', dots: true, xValues: integers, empty: 'No owner that this page asks has made an update yet.' };
+  update('sizes', { ...versions, name: 'Outer gradients: size', series: [...outer(axis, 4, ', average'), ...outer(axis, 3, ', contributions', [6, 4])], format: (value) => fixed(value) });
+  update('agreement', { ...versions, name: 'Outer gradients: agreement', series: outer(axis, 5, ''), range: [-1, 1], format: (value) => fixed(value, 2), empty: 'No owner that this page asks has averaged two contributions yet.' });
   const scored = Object.entries(data.points).filter(([name]) => name.startsWith('held-out/')).map(([name, points]) => {
     const path = Number(name.slice(9));
     return { label: `path ${path}`, path, colour: colour(path), points: points.map(([phase, , thousandths]) => [phase, thousandths / 1000]) };

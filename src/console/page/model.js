@@ -68,9 +68,10 @@ function paths(run, own, others) {
     all.push({ ...path, at: `${path.path}.${path.trainer}.${entry.key}`, ...entry });
   };
   for (const peer of own) {
+    const silent = peer.silent_since ? (data.at - peer.silent_since) / 1000 : null;
     for (const [at, path] of Object.entries(peer.status.paths)) {
-      const trains = peer.status.activity.path === path.path && path.stage === 'training';
-      put(path, { key: peer.key, own: true, label: peer.label, wait: peer.path_waits[at], left: path.waits_for?.left_s, activity: trains ? peer.status.activity : null });
+      const trains = !silent && peer.status.activity.path === path.path && path.stage === 'training';
+      put(path, { key: peer.key, own: true, silent, label: peer.label, wait: silent ? null : peer.path_waits[at], left: path.waits_for?.left_s, activity: trains ? peer.status.activity : null });
     }
   }
   for (const [key, member] of others) for (const path of member.paths) put(path, { key, own: false, silent: member.silent_s });

@@ -27,7 +27,7 @@ export function view(m) {
   const all = rows.reduce((sum, peer) => sum + peer.counted, 0) || 1;
   const columns = [
     { name: 'peer', of: (peer) => h('span', { title: peer.key }, peer.own ? `${peer.own.label} ` : '', h('span.mono.faint', null, short(peer.key))) },
-    { name: 'contributions counted', number: true, title: 'By signed updates that this process has applied', of: (peer) => whole(peer.counted) },
+    { name: 'contributions counted', number: true, title: 'By signed updates that a peer which this page asks has applied', of: (peer) => whole(peer.counted) },
     { name: 'share', of: (peer) => h('span.stack', { role: 'img', 'aria-label': `${Math.round((100 * peer.counted) / all)} percent` }, h('i', { style: { width: `${(100 * peer.counted) / all}%`, background: 'var(--train)' } })) },
     { name: 'faults', number: true, of: (peer) => whole(peer.faults) },
     { name: 'tokens trained', number: true, of: (peer) => (peer.own ? count(peer.own.status.activity.tokens) : '–') },
@@ -39,7 +39,7 @@ export function view(m) {
   ];
   return [
     h('section.card', { 'data-key': 'credit' }, h('h3', null, 'Who has contributed what'),
-      h('p.faint', null, 'Counted contributions come from updates that their owners have signed and that this process has applied since it started. Tokens, bytes and times are known of the peers of this process alone.'),
+      h('p.faint', null, 'Counted contributions come from updates that their owners have signed and that the peers that this page asks have applied since they started. Tokens, bytes and times are known of these peers alone.'),
       table('Contributions by peer', columns, rows.slice(0, MOST_ROWS), (peer) => peer.key),
       rows.length > MOST_ROWS ? h('p.faint', null, `and ${rows.length - MOST_ROWS} more`) : null),
     joining(m),

@@ -50,12 +50,12 @@ function grid(m) {
   const owners = [...new Set(m.modules.map((module) => module.owner).filter(Boolean))].sort();
   const cell = (module) => {
     const owner = module.owner;
-    const state = module.differs ? badge('bad', 'differs', 'Members have another state of the same version') : module.version === null ? badge('plain', 'elsewhere', 'No peer of this process has it') : !owner ? badge('warning', 'no owner') : module.alone ? badge('warning', 'no replica', 'No other living peer has it') : badge('good', 'agrees', 'All that are known have the same state of the same version');
+    const state = module.differs ? badge('bad', 'differs', 'Members have another state of the same version') : module.version === null ? badge('plain', 'elsewhere', 'No peer that this page asks has it') : !owner ? badge('warning', 'no owner') : module.alone ? badge('warning', 'no replica', 'No other living peer has it') : badge('good', 'agrees', 'All that are known have the same state of the same version');
     return h('div.module', { 'data-key': module.name, style: { '--owner': owner ? colour(owners.indexOf(owner)) : 'var(--line)' } },
       h('div.row', null, h('b.mono', null, module.name), state),
       meter((module.phase ?? 0) / m.run.phases, `${module.phase ?? 0} of ${m.run.phases} rounds`),
       h('div.row', null, h('span', null, module.version === null ? '–' : `version ${whole(module.version)}`), h('span.faint', null, `${whole(module.members)} ${module.members === 1 ? 'member' : 'members'}`)),
-      h('div.row', null, h('span', null, owner ? m.name(owner) : 'nobody'), h('span.faint.mono', { title: module.hash }, module.hash ? module.hash.slice(0, 8) : '')));
+      h('div.row', null, h('span', owner || module.version !== null ? null : { title: 'Only its members say who owns it' }, owner ? m.name(owner) : module.version === null ? '–' : 'nobody'), h('span.faint.mono', { title: module.hash }, module.hash ? module.hash.slice(0, 8) : '')));
   };
   const level = (it, index) => h('div.level', { 'data-key': `level ${index}` },
     h('h4', null, `Level ${index}`, h('span.faint', null, ` ${it.parts}`)),
@@ -82,7 +82,7 @@ function paths(m) {
     { name: 'tokens/s', number: true, of: (path) => (path.activity ? count(path.activity.tokens_per_s) : '–') },
   ];
   const rows = m.paths.slice(0, MOST_ROWS);
-  return h('section.card', { 'data-key': 'paths' }, h('h3', null, 'Paths'), table('Paths and who trains them', columns, rows, (path) => path.at), more(m.paths, rows), h('p.faint', null, 'Loss and speed are known of the peers of this process alone.'));
+  return h('section.card', { 'data-key': 'paths' }, h('h3', null, 'Paths'), table('Paths and who trains them', columns, rows, (path) => path.at), more(m.paths, rows), h('p.faint', null, 'Loss and speed are known of the peers alone that this page asks.'));
 }
 
 const more = (all, shown) => (all.length > shown.length ? h('p.faint', null, `and ${all.length - shown.length} more`) : null);
@@ -109,8 +109,8 @@ function members(m, draw) {
     { name: 'stands by', of: (peer) => peer.paths.filter((path) => path.stage === 'standby').map((path) => path.path).join(', ') || '–' },
     { name: 'modules', of: versions },
     { name: 'steps/s', number: true, title: 'Inner steps a second of each path, as the peer announces', of: (peer) => (peer.pace ? fixed(peer.pace / 1000, 1) : '–') },
-    { name: 'link', title: 'How a peer of this process is connected to it', of: link },
-    { name: 'round trip', number: true, title: 'The shortest to a peer of this process', of: (peer) => (peer.round_trip === null ? '–' : `${peer.round_trip < 10 ? fixed(peer.round_trip, 1) : whole(peer.round_trip)} ms`) },
+    { name: 'link', title: 'How a peer that this page asks is connected to it', of: link },
+    { name: 'round trip', number: true, title: 'The shortest to a peer that this page asks', of: (peer) => (peer.round_trip === null ? '–' : `${peer.round_trip < 10 ? fixed(peer.round_trip, 1) : whole(peer.round_trip)} ms`) },
     { name: 'reachable', title: 'Whether others can connect to it from outside', of: (peer) => peer.own?.status.activity.reachability ?? '–' },
     { name: 'device memory', number: true, of: (peer) => bytes(peer.own?.status.activity.device_memory_bytes) },
     { name: 'counted', number: true, title: 'Contributions that updates have counted', of: (peer) => whole(peer.counted) },

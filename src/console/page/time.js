@@ -43,7 +43,7 @@ function exchanged(m) {
     { name: 'on disk', number: true, of: (peer) => bytes(peer.status.activity.disk_bytes) },
   ];
   return h('section.card', { 'data-key': 'bytes' }, h('h3', null, 'Bytes'),
-    h('p', null, 'A parameter costs ', h('b.mono', null, Number.isFinite(up) ? fixed(up, 2) : '–'), ' bits up and ', h('b.mono', null, Number.isFinite(down) ? fixed(down, 2) : '–'), ' bits down in an exchange, as the peers of this process received them from others.'),
+    h('p', null, 'A parameter costs ', h('b.mono', null, Number.isFinite(up) ? fixed(up, 2) : '–'), ' bits up and ', h('b.mono', null, Number.isFinite(down) ? fixed(down, 2) : '–'), ' bits down in an exchange, as the peers that this page asks received them from others.'),
     table('Payload since each peer started', columns, m.own.slice(0, MOST_ROWS), (peer) => peer.label), more(m));
 }
 
