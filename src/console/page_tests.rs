@@ -53,10 +53,12 @@ fn swarm(silent_since: Option<u64>) -> Value {
     };
     let path = json!({ "path": 0, "trainer": 1, "stage": "training", "phase": 4, "waits_for": null });
     let status = json!({ "peer": "aa", "modules": { "0.0": module(7), "1.0": module(7) }, "paths": { "0": path }, "bans": [],
-                         "activity": { "path": 0, "step": 9, "tokens_per_s": 5.0 } });
+                         "activity": { "path": 0, "step": 9, "tokens_per_s": 5.0,
+                                       "round_trip_ms": { "dd": 0.5, "ee": 2.0 }, "relayed": ["ee"] } });
     let peers = json!({ "a": { "status": status, "silent_since": silent_since, "path_waits": {} } });
     let run = json!({ "phases": 10, "inner_steps": 20, "levels": [level, level], "paths": [[0, 0], [1, 0]] });
-    let state = json!({ "run": run, "peers": peers, "members": {} });
+    let member = json!({ "modules": {}, "paths": [], "differs": [], "replicas": 0, "silent_s": null, "counted": 0, "faults": 0 });
+    let state = json!({ "run": run, "peers": peers, "members": { "dd": member } });
     json!({ "at": 60_000, "state": state, "events": [], "spans": [], "points": {} })
 }
 
@@ -99,4 +101,11 @@ fn a_module_that_no_peer_here_has_is_not_said_to_be_without_an_owner() {
     );
     let text = view.to_string();
     assert!(text.contains("elsewhere") && text.contains("version 7") && !text.contains("nobody"), "{text}");
+}
+
+#[test]
+fn who_is_only_connected_is_no_member() {
+    let told = "model().members.map(({ key, round_trip, relayed }) => [key, round_trip, relayed])";
+    let members = found(&swarm(None), "import { model } from 'model.js';", told);
+    assert_eq!(members, json!([["aa", null, null], ["dd", 0.5, false]]));
 }

@@ -81,8 +81,9 @@ export function drawn(m) {
   update('loss', { ...shared, name: 'Training loss', series: [...smooth_all(loss), ...over, ...dense], format: (value) => fixed(value) });
   update('modules', { ...shared, name: 'Loss by module', series: smooth_all(byModule(m, axis)), format: (value) => fixed(value), empty: 'No level of this run has several modules, or no step has been reported yet.' });
   update('speed', { ...shared, name: 'Speed', series: smooth_all(lines(axis, 4)), format: count, values: (u, values) => values.map(count) });
-  update('gradient', { ...shared, name: 'Gradient norm', series: smooth_all(lines(axis, 6)), format: (value) => fixed(value, 2) });
-  update('rate', { ...shared, name: 'Learning rate', series: lines(axis, 5), format: (value) => value.toExponential(2), axis: 68, values: (u, values) => values.map((value) => value.toExponential(2)) });
+  const own = loss.length ? { empty: 'Only the page of the peer that trains has it.' } : {};
+  update('gradient', { ...shared, ...own, name: 'Gradient norm', series: smooth_all(lines(axis, 6)), format: (value) => fixed(value, 2) });
+  update('rate', { ...shared, ...own, name: 'Learning rate', series: lines(axis, 5), format: (value) => value.toExponential(2), axis: 68, values: (u, values) => values.map((value) => value.toExponential(2)) });
   const versions = { ...shared, x: axis === 'time' ? 'time' : 'versions of the module', dots: true, xValues: integers, empty: 'No owner that this page asks has made an update yet.' };
   update('sizes', { ...versions, name: 'Outer gradients: size', series: [...outer(axis, 4, ', average'), ...outer(axis, 3, ', contributions', [6, 4])], format: (value) => fixed(value) });
   update('agreement', { ...versions, name: 'Outer gradients: agreement', series: outer(axis, 5, ''), range: [-1, 1], format: (value) => fixed(value, 2), empty: 'No owner that this page asks has averaged two contributions yet.' });

@@ -97,18 +97,18 @@ function members(run, own, others, heard) {
   for (const [key, { counted, faults, quarantined, differs }] of Object.entries(heard)) Object.assign(of(key), { counted, faults, quarantined, differs: differs.length > 0 });
   for (const { status } of own) {
     for (const ban of status.bans) of(ban.peer).banned = ban.reason;
-    connections(status.activity, of);
+    connections(status.activity, found);
   }
   return [...found.values()].sort((a, b) => (b.own ? 1 : 0) - (a.own ? 1 : 0) || (a.own && b.own ? natural.compare(a.own.label, b.own.label) : a.key < b.key ? -1 : 1));
 }
 
-// How a peer of this process reaches others: the quickest way that is known.
-function connections({ round_trip_ms, relayed }, of) {
+// How a peer of this process reaches others: the quickest way that is known. Who only visits is connected, but no member.
+function connections({ round_trip_ms, relayed }, found) {
   const through = new Set(relayed ?? []);
-  for (const key of through) of(key).relayed ??= true;
+  for (const key of through) if (found.has(key)) found.get(key).relayed ??= true;
   for (const [key, ms] of Object.entries(round_trip_ms ?? {})) {
-    const it = of(key);
-    if (it.round_trip !== null && it.round_trip <= ms) continue;
+    const it = found.get(key);
+    if (!it || (it.round_trip !== null && it.round_trip <= ms)) continue;
     Object.assign(it, { round_trip: ms, relayed: through.has(key) });
   }
 }
