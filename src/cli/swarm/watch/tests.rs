@@ -10,7 +10,7 @@ use super::theme::Theme;
 use super::view::{Limits, View, ViewState};
 use crate::telemetry::Telemetry;
 use crate::telemetry::overview::samples::{module, small_swarm, status, thousand_peers};
-use crate::telemetry::overview::{Curve, EventRow, EventTone, Overview, Quantity, Sample, ScoreCurve};
+use crate::telemetry::overview::{Curve, EventRow, EventTone, Lane, LaneSpan, Overview, Quantity, Sample, ScoreCurve};
 
 const SMALL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (200, 60);
@@ -146,13 +146,20 @@ fn curves_have_a_chart_and_their_newest_values() {
 
 #[test]
 fn bytes_and_time_are_told_by_peer() {
-    let overview = small_swarm().overview();
+    let mut overview = small_swarm().overview();
+    let span = LaneSpan { from_ms: overview.now_ms - 60_000, to_ms: overview.now_ms, trains: Some((0, 1)), waits: "" };
+    overview.lanes = vec![Lane { label: "home".to_owned(), spans: vec![span] }];
     for size in [SMALL, LARGE] {
         let lines = whole(size, &overview, at(View::BytesAndTime));
         line_with(&lines, &["home", "12.3 MB", "23.5 kB", "2.0 kB", "1.0 kB"]);
         has(&lines, &["A parameter costs 2.00 bits up and 1.00 bits down"]);
         line_with(&lines, &["den", "█████░░░", "25 %"]);
         has(&lines, &["What each peer did when"]);
+    }
+    for width in 170..174 {
+        let (lines, _) = drawn((width, 60), &overview, &at(View::BytesAndTime));
+        let cut: Vec<&String> = lines.iter().filter(|line| line.trim_end().ends_with('…')).collect();
+        assert!(cut.is_empty(), "at {width} columns: {cut:#?}");
     }
 }
 

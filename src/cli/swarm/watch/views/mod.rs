@@ -33,7 +33,8 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, overview: &Overview, view: &ViewS
         }
         false => vec![area],
     };
-    let room = usize::from(columns[0].width);
+    // Of columns of an odd width, one is narrower.
+    let room = columns.iter().map(|column| usize::from(column.width)).min().unwrap_or(0);
     let seen = Seen { overview, view, theme, room, rows: area.height.into() };
     let documents = match view.view {
         View::Swarm => swarm::documents(&seen, is_wide),
