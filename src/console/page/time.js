@@ -74,8 +74,10 @@ const more = (m) => (m.own.length > MOST_ROWS ? h('p.faint', null, `and ${m.own.
 
 function legend() {
   const kinds = new Set([...data.spans.values()].map((it) => it.kind).filter((kind) => kind !== 'training'));
-  const entries = new Map([...kinds].map((kind) => named(kind)).map(([words, token]) => [words, token]));
-  return h('ul.legend', { 'data-key': 'legend' }, h('li', null, h('i', { style: { background: 'var(--train)' } }), 'training (shade: phase)'), [...entries].map(([words, token]) => h('li', null, h('i', { style: { background: `var(${token})` } }), words)));
+  // Waits of a family have a colour.
+  const families = new Map();
+  for (const [words, token] of [...kinds].map(named)) families.set(token, (families.get(token) ?? new Set()).add(words));
+  return h('ul.legend', { 'data-key': 'legend' }, h('li', null, h('i', { style: { background: 'var(--train)' } }), 'training (shade: phase)'), [...families].map(([token, words]) => h('li', null, h('i', { style: { background: `var(${token})` } }), [...words].join(', '))));
 }
 
 // A table of the newest spans: what the picture shows, for those who do not see it.
