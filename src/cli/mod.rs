@@ -14,6 +14,7 @@ mod drill;
 mod globals;
 #[cfg(feature = "network")]
 mod interrupt;
+mod manual;
 mod mistake;
 mod output;
 #[cfg(feature = "network")]
@@ -70,6 +71,10 @@ commands! {
         Config(config::Config),
         /// Drill the protocol with thousands of simulated swarms and all kinds of faults, in virtual time.
         Drill(drill::Drill),
+        /// Print what lets a shell complete commands, options and values.
+        Completions(manual::Completions),
+        /// Write the manual as pages for man.
+        Man(manual::Man),
     }
 }
 
@@ -92,10 +97,11 @@ struct CommandLine {
 }
 
 /// The groups in which `--help` lists the commands.
-const GROUPS: [(&str, &[&str]); 3] = [
-    ("Swarm", &["create", "join", "status", "watch", "invite", "revoke", "doctor", "relay", "config"]),
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Swarm", &["demo", "init", "create", "join", "status", "watch", "invite", "revoke", "doctor", "relay", "config"]),
     ("Model", &["generate", "evaluate", "serve", "collect", "export", "import"]),
     ("Research", &["simulate", "experiment", "report", "prepare", "inspect", "transducer", "drill"]),
+    ("Shell", &["completions", "man"]),
 ];
 
 /// The command line, with its commands in groups.

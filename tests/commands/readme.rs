@@ -97,8 +97,18 @@ fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 
-/// The configuration is shown.
-fn configured(to_type: &mut ToType, file: &dyn Fn(&str) -> Option<String>) {
+/// A configuration is written, and shown; and what shells and man know.
+fn configured(world: &World, to_type: &mut ToType, file: &dyn Fn(&str) -> Option<String>) {
+    let names = |word: &str| matches!(word, "NAME" | "FOLDER").then(|| world.name("written"));
+    for init in to_type.take("init NAME", &|word| (word == "NAME").then(|| "a-run".to_owned())) {
+        assert_eq!(ends_well(&init, &["--out", &world.name("a-run.toml")])["paths"], 4);
+        assert!(
+            mistake(&[&words(&init)[..], &["--out", &world.name("a-run.toml")]].concat()).contains("is there already")
+        );
+    }
+    let of_shell = [to_type.take("completions", &names), to_type.take("man", &names)].concat();
+    assert!(of_shell.iter().all(|line| ends_well(line, &[])["event"] == "result"));
+    assert!(world.path("written").join("pathswarm-create.1").exists());
     let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
     for config in ["config show", "config explain", "config parameters", "config memory"] {
         for line in to_type.take(config, &key) {
@@ -314,6 +324,12 @@ fn simulated(world: &World, to_type: &mut ToType, more: &[&str]) {
         let result = ends_well(&simulate, &[more, &["--dir", &folder]].concat());
         assert_eq!([&result["event"], &result["module_hashes_agree"]], [&Value::from("result"), &Value::from(true)]);
     }
+    let sizes = ["model.width=32", "model.heads=2", "model.vocabulary=512", "model.context=64"];
+    let small = sizes.map(|key| ["--set", key]).concat();
+    for demo in to_type.take("demo", &|_| None) {
+        let result = ends_well(&demo, &[&more[2..], &small, &["--dir", &world.name("demo")]].concat());
+        assert_eq!(result["paths"].as_array().unwrap().len(), 4, "of the program's own text");
+    }
     let reported = |word: &str| match word {
         "DIR" => Some(world.name("simulated")),
         "FILE" => Some(world.name("report.html")),
@@ -406,7 +422,6 @@ fn every_command_does_what_it_is_there_for() {
     taught(&world, &mut to_type, &there);
     there_and_back(&world, &mut to_type, &short);
     other_networks(&world, &mut to_type, &short);
-
     simulated(&world, &mut to_type, &[&corpus[..], &short].concat());
     let small = world.write("experiment.toml", EXPERIMENT);
     for experiment in to_type.take("experiment", &|word| word.ends_with(".toml").then(|| small.clone())) {
@@ -417,7 +432,7 @@ fn every_command_does_what_it_is_there_for() {
     for drill in to_type.take("drill", &|_| None) {
         assert_eq!(ends_well(&drill, &[])["event"], "drilled");
     }
-    configured(&mut to_type, &file);
+    configured(&world, &mut to_type, &file);
     assert_eq!(to_type.0, BTreeSet::new(), "the pages name commands that no test runs");
 }
 

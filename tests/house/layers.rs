@@ -50,11 +50,13 @@ const LAYERS: [(&str, &[&str]); 31] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 25] = [
+const HOMES: [(&str, &[&str]); 29] = [
     ("aho_corasick", &["text/tokenizer/specials"]),
     ("base64", &["peer/access/invitation_token", "report/html", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
     ("clap", &["cli"]),
+    ("clap_complete", &["cli/manual"]),
+    ("clap_mangen", &["cli/manual"]),
     ("console", &["observe/terminal"]),
     ("crc32c", &["telemetry/tensorboard/event"]),
     ("governor", &["network/protection/rate_limiter"]),
@@ -71,6 +73,8 @@ const HOMES: [(&str, &[&str]); 25] = [
     ("rand_distr", &["inspect/dna/dreaming"]),
     ("ratatui", &["cli/swarm/watch"]),
     ("signal_hook_registry", &["cli/process/signals"]),
+    ("rquickjs", &["console/page_tests"]),
+    ("rust_embed", &["cli/swarm/simulate/demo"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),

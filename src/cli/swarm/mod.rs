@@ -26,6 +26,10 @@ use super::{Globals, commands, interrupt, mistake, output};
 
 commands! {
     pub(super) enum Command {
+        /// Train a small run with four peers on this machine, with what is in the program.
+        Demo(simulate::demo::Demo),
+        /// Write the configuration of a run.
+        Init(crate::cli::swarm::create::init::Init),
         /// Train a run with several peers on this machine, and compare it with a dense path.
         Simulate(simulate::Simulate),
         /// Train the arms of an experiment, and write tables and plots of the results.

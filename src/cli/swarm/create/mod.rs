@@ -3,6 +3,7 @@
 mod continues;
 pub(super) mod corpus;
 pub(super) mod earlier;
+pub(super) mod init;
 pub(super) mod progress;
 pub(super) mod run_folder;
 

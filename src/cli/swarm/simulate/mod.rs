@@ -1,5 +1,6 @@
 //! `pathswarm simulate`: a whole swarm of real peers on this machine, and a table that compares its result.
 
+pub mod demo;
 mod outcome;
 mod preparation;
 mod swarm;
@@ -52,6 +53,13 @@ pub struct Simulate {
     /// The run's configuration, such as configs/demo.toml.
     file: PathBuf,
     #[command(flatten)]
+    options: Options,
+}
+
+/// What a simulation takes besides its configuration.
+#[derive(Args)]
+struct Options {
+    #[command(flatten)]
     corpus: CorpusFlags,
     /// Number of peers; by default one for each path that is trained at a time.
     #[arg(long, value_name = "COUNT")]
@@ -86,17 +94,18 @@ fn link(text: &str) -> Result<Link, String> {
 impl Simulate {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         private_files();
-        let run = globals.run(&self.file)?.value;
+        let Self { file, options } = self;
+        let run = globals.run(&file)?.value;
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
-        let folder = self.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
+        let folder = options.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let (before, run) = (run.shared_stage()?, run.path_stage());
         let paths = run.slots()?.paths_at_a_time() as usize;
-        let peers = self.peers.unwrap_or(paths.min(MAX_PEERS));
+        let peers = options.peers.unwrap_or(paths.min(MAX_PEERS));
         if peers == 0 || peers > MAX_PEERS {
             return Err(Mistake::new(format!("--peers {peers}")).hint(format!("give 1 to {MAX_PEERS}")).into());
         }
-        let wanted = Wanted { text: &self.corpus.text, share_text: None };
+        let wanted = Wanted { text: &options.corpus.text, share_text: None };
         if manifest_file(&folder).exists() {
             let message = format!("{} is the folder of one peer, not of a simulation", folder.display());
             return Err(Mistake::new(message).hint("choose another folder with --dir").into());
@@ -105,12 +114,12 @@ impl Simulate {
         let outcome = {
             let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
             let scheduler = Arc::new(DeviceScheduler::default());
-            let (link, display) = (self.link, Display::new(progress));
+            let (link, display) = (options.link, Display::new(progress));
             let trial = Trial { before, run, machine, folder, peers, link, display, scheduler, log };
             let outcome = runtime::run(async {
                 let talk = talk(&trial.display.telemetry, trial.machine.first_device(), None);
-                let _pages = self.web.open_in_terminal(&trial.display, Some(talk))?;
-                trial.run(&self).await
+                let _pages = options.web.open_in_terminal(&trial.display, Some(talk))?;
+                trial.run(&options).await
             })?;
             let result = outcome.to_json();
             write_file(&outcome.folder.join(RESULT), format!("{result:#}").as_bytes())?;
@@ -139,18 +148,18 @@ struct Trial {
 }
 
 impl Trial {
-    async fn run(&self, command: &Simulate) -> anyhow::Result<Outcome> {
+    async fn run(&self, options: &Options) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::listen()?;
         let mut log = None;
         let grown = match &self.before {
-            Some(before) => Some(self.grow(command, before, &mut log, &interrupt).await?),
+            Some(before) => Some(self.grow(options, before, &mut log, &interrupt).await?),
             None => None,
         };
-        let prepared = self.prepare(command, &self.run, &self.folder, grown, &interrupt).await?;
+        let prepared = self.prepare(options, &self.run, &self.folder, grown, &interrupt).await?;
         self.begin_log(&mut log)?;
         let dipaco = self.train(&prepared, &self.folder, &interrupt).await?;
         let (ancestor, dense) = self.dense(&prepared, &interrupt).await?;
-        let random = match command.control {
+        let random = match options.control {
             Some(Control::Random) => {
                 let folder = self.folder.join("random");
                 let mut run = self.run.clone();
@@ -163,7 +172,7 @@ impl Trial {
                     frozen: prepared.ancestor.frozen.clone(),
                     pretrained: None,
                 };
-                let control = self.prepare(command, &run, &folder, Some(from), &interrupt).await?;
+                let control = self.prepare(options, &run, &folder, Some(from), &interrupt).await?;
                 self.display.progress.note("control: the same run on random shards");
                 Some(self.train(&control, &folder, &interrupt).await?)
             }
@@ -185,7 +194,7 @@ impl Trial {
     /// The tokenizer and the parameters of a fully shared network that the same peers train first.
     async fn grow(
         &self,
-        command: &Simulate,
+        options: &Options,
         before: &RunConfig,
         log: &mut Option<LogGuard>,
         interrupt: &Interrupt,
@@ -193,7 +202,7 @@ impl Trial {
         let folder = self.folder.join("shared");
         let model = model_folder(&folder);
         if !model.exists() {
-            let prepared = self.prepare(command, before, &folder, None, interrupt).await?;
+            let prepared = self.prepare(options, before, &folder, None, interrupt).await?;
             self.begin_log(log)?;
             self.display.progress.note("stage 1: all levels are shared, and the swarm trains its own ancestor");
             self.train(&prepared, &folder, interrupt).await?;
@@ -214,7 +223,7 @@ impl Trial {
     /// Creates the run, or reads an existing one.
     async fn prepare(
         &self,
-        command: &Simulate,
+        options: &Options,
         run: &RunConfig,
         folder: &Path,
         from: Option<Earlier>,
@@ -224,14 +233,14 @@ impl Trial {
             Some(Earlier { tokenizer, levels, frozen, pretrained }) => {
                 (Some(tokenizer), StartFrom::Ancestor { levels, frozen, pretrained })
             }
-            None => (command.corpus.tokenizer(run.model.reads_images())?, StartFrom::Nothing),
+            None => (options.corpus.tokenizer(run.model.reads_images())?, StartFrom::Nothing),
         };
         let request = preparation::Request {
             run: run.clone(),
             machine: self.machine.clone(),
             folder: folder.to_owned(),
-            corpus: command.corpus.text.source()?,
-            test_corpus: command.corpus.text.test_source(),
+            corpus: options.corpus.text.source()?,
+            test_corpus: options.corpus.text.test_source(),
             tokenizer,
             start,
             scheduler: self.scheduler.clone(),
