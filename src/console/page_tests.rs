@@ -96,7 +96,7 @@ fn a_path_whose_peer_does_not_answer_is_not_shown_as_training() {
 fn a_module_that_no_peer_here_has_is_not_said_to_be_without_an_owner() {
     let view = found(
         &swarm(None),
-        "import { model } from 'model.js'; import { view } from 'swarm.js';",
+        "import { model } from 'model.js'; import { view } from 'views/swarm.js';",
         "view(model(), () => {})",
     );
     let text = view.to_string();

@@ -102,8 +102,11 @@ fn the_page_has_all_that_it_imports_and_nothing_that_its_policy_forbids() {
     for path in assets::PATHS.iter().filter(|path| path.ends_with(".js") && !path.contains("/vendor/")) {
         let script = body(&console, path);
         assert!(!script.contains("innerHTML") && !script.contains("insertAdjacentHTML"), "{path}");
-        for imported in script.split(" from '.").skip(1).filter_map(|rest| rest.split('\'').next()) {
-            assert!(assets::PATHS.contains(&imported), "{path} imports {imported}");
+        let folder = path.rsplit_once('/').unwrap().0;
+        for imported in script.split(" from '").skip(1).filter_map(|rest| rest.split('\'').next()) {
+            let above = imported.strip_prefix("..").filter(|_| folder.matches('/').count() == 1);
+            let found = above.map_or_else(|| format!("{folder}{}", &imported[1..]), str::to_owned);
+            assert!(assets::PATHS.contains(&found.as_str()), "{path} imports {imported}");
         }
     }
 }

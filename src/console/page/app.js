@@ -4,12 +4,12 @@ import { bytes, clock, count, duration, fixed, percent, whole } from './format.j
 import { data, follow } from './follow.js';
 import { curves, model, remaining } from './model.js';
 import { h, lazy, meter, render } from './dom.js';
-import * as swarm from './swarm.js';
-import * as learning from './learning.js';
-import * as time from './time.js';
-import * as people from './people.js';
-import * as talk from './talk.js';
-import * as events from './events.js';
+import * as swarm from './views/swarm.js';
+import * as learning from './views/learning.js';
+import * as time from './views/time.js';
+import * as people from './views/people.js';
+import * as talk from './views/talk.js';
+import * as events from './views/events.js';
 
 const VIEWS = [['swarm', 'Swarm', swarm], ['learning', 'Learning', learning], ['time', 'Bytes and time', time], ['people', 'Contributions', people], ['talk', 'Talk', talk], ['events', 'Events', events]];
 

@@ -1,9 +1,9 @@
 // Asks the swarm, and shows which path made each token and how likely it was.
 
-import { badge, h, lazy, table } from './dom.js';
-import { fixed, percent, whole } from './format.js';
-import { headers, values } from './follow.js';
-import { colour } from './model.js';
+import { badge, h, lazy, table } from '../dom.js';
+import { fixed, percent, whole } from '../format.js';
+import { headers, values } from '../follow.js';
+import { colour } from '../model.js';
 
 const MOST_TURNS = 6;
 const MOST_TOKENS = 4096;

@@ -1,8 +1,8 @@
 // The log of events, in words.
 
-import { badge, h, table } from './dom.js';
-import { clock } from './format.js';
-import { data } from './follow.js';
+import { badge, h, table } from '../dom.js';
+import { clock } from '../format.js';
+import { data } from '../follow.js';
 
 const MOST_ROWS = 200;
 const TONES = { all: () => true, 'warnings': (event) => event.tone === 'warning' || event.tone === 'bad' };

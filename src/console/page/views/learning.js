@@ -1,12 +1,12 @@
 // Curves of what is learnt.
 
-import { badge, h, table } from './dom.js';
-import { chart, update } from './charts.js';
-import { count, fixed, percent, whole } from './format.js';
-import { data } from './follow.js';
-import { colour, curves } from './model.js';
-import { card, loaded, mean } from './runs.js';
-import { AXES, MOST_CURVES, byModule, lines, outer, rising, smoothed } from './series.js';
+import { badge, h, table } from '../dom.js';
+import { chart, update } from '../charts.js';
+import { count, fixed, percent, whole } from '../format.js';
+import { data } from '../follow.js';
+import { colour, curves } from '../model.js';
+import { card, loaded, mean } from '../runs.js';
+import { AXES, MOST_CURVES, byModule, lines, outer, rising, smoothed } from '../series.js';
 
 const MOST_ROWS = 100;
 let axis = 'steps';

@@ -1,9 +1,9 @@
 // What each peer has contributed, so that credit can be given.
 
-import { h, table } from './dom.js';
-import { bytes, count, duration, short, whole } from './format.js';
-import { data } from './follow.js';
-import { uptime } from './model.js';
+import { h, table } from '../dom.js';
+import { bytes, count, duration, short, whole } from '../format.js';
+import { data } from '../follow.js';
+import { uptime } from '../model.js';
 
 const MOST_ROWS = 100;
 const KEPT_MS = 10000;

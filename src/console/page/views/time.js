@@ -1,9 +1,9 @@
 // Bytes by kind, and what each peer did when.
 
-import { h, make, paint, table } from './dom.js';
-import { bytes, clock, duration, fixed, percent } from './format.js';
-import { data } from './follow.js';
-import { uptime } from './model.js';
+import { h, make, paint, table } from '../dom.js';
+import { bytes, clock, duration, fixed, percent } from '../format.js';
+import { data } from '../follow.js';
+import { uptime } from '../model.js';
 
 const WINDOWS = { '2 min': 120, '10 min': 600, '1 h': 3600, all: Infinity };
 const MOST_ROWS = 100;

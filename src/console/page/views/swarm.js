@@ -1,9 +1,9 @@
 // The grid of modules, the paths, and the peers.
 
-import { badge, h, meter, table } from './dom.js';
-import { bytes, clock, count, duration, fixed, percent, short, whole } from './format.js';
-import { data } from './follow.js';
-import { colour } from './model.js';
+import { badge, h, meter, table } from '../dom.js';
+import { bytes, clock, count, duration, fixed, percent, short, whole } from '../format.js';
+import { data } from '../follow.js';
+import { colour } from '../model.js';
 
 const MOST_ROWS = 100;
 const MOST_WAITS = 20;
