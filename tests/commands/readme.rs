@@ -101,10 +101,9 @@ fn words(arguments: &[String]) -> Vec<&str> {
 fn configured(world: &World, to_type: &mut ToType, file: &dyn Fn(&str) -> Option<String>) {
     let names = |word: &str| matches!(word, "NAME" | "FOLDER").then(|| world.name("written"));
     for init in to_type.take("init NAME", &|word| (word == "NAME").then(|| "a-run".to_owned())) {
-        assert_eq!(ends_well(&init, &["--out", &world.name("a-run.toml")])["paths"], 4);
-        assert!(
-            mistake(&[&words(&init)[..], &["--out", &world.name("a-run.toml")]].concat()).contains("is there already")
-        );
+        let out = ["--out", &world.name(&format!("a-run-{}.toml", init.len()))];
+        assert_eq!(ends_well(&init, &out)["paths"], 4);
+        assert!(mistake(&[&words(&init)[..], &out].concat()).contains("is there already"));
     }
     let of_shell = [to_type.take("completions", &names), to_type.take("man", &names)].concat();
     assert!(of_shell.iter().all(|line| ends_well(line, &[])["event"] == "result"));
