@@ -116,6 +116,7 @@ impl Driver {
             relayed: links.relayed.iter().take(MOST_PINGS).map(ToString::to_string).collect(),
             queues: self.node.queues().into_iter().map(queue).collect(),
             tokens_per_s: self.tokens_per_s(),
+            device: self.devices.all().iter().map(Device::name).collect::<Vec<_>>().join(", "),
             devices: self.device_activity(),
             ..self.observed.activity.clone()
         }

@@ -62,6 +62,9 @@ pub struct Activity {
     pub step: Option<u64>,
     /// Training loss of its last step, in nats a token.
     pub loss: Option<f64>,
+    /// On what the peer trains, such as `cpu` or `cuda:0, cuda:1`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub device: String,
     /// The devices, if this peer trains on several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceActivity>,

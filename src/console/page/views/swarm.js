@@ -109,6 +109,8 @@ function members(m, draw) {
     { name: 'stands by', of: (peer) => peer.paths.filter((path) => path.stage === 'standby').map((path) => path.path).join(', ') || '–' },
     { name: 'modules', of: versions },
     { name: 'steps/s', number: true, title: 'Inner steps a second of each path, as the peer announces', of: (peer) => (peer.pace ? fixed(peer.pace / 1000, 1) : '–') },
+    { name: 'device', title: 'On what a peer trains that this page asks', of: (peer) => peer.own?.status.activity.device || '–' },
+    { name: 'fetches at', number: true, title: 'Bytes a second while it fetched blobs from others', of: (peer) => (peer.own?.fetched?.seconds ? `${bytes(peer.own.fetched.bytes / peer.own.fetched.seconds)}/s` : '–') },
     { name: 'link', title: 'How a peer that this page asks is connected to it', of: link },
     { name: 'round trip', number: true, title: 'The shortest to a peer that this page asks', of: (peer) => (peer.round_trip === null ? '–' : `${peer.round_trip < 10 ? fixed(peer.round_trip, 1) : whole(peer.round_trip)} ms`) },
     { name: 'reachable', title: 'Whether others can connect to it from outside', of: (peer) => peer.own?.status.activity.reachability ?? '–' },
