@@ -52,7 +52,7 @@ fn a_directional_path_is_looked_at_from_all_sides() {
         let image = std::fs::read_to_string(format!("{images}/{name}.svg")).unwrap();
         assert!(image.starts_with("<svg"), "{name}");
     }
-    let page = std::fs::read_to_string(format!("{images}/index.html")).unwrap();
+    let page = std::fs::read_to_string(format!("{images}/inspect.html")).unwrap();
     assert!(page.contains("path 2 of ") && page.contains("<h2 id=\"similarity-title\">Similarity</h2>"), "{page}");
     assert_eq!(page.matches("<svg role=").count(), 10, "{page}");
     assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("href"), "it loads nothing: {page}");

@@ -23,6 +23,9 @@ use crate::text::{
 /// Limit of text for training a tokenizer, evenly sampled.
 const SAMPLE_BYTES: usize = 256 << 20;
 
+/// Domains that are told apart. Text may name another one in each document.
+const MOST_DOMAINS: usize = 1 << 14;
+
 /// Interval of looking whether the user asks to stop.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -166,7 +169,8 @@ fn tokenize(
             }
             let part = if tested(&found) { Part::Test } else { Part::Train };
             if part == Part::Train {
-                domains.push(Some(found.domain.unwrap_or(found.kind)));
+                let domain = found.domain.unwrap_or(found.kind);
+                domains.push(Some(domain).filter(|name| domains.has_room_for(name, MOST_DOMAINS)));
             }
             work.take(found.document, part)
         });

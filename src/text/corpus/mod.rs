@@ -104,6 +104,11 @@ impl Domains {
         self.of.get(document).copied().flatten()
     }
 
+    /// Whether there are no more than so many names with this one.
+    pub fn has_room_for(&self, name: &str, most: usize) -> bool {
+        self.names.len() < most || self.names.contains_key(name)
+    }
+
     /// Adds the domain of the next document.
     pub fn push(&mut self, domain: Option<&str>) {
         let number = domain.map(|name| match self.names.get(name) {
@@ -233,6 +238,15 @@ pub(crate) fn falls_within(hash: &[u8], share: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_domains_can_be_bounded() {
+        let mut domains = Domains::default();
+        for name in ["law", "news", "sums", "law"] {
+            domains.push(Some(name).filter(|name| domains.has_room_for(name, 2)));
+        }
+        assert_eq!([0, 1, 2, 3].map(|document| domains.of(document)), [Some(0), Some(1), None, Some(0)]);
+    }
 
     #[test]
     fn whoever_takes_no_more_is_given_no_more() {

@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use rust_embed::RustEmbed;
 
+use crate::cli::mistake::Mistake;
 use crate::cli::process::private_files;
 use crate::cli::swarm::Globals;
 use crate::cli::swarm::simulate::{Options, Simulate};
@@ -49,6 +50,10 @@ impl Demo {
         };
         let file = folder.join(CONFIG_FILE);
         if !file.exists() {
+            if std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some()) {
+                let message = format!("{} has something else in it, and no {CONFIG_FILE}", folder.display());
+                return Err(Mistake::new(message).hint("name another folder with --dir").into());
+            }
             std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
             write_file(&file, CONFIG.as_bytes())?;
         }

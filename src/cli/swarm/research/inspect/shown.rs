@@ -13,7 +13,7 @@ use crate::report::html;
 use crate::store::write_file;
 
 /// The page in the folder.
-const PAGE: &str = "index.html";
+const PAGE: &str = "inspect.html";
 
 /// Where results go.
 pub(super) struct Shown {
