@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::cli::{Globals, command_line};
+use crate::cli::{Globals, OrMistake, command_line};
 
 /// Print what lets a shell complete commands, options and values.
 #[derive(Args)]
@@ -35,7 +35,8 @@ pub struct Man {
 impl Man {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let folder = self.folder.display();
-        std::fs::create_dir_all(&self.folder).with_context(|| format!("cannot make {folder}"))?;
+        let made = std::fs::create_dir_all(&self.folder).map_err(|error| format!("cannot make {folder}: {error}"));
+        made.or_mistake("name a folder in one that is there and that you may write to")?;
         clap_mangen::generate_to(command_line(), &self.folder)
             .with_context(|| format!("cannot write into {folder}"))?;
         globals.output().text(&format!("{folder}: pathswarm.1 and a page of each command"))?;
