@@ -134,7 +134,7 @@ fn link(address: SocketAddr, token: Option<&str>, shows: Shows) -> String {
 }
 
 fn routes(shows: Shows, shared: Shared) -> Router {
-    let metrics = Router::new().route("/metrics", get(metrics));
+    let metrics = Router::new().route("/metrics", get(metrics).with_state(shared.telemetry.clone()));
     let router = match shows {
         Shows::Metrics => metrics,
         Shows::Page => assets::routes(metrics)
@@ -155,9 +155,14 @@ async fn with_policy(mut response: Response) -> Response {
     response
 }
 
-async fn metrics(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+/// The metrics of a server that has other routes besides.
+pub fn metrics_route(telemetry: Telemetry) -> Router {
+    Router::new().route("/metrics", get(metrics)).with_state(telemetry)
+}
+
+async fn metrics(State(telemetry): State<Telemetry>, headers: HeaderMap) -> Response {
     let format = Format::accepted(headers.get(ACCEPT).and_then(|value| value.to_str().ok()));
-    match shared.telemetry.metrics(format) {
+    match telemetry.metrics(format) {
         Ok(text) => ([(CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }

@@ -2,10 +2,12 @@
 //!
 //! [`request`] reads what clients send, and refuses what it does not do in words. `text/chat` turns a conversation into
 //! text. [`engine`] is a thread that generates for all clients by turns, on a collected run, on one model, or by asking a
-//! swarm. [`response`] has the forms of answers. [`routes`] joins them; `http` carries them.
+//! swarm. [`response`] has the forms of answers. [`routes`] joins them; `http`
+//! carries them. [`openapi`] describes all of it for programs.
 
 pub mod engine;
 pub mod limits;
+pub mod openapi;
 pub mod request;
 pub mod response;
 pub mod routes;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Instant;
@@ -25,10 +26,15 @@ pub fn collected(world: &World) -> String {
     format!("{folder}/model")
 }
 
-/// A server that runs.
-pub struct Served {
+/// Whoever asks a server.
+pub struct Client {
     /// Such as `127.0.0.1:40000`.
     pub address: String,
+}
+
+/// A server that runs.
+pub struct Served {
+    client: Client,
     child: Child,
     said: BufReader<ChildStdout>,
 }
@@ -37,6 +43,14 @@ impl Drop for Served {
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
+    }
+}
+
+impl Deref for Served {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
     }
 }
 
@@ -88,10 +102,31 @@ impl Served {
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         let told: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"));
+        Self { client: Client::of(&told), child, said }
+    }
+
+    /// Its number among the processes.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends as with Ctrl-C. Returns the exit status and the last event.
+    pub fn stop(mut self) -> (Option<i32>, Value) {
+        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        let status = self.child.wait().unwrap().code();
+        let mut rest = String::new();
+        self.said.read_to_string(&mut rest).unwrap();
+        (status, serde_json::from_str(rest.lines().last().unwrap()).unwrap())
+    }
+}
+
+impl Client {
+    /// For what a server tells when it serves.
+    pub fn of(told: &Value) -> Self {
         assert_eq!(told["event"], "serving", "{told}");
         let url = told["url"].as_str().unwrap();
-        let address = url.strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().to_owned();
-        Self { address, child, said }
+        Self { address: url.strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().to_owned() }
     }
 
     pub fn url(&self) -> String {
@@ -157,16 +192,6 @@ impl Served {
             assert!(began.elapsed() < TIMEOUT, "{} requests and never {count}", self.requests());
             std::thread::yield_now();
         }
-    }
-
-    /// Ends as with Ctrl-C. Returns the exit status and the last event.
-    pub fn stop(mut self) -> (Option<i32>, Value) {
-        let sent = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-        let status = self.child.wait().unwrap().code();
-        let mut rest = String::new();
-        self.said.read_to_string(&mut rest).unwrap();
-        (status, serde_json::from_str(rest.lines().last().unwrap()).unwrap())
     }
 }
 

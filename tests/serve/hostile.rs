@@ -1,13 +1,23 @@
-//! Thousands of malformed requests: each is refused in OpenAI's form, none is an error of the server's, and it goes on.
+//! Thousands of malformed requests: each is refused in OpenAI's form, none is an error of the server's, and it goes on with as
+//! much memory as before.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
 
 use pathswarm::seed::Seed;
 use rand::{Rng, RngExt};
 use serde_json::{Map, Value, json};
 
 use crate::client::{NAME, Served, collected};
-use crate::run::World;
+use crate::run::{TIMEOUT, World};
 
 const REQUESTS: usize = 4_000;
+
+/// Connections that say what is no request.
+const CONNECTIONS: usize = 2_000;
+
+/// More memory than before, in bytes: that of requests that are being answered, and what allocators keep.
+const MORE_BYTES: u64 = 200 << 20;
 
 const ROUTES: [&str; 3] = ["/v1/completions", "/v1/chat/completions", "/v1/embeddings"];
 
@@ -106,6 +116,8 @@ fn thousands_of_malformed_requests_break_nothing() {
     let served = Served::start(&collected(&world), &["--max-tokens", "40"]);
     let mut rng = Seed::root(34).generator();
     let (mut answered, mut refused) = (0, 0);
+    served.complete(json!({ "prompt": "ba ke", "max_tokens": 3 })).ok();
+    let before = resident_bytes(&served);
     for number in 0..REQUESTS {
         let route = *one(&mut rng, &ROUTES);
         let body = body(&mut rng, route);
@@ -146,6 +158,47 @@ fn thousands_of_malformed_requests_break_nothing() {
             String::from_utf8_lossy(&response.body[..response.body.len().min(300)])
         );
     }
+    for _ in 0..CONNECTIONS {
+        no_request(&served, &mut rng);
+    }
     served.wait_until_idle();
     served.complete(json!({ "prompt": "ba ke", "max_tokens": 3 })).ok();
+    let after = resident_bytes(&served);
+    assert!(after < before + MORE_BYTES, "{before} bytes before, {after} after");
+}
+
+/// Says what is no request, or not a whole one. The server closes the connection, or answers that the client is wrong.
+fn no_request(served: &Served, rng: &mut impl Rng) {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let noise: Vec<u8> = (0..rng.random_range(0..2_000)).map(|_| rng.random::<u8>()).collect();
+    let head = format!("POST {} HTTP/1.1\r\nhost: {}\r\n", one(rng, &ROUTES), served.address);
+    let said: Vec<u8> = match rng.random_range(0..10) {
+        0 => noise,
+        1 => [head.as_bytes(), b"content-length: 18446744073709551616\r\n\r\n"].concat(),
+        2 => [head.as_bytes(), b"content-length: 5\r\ncontent-length: 6\r\n\r\n{}"].concat(),
+        3 => [head.as_bytes(), b"transfer-encoding: chunked\r\n\r\nffffffffffffffff\r\n", &noise].concat(),
+        4 => [head.as_bytes(), b"transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n", &noise].concat(),
+        5 => [head.as_bytes(), b"x: ", &vec![b'a'; rng.random_range(0..100_000)], b"\r\n\r\n"].concat(),
+        6 => [head.as_bytes(), "x: y\r\n".repeat(rng.random_range(0..3_000)).as_bytes(), b"\r\n"].concat(),
+        7 => format!("GET /{} HTTP/1.1\r\n\r\n", "%00/../".repeat(rng.random_range(0..900))).into_bytes(),
+        8 => [head.as_bytes(), b"content-length: 1000\r\n\r\n{"].concat(),
+        _ => head.as_bytes()[..rng.random_range(0..head.len())].to_vec(),
+    };
+    // A server that refuses need not read to the end.
+    drop(stream.write_all(&said).and_then(|()| stream.shutdown(Shutdown::Write)));
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    let status = answer.split(' ').nth(1).map(str::to_owned);
+    let is_refused = status.as_deref().is_none_or(|status| status.starts_with('4'));
+    assert!(is_refused, "{answer} to {}", String::from_utf8_lossy(&said));
+    // A connection that is reset has been closed, too; one that stays open has not.
+    assert!(!read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "a connection stays open");
+}
+
+fn resident_bytes(served: &Served) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", served.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    1_024 * line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
 }

@@ -8,6 +8,8 @@ mod completions;
 mod hostile;
 mod limits;
 mod model;
+mod openapi;
+mod peer;
 #[path = "../support/run.rs"]
 mod run;
 mod swarm;

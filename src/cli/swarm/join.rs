@@ -12,6 +12,7 @@ use super::mistake::Mistake;
 use super::running::{Display, Watch};
 use super::stages::{RunSupervisor, line_of};
 use crate::cli::process::{private_files, runtime};
+use crate::cli::swarm::api::PeerApiFlags;
 use crate::cli::swarm::create::corpus::TextFlags;
 use crate::cli::swarm::training_memory::tell_memory;
 use crate::cli::swarm::web::{WebFlags, talk};
@@ -46,6 +47,8 @@ pub struct Join {
     #[command(flatten)]
     // Boxed: commands are variants of one enum.
     web: Box<WebFlags>,
+    #[command(flatten)]
+    api: PeerApiFlags,
 }
 
 impl Join {
@@ -70,6 +73,7 @@ impl Join {
         }
         let own_text =
             self.text.source().ok().map(|corpus| OwnText { corpus, test_corpus: self.text.test_source(), chosen });
+        let api = self.api.bind(machine.first_device())?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime::run(async {
             let interrupt = Interrupt::listen()?;
@@ -116,7 +120,7 @@ impl Join {
             let _log = log.map_err(explain)?;
             let supervisor =
                 RunSupervisor { folder: folder.clone(), launch, own_text, display: display.clone(), interrupt };
-            supervisor.go(launched, watch).await.map_err(explain)
+            supervisor.go(launched, watch, api).await.map_err(explain)
         })
     }
 }

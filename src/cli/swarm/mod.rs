@@ -1,6 +1,7 @@
 //! The commands that need text, tensors and the network: those that train, inspect or use a run.
 
 mod access;
+mod api;
 mod create;
 mod doctor;
 mod explain;

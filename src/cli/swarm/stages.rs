@@ -10,6 +10,7 @@ use super::explain::explain;
 use super::interrupt::{Interrupt, Interrupted};
 use super::peer_progress::PeerLine;
 use super::running::{Display, THIS_PEER, Watch, leave, scored};
+use crate::cli::swarm::api::PeerApi;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
 use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
@@ -68,11 +69,21 @@ pub fn line_of(display: &Display, run: &RunConfig) -> anyhow::Result<PeerLine> {
 }
 
 impl RunSupervisor {
-    /// Runs the peer through all stages, until it is interrupted or fails.
-    pub async fn go(self, launched: Launched, watch: Watch) -> anyhow::Result<()> {
+    /// Runs the peer through all stages, until it is interrupted or fails. The last stage is that of the run's paths,
+    /// which are what `api` serves.
+    pub async fn go(self, launched: Launched, watch: Watch, api: Option<PeerApi>) -> anyhow::Result<()> {
         let (_, manifest, run) = read_manifest(&present_folder(&self.folder))?.context("the peer has no manifest")?;
-        let Some(then) = manifest.then.clone() else { return watch.stay(launched, &self.interrupt).await };
-        let (launched, watch) = self.next(launched, &manifest, run, *then).await?;
+        let (launched, watch) = match manifest.then.clone() {
+            Some(then) => self.next(launched, &manifest, run, *then).await?,
+            None => (launched, watch),
+        };
+        let _api = match api {
+            Some(api) => {
+                let addresses = launched.network.join_addresses().await?;
+                Some(api.begin(addresses, launched.access_control.clone(), self.display.clone())?)
+            }
+            None => None,
+        };
         watch.stay(launched, &self.interrupt).await
     }
 

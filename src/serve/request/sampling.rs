@@ -13,7 +13,7 @@ use crate::serve::served_run::{NamedModel, ServedRun};
 use crate::training::Sampler;
 
 /// OpenAI's fields that say something about the client, not about the answer.
-const IGNORED: [&str; 9] = [
+pub const IGNORED: [&str; 9] = [
     "user",
     "metadata",
     "store",
@@ -73,7 +73,7 @@ impl Shared {
         let given = fields.take("seed");
         let seed = match &given {
             None => rand::random(),
-            Some(value) => value.as_i64().map(|seed| seed as u64).or_else(|| value.as_u64()).ok_or_else(|| {
+            Some(value) => whole(value).ok_or_else(|| {
                 ApiError::invalid(
                     "seed",
                     "seed must be a whole number of 64 bits; leave it out for another text each time",
@@ -166,6 +166,13 @@ impl Target {
         }
         Ok(Self { model, named, by_field: path.is_some(), without, every })
     }
+}
+
+/// A seed: any whole number of 64 bits. Some clients write 5.0.
+fn whole(value: &Value) -> Option<u64> {
+    let float =
+        || value.as_f64().filter(|seed| seed.fract() == 0.0 && seed.abs() <= 2f64.powi(53)).map(|seed| seed as i64);
+    value.as_u64().or_else(|| value.as_i64().or_else(float).map(|seed| seed as u64))
 }
 
 fn streaming(fields: &mut Fields) -> Result<Streaming, ApiError> {

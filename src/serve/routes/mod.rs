@@ -18,13 +18,14 @@ use serde_json::{Value, json};
 use crate::http::Refusal;
 use crate::serve::engine::{Engine, Place};
 use crate::serve::limits::{BODY_BYTES, ServeLimits};
+use crate::serve::openapi::description;
 use crate::serve::request::completion::Prompt;
 use crate::serve::request::{ApiError, EmbeddingRequest};
 use crate::serve::response::models::{embeddings, model};
 use crate::serve::served_run::ServedRun;
 
 /// Paths that need no API key.
-pub const OPEN_PATHS: &[&str] = &["/health"];
+pub const OPEN_PATHS: &[&str] = &["/health", "/openapi.json"];
 
 /// What handlers share.
 #[derive(Clone)]
@@ -122,6 +123,7 @@ pub fn refused(refusal: Refusal) -> Response {
 pub fn router(app: App) -> Router {
     Router::new()
         .route("/health", get(health))
+        .route("/openapi.json", get(describe))
         .route("/v1/models", get(models))
         .route("/v1/models/{*name}", get(one_model))
         .route("/v1/completions", post(generation::completions))
@@ -143,6 +145,10 @@ pub fn router(app: App) -> Router {
 
 async fn health(State(app): State<App>) -> axum::Json<Value> {
     axum::Json(json!({ "status": "ok", "model": app.run.name(), "requests": app.engine.requests() }))
+}
+
+async fn describe(State(app): State<App>) -> axum::Json<Value> {
+    axum::Json(description(&app.run, &app.limits))
 }
 
 async fn models(State(app): State<App>) -> axum::Json<Value> {

@@ -15,6 +15,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::process::{private_files, runtime};
+use crate::cli::swarm::api::PeerApiFlags;
 use crate::cli::swarm::create::continues::ContinueFlags;
 use crate::cli::swarm::create::corpus::CorpusFlags;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run, harsh_settings};
@@ -68,6 +69,8 @@ pub struct Found {
     #[command(flatten)]
     // Boxed: commands are variants of one enum.
     web: Box<WebFlags>,
+    #[command(flatten)]
+    api: PeerApiFlags,
 }
 
 impl Found {
@@ -89,6 +92,7 @@ impl Found {
             (here, Some(then)) if here != folder => (here, then),
             _ => (folder.clone(), &first),
         };
+        let api = self.api.bind(machine.first_device())?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
         runtime::run(async {
             let interrupt = Interrupt::listen()?;
@@ -148,7 +152,7 @@ impl Found {
                 ));
             }
             progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
-            supervisor.go(launched, watch).await.map_err(explain)
+            supervisor.go(launched, watch, api).await.map_err(explain)
         })
     }
 

@@ -1,6 +1,5 @@
 //! `pathswarm serve`: OpenAI's API before a collected run, a model, or a running swarm.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
+use crate::cli::swarm::api::{Api, AskerFlags, COUNTED_EVERY, PORT, swarm};
 use crate::cli::swarm::explain::explain as explain_visit;
 use crate::cli::swarm::interrupt::Interrupt;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
@@ -18,25 +18,14 @@ use crate::cli::swarm::web::PageFlags;
 use crate::cli::swarm::{Globals, access, listen};
 use crate::config::{MachineConfig, Precision, RunConfig};
 use crate::http;
-use crate::model::hugging_face::pretrained::PretrainedFiles;
 use crate::model::{PathModel, open_device, set_threads};
 use crate::peer::client::Entrance;
-use crate::peer::inference::client::{InferenceClient, Swarm};
 use crate::serve::engine::backend::Backend;
-use crate::serve::engine::counts::Counted;
 use crate::serve::engine::local::{LocalModels, SingleModel};
-use crate::serve::engine::swarm::SwarmModels;
-use crate::serve::limits::{BODY_BYTES, ServeLimits};
-use crate::serve::routes::{OPEN_PATHS, refused};
-use crate::serve::{App, Engine, ServedRun, Source, router};
-use crate::telemetry::{Fact, Telemetry};
+use crate::serve::limits::ServeLimits;
+use crate::serve::{ServedRun, Source};
+use crate::telemetry::Telemetry;
 use crate::text::Tokenizer;
-
-/// Time between two looks of the page at the server's counts.
-const SHOWN_EVERY: Duration = Duration::from_secs(1);
-
-/// The port if none is given.
-const PORT: u16 = 8080;
 
 /// `pathswarm serve`
 #[derive(Args)]
@@ -51,12 +40,8 @@ pub struct Serve {
     /// Where to listen. Only this machine can reach 127.0.0.1.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
-    /// A file with API keys, one a line; clients must show one of them.
-    #[arg(long, value_name = "FILE")]
-    api_keys: Option<PathBuf>,
-    /// A web page's origin, such as https://chat.example, whose scripts may ask; `*` for all. May be repeated.
-    #[arg(long, value_name = "ORIGIN")]
-    allow_origin: Vec<String>,
+    #[command(flatten)]
+    askers: AskerFlags,
     /// Most tokens that one answer may have.
     #[arg(long, value_name = "TOKENS", default_value_t = 4_096, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_tokens: u32,
@@ -83,7 +68,7 @@ impl Serve {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let machine = globals.machine_only()?;
         set_threads(machine.threads);
-        let keys = self.api_keys.as_deref().map(api_keys).transpose()?;
+        let askers = self.askers.read()?;
         let hint = format!("give --listen HOST:PORT, such as --listen 127.0.0.1:{PORT}");
         let listener = http::listen(&self.listen, PORT).or_mistake(hint)?;
         let (run, backend) = self.open(globals, &machine)?;
@@ -98,53 +83,39 @@ impl Serve {
             requests: self.requests as usize,
             time: Duration::from_secs(self.max_seconds.into()),
         };
-        let run = Arc::new(run);
         let output = globals.output();
         // The reader may be gone.
         let report = move |line: &str| drop(output.complain(line));
-        let engine = Engine::start(Arc::clone(&run), limits, backend, Box::new(report))?;
-        let app = App::new(Arc::clone(&run), engine, limits);
-        self.serve(globals, (listener, keys), &run, app)
+        let (telemetry, run) = (Telemetry::default(), Arc::new(run));
+        let parts = (Arc::clone(&run), backend);
+        let api = Api::open((listener, askers), parts, limits, &telemetry, Box::new(report))?;
+        self.stay(globals, &telemetry, &run, api)
     }
 
     /// Serves until the user asks to stop.
-    fn serve(
-        &self,
-        globals: &Globals,
-        (listener, keys): (TcpListener, Option<Vec<String>>),
-        run: &ServedRun,
-        app: App,
-    ) -> anyhow::Result<()> {
-        let (address, output, engine) = (listener.local_addr()?, globals.output(), Arc::clone(&app.engine));
-        let tokens = keys.iter().flatten().map(String::as_str);
-        let guard = http::Guard::new(address).with_tokens(tokens, OPEN_PATHS).with_origins(self.allow_origin.clone());
-        let bounds = http::Limits { body_bytes: BODY_BYTES, ..http::Limits::default() };
-        let server = http::Server::start(listener, guard.with_answer(refused).before(router(app)), bounds)?;
+    fn stay(&self, globals: &Globals, telemetry: &Telemetry, run: &ServedRun, api: Api) -> anyhow::Result<()> {
+        let output = globals.output();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             // Before anybody is told to stop it.
             let interrupt = Interrupt::listen()?;
-            let (name, paths, url) = (run.name(), run.grid.path_count(), format!("http://{address}/v1"));
+            let (name, paths, url) = (run.name(), run.grid.path_count(), api.url());
             output.text(&format!("{name}, with {paths} paths, at {url}\nstop with Ctrl-C"))?;
             output.json(&json!({ "event": "serving", "url": url, "model": name, "paths": paths }))?;
-            if keys.is_none() && !address.ip().is_loopback() {
-                output
-                    .complain("whoever reaches this address may ask: give --api-keys FILE, or listen on 127.0.0.1")?;
-            }
-            let telemetry = Telemetry::default();
-            let _pages = self.web.open(&telemetry, None, &|text, value| {
+            api.warning().map_or(Ok(()), |warning| output.complain(warning))?;
+            let _pages = self.web.open(telemetry, None, &|text, value| {
                 // The reader may be gone.
                 drop(output.text(&text).and_then(|()| output.json(&value)));
             })?;
-            let mut shown = tokio::time::interval(SHOWN_EVERY);
+            let mut counted = tokio::time::interval(COUNTED_EVERY);
             loop {
                 tokio::select! {
                     () = interrupt.wait() => return anyhow::Ok(()),
-                    _ = shown.tick() => telemetry.serves("server", facts(&engine)),
+                    _ = counted.tick() => api.count(),
                 }
             }
         })?;
-        drop(server);
+        drop(api);
         output.text("stopped")?;
         output.json(&json!({ "event": "stopped" }))?;
         Ok(())
@@ -199,24 +170,8 @@ impl Serve {
         let told = move |line: &str| drop(output.complain(line));
         let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;
         let entrance = Entrance { addresses: &[address], sponsor: sponsor.as_deref() };
-        let swarm = Swarm::visit(entrance, machine.first_device(), Box::new(told)).map_err(explain_visit)?;
-        let tokenizer = Tokenizer::from_json(swarm.tokenizer().json())?;
-        let pretrained = PretrainedFiles::default();
-        let run = ServedRun::new(swarm.config().clone(), tokenizer, &pretrained, Source::Swarm).or_mistake(template)?;
-        Ok((run, Box::new(SwarmModels(swarm))))
+        swarm(entrance, machine.first_device(), Box::new(told)).map_err(explain_visit)
     }
-}
-
-/// What the page and the metrics show.
-fn facts(engine: &Engine) -> Vec<Fact> {
-    let Counted { admitted, refused, failed, tokens } = engine.counts().now();
-    vec![
-        Fact::gauge("serve_requests_pending", "Requests that are answered or wait", engine.requests() as u64),
-        Fact::counter("serve_requests_admitted", "Requests taken", admitted),
-        Fact::counter("serve_requests_refused", "Requests refused because all places were taken", refused),
-        Fact::counter("serve_texts_failed", "Texts that could not be generated", failed),
-        Fact::counter("serve_tokens_generated", "Tokens generated", tokens),
-    ]
 }
 
 /// Whether a folder is a model of `transformers`: a collected run has a manifest, and no `config.json`.
@@ -231,41 +186,5 @@ fn about(folder: &Path, error: Mistake) -> Mistake {
         true => Mistake::new(format!("{} is what import made of a model, to create a run from", folder.display()))
             .hint("serve the model's own folder, or a collected run"),
         false => error,
-    }
-}
-
-/// The keys in a file, one a line; empty lines and lines that begin with `#` are left out.
-fn api_keys(path: &Path) -> Result<Vec<String>, Mistake> {
-    let hint = "give a file with one key a line, such as 40 letters and digits by chance";
-    let text =
-        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display())).or_mistake(hint)?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let keys: Vec<String> = lines.map(str::to_owned).collect();
-    if keys.is_empty() {
-        return Err(Mistake::new(format!("{} has no key", path.display())).hint(hint));
-    }
-    match keys.iter().find(|key| !key.chars().all(|character| character.is_ascii_graphic())) {
-        Some(_) => {
-            let message = format!("{}: a key has characters that no client can send", path.display());
-            Err(Mistake::new(message).hint("use letters, digits and signs of ASCII alone, without spaces"))
-        }
-        None => Ok(keys),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_stand_one_a_line() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let keys = |text: &str| {
-            std::fs::write(file.path(), text).unwrap();
-            api_keys(file.path())
-        };
-        assert_eq!(keys("# of friends\n sk-one \n\nsk-two\n").unwrap(), ["sk-one", "sk-two"]);
-        assert!(keys("# none\n").is_err() && keys("sk one\n").is_err() && keys("schlüssel\n").is_err());
-        assert!(api_keys(Path::new("/nowhere")).is_err());
     }
 }
