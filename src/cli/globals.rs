@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::data_folder::data_folder;
 use super::mistake::Mistake;
 use super::output::{Format, Output};
 use crate::config::{MachineConfig, Resolved, RunConfig, Setting, Settings};
@@ -65,7 +66,11 @@ impl Globals {
 
     /// The same with a command's own flags, which override `--set`.
     pub fn machine_with(&self, more: Vec<Setting>) -> Result<Resolved<MachineConfig>, Mistake> {
-        Ok(self.settings(more)?.machine(self.machine.as_deref())?)
+        let mut resolved = self.settings(more)?.machine(self.machine.as_deref())?;
+        if resolved.value.runs.as_os_str().is_empty() {
+            resolved.value.runs = data_folder().join("runs");
+        }
+        Ok(resolved)
     }
 
     /// The same for a command on an existing run, whose configuration is fixed.

@@ -10,6 +10,7 @@
 #[cfg(feature = "network")]
 mod address;
 mod config;
+mod data_folder;
 mod drill;
 mod globals;
 #[cfg(feature = "network")]
@@ -101,7 +102,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Swarm", &["demo", "init", "create", "join", "status", "watch", "invite", "revoke", "doctor", "relay", "config"]),
     ("Model", &["generate", "evaluate", "serve", "collect", "export", "import"]),
     ("Research", &["simulate", "experiment", "report", "prepare", "inspect", "transducer", "drill"]),
-    ("Shell", &["completions", "man"]),
+    ("Program", &["version", "completions", "man"]),
 ];
 
 /// The command line, with its commands in groups.

@@ -1,6 +1,9 @@
-//! `admission`: who may take part in a run.
+//! Who may take part in a run: with which right (`admission`), and with which version of the program (`requires`).
 
+use semver::Version;
 use serde::{Deserialize, Serialize};
+
+use super::run::RunConfig;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -15,5 +18,63 @@ pub enum Admission {
 impl Admission {
     pub fn is_open(&self) -> bool {
         *self == Self::Open
+    }
+}
+
+/// `[requires]`: a newer program, from a phase on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Requires {
+    /// The oldest version that may go on.
+    pub version: Version,
+    /// Phases that older ones train.
+    #[serde(default)]
+    pub from_phase: u64,
+}
+
+/// This program is older than its run requires.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("from phase {from_phase} on, this run needs pathswarm {needed} or newer, and this is {found}")]
+pub struct TooOld {
+    needed: Version,
+    found: Version,
+    /// Phases that it may train.
+    pub from_phase: u64,
+}
+
+/// The version of this program.
+pub fn program_version() -> Version {
+    // Cargo takes no other.
+    Version::parse(env!("CARGO_PKG_VERSION")).unwrap_or_else(|_| Version::new(0, 0, 0))
+}
+
+impl RunConfig {
+    /// Whether a program of this version is older than the run requires at some phase.
+    pub fn is_too_old(&self, program: &Version) -> Option<TooOld> {
+        let Requires { version, from_phase } = self.requires.as_ref()?;
+        let found = program.clone();
+        (program < version).then(|| TooOld { needed: version.clone(), found, from_phase: *from_phase })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::run::tests::SMALL;
+
+    #[test]
+    fn only_an_older_program_is_too_old() {
+        let run = RunConfig::from_toml(&format!("{SMALL}\n[requires]\nversion = \"0.2.1\"\nfrom_phase = 6\n")).unwrap();
+        let too_old = |version: &str| run.is_too_old(&Version::parse(version).unwrap());
+        for fine in ["0.2.1", "0.2.2", "0.10.0", "1.0.0"] {
+            assert_eq!(too_old(fine), None, "{fine}");
+        }
+        for old in ["0.2.0", "0.2.1-rc.1", "0.1.9"] {
+            assert_eq!(too_old(old).unwrap().from_phase, 6, "{old}");
+        }
+        let said = too_old("0.1.9").unwrap().to_string();
+        assert_eq!(said, "from phase 6 on, this run needs pathswarm 0.2.1 or newer, and this is 0.1.9");
+        assert!(RunConfig::from_toml(&format!("{SMALL}\n[requires]\nversion = \"two\"\n")).is_err());
+        assert_eq!(RunConfig::from_toml(SMALL).unwrap().is_too_old(&program_version()), None);
     }
 }

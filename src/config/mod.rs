@@ -1,6 +1,6 @@
 //! Configuration of a run and of a machine, from files to checked values.
 
-mod admission;
+pub mod admission;
 pub mod augment;
 mod checking;
 pub mod emulated_link;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::admission::Admission;
+use super::admission::{Admission, Requires};
 use super::key_error::KeyError;
 use super::model::ModelConfig;
 use super::outer::OuterConfig;
@@ -43,6 +43,9 @@ pub struct RunConfig {
     pub training: TrainingConfig,
     #[serde(default)]
     pub outer: OuterConfig,
+    /// A newer program that the run needs from a phase on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requires: Option<Requires>,
 }
 
 /// `[text]`

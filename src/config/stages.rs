@@ -26,6 +26,8 @@ impl RunConfig {
                 .map(|trainers| trainers.min(MOST_IN_A_ROUND / paths.max(1)).max(1)),
             levels: self.levels.iter().map(shared).collect(),
             sample: None,
+            // Its phases are those of the paths.
+            requires: None,
             routing: RoutingConfig {
                 method: RoutingMethod::Random,
                 prefix_tokens: self.routing.prefix_tokens,

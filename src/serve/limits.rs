@@ -37,10 +37,19 @@ pub struct ServeLimits {
     pub requests: usize,
     /// A choice that takes longer ends as if it had all its tokens.
     pub time: Duration,
+    /// Keys and values of texts that have ended are kept in so many bytes, for prompts that begin like them.
+    pub prefix_bytes: usize,
 }
 
 impl Default for ServeLimits {
     fn default() -> Self {
-        Self { tokens: 4_096, prompt_tokens: 1 << 18, at_once: 16, requests: 64, time: Duration::from_secs(600) }
+        Self {
+            tokens: 4_096,
+            prompt_tokens: 1 << 18,
+            at_once: 16,
+            requests: 64,
+            time: Duration::from_secs(600),
+            prefix_bytes: 256 << 20,
+        }
     }
 }

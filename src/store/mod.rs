@@ -31,6 +31,7 @@ pub use durable::{DiskError, is_transient};
 pub use folder::{LockedStore, OpenError, StoreFolder};
 pub use index::{Checkpoint, Index, ModuleCheckpoint};
 pub use journal::Journal;
+pub use journal::frames::FORMAT_VERSION as JOURNAL_VERSION;
 pub use staging::{StagedFolder, StagingError};
 
 /// Writes a file atomically.

@@ -137,6 +137,43 @@ impl Decoding {
         Self { tokens: self.tokens.clone(), memory: self.memory.fork(), ..*self }
     }
 
+    /// Tokens at the beginning of a prompt that this text's network has read here, and would see there. The last of a
+    /// prompt is always read anew.
+    pub fn begins_like(&self, prompt: &[u32]) -> usize {
+        if self.before > 0 || self.first > 0 {
+            return 0;
+        }
+        let read = self.tokens.iter().take(self.memory.read);
+        let same = read.zip(prompt).take_while(|(own, other)| own == other).count();
+        same.min(prompt.len().saturating_sub(1))
+    }
+
+    /// A prompt, of whose tokens the first are remembered, if this text has read them.
+    ///
+    /// # Errors
+    /// If the prompt is empty.
+    pub fn begin_like(&self, prompt: Vec<u32>, tokens: usize) -> Result<Self, GenerateError> {
+        let memory = self.memory.first(tokens).filter(|_| tokens <= self.begins_like(&prompt));
+        let begun = Self::new(prompt, 0)?;
+        Ok(match memory {
+            Some(memory) => Self { memory, first: 0, unread: tokens, ..begun },
+            None => begun,
+        })
+    }
+
+    /// Whether the network has read some of it.
+    pub fn remembers(&self) -> bool {
+        self.memory.read > 0
+    }
+
+    /// Keeps what is remembered apart from other texts. Returns its bytes.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn detach(&mut self) -> Result<usize, GenerateError> {
+        Ok(self.memory.detach()?)
+    }
+
     /// Logits of the next token by a network, `[vocabulary]`. It reads what it has not read; when the text exceeds its
     /// context, it begins anew from [`seen_from`].
     pub fn logits(&mut self, model: &PathModel) -> Result<Vec<f32>, GenerateError> {
@@ -317,6 +354,26 @@ mod tests {
         text.forget();
         again.push(5);
         assert!(close(&text.logits(&path).unwrap(), &again.logits(&path).unwrap()));
+    }
+
+    #[test]
+    fn a_prompt_that_begins_like_an_earlier_text_is_not_read_again() {
+        for (name, model) in modern_models() {
+            let path = small_path(&model, &small_levels());
+            let mut earlier = Decoding::new(vec![1, 2, 3, 4], 0).unwrap();
+            earlier.logits(&path).unwrap();
+            earlier.push(5);
+            earlier.logits(&path).unwrap();
+            assert_eq!(earlier.begins_like(&[1, 2, 3, 4, 5, 6]), 5);
+            assert_eq!((earlier.begins_like(&[1, 2, 3]), earlier.begins_like(&[2, 2, 3])), (2, 0));
+            let prompt = vec![1, 2, 3, 7, 8];
+            let mut begun = earlier.begin_like(prompt.clone(), 3).unwrap();
+            let reused = path.reads_together();
+            assert_eq!(begun.unread(&path), if reused { 2 } else { 5 }, "{name}");
+            let logits = begun.logits(&path).unwrap();
+            let anew = Decoding::new(prompt, 0).unwrap().logits(&path).unwrap();
+            assert!(logits.iter().zip(&anew).all(|(a, b)| (a - b).abs() < 1e-4), "{name}");
+        }
     }
 
     #[test]

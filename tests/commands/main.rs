@@ -1,5 +1,6 @@
 //! The program's commands, each as its users run it.
 
+mod compatibility;
 mod config;
 mod console;
 mod corpus;

@@ -50,7 +50,7 @@ const LAYERS: [(&str, &[&str]); 31] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 29] = [
+const HOMES: [(&str, &[&str]); 30] = [
     ("aho_corasick", &["text/tokenizer/specials"]),
     ("base64", &["peer/access/invitation_token", "report/html", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
@@ -59,6 +59,7 @@ const HOMES: [(&str, &[&str]); 29] = [
     ("clap_mangen", &["cli/manual"]),
     ("console", &["observe/terminal"]),
     ("crc32c", &["telemetry/tensorboard/event"]),
+    ("etcetera", &["cli/data_folder"]),
     ("governor", &["network/protection/rate_limiter"]),
     ("hyper", &["http"]),
     ("image", &["images", "inspect/plots/sheet"]),

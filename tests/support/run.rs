@@ -207,6 +207,8 @@ pub fn program() -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("PATHSWARM_")) {
         command.env_remove(name);
     }
+    // What a command keeps where nobody named a folder is out of the way of whoever runs the tests.
+    command.env("PATHSWARM_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("home"));
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     command
 }

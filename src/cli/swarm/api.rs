@@ -117,13 +117,14 @@ impl Api {
 
 /// What the page and the metrics show.
 fn facts(engine: &Engine) -> Vec<Fact> {
-    let Counted { admitted, refused, failed, tokens } = engine.counts().now();
+    let Counted { admitted, refused, failed, tokens, reused } = engine.counts().now();
     vec![
         Fact::gauge("serve_requests_pending", "Requests that are answered or wait", engine.requests() as u64),
         Fact::counter("serve_requests_admitted", "Requests taken", admitted),
         Fact::counter("serve_requests_refused", "Requests refused because all places were taken", refused),
         Fact::counter("serve_texts_failed", "Texts that could not be generated", failed),
         Fact::counter("serve_tokens_generated", "Tokens generated", tokens),
+        Fact::counter("serve_prompt_tokens_reused", "Tokens of prompts that were read for an earlier text", reused),
     ]
 }
 

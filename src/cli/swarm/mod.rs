@@ -17,6 +17,7 @@ mod stages;
 mod status;
 mod stopped;
 mod training_memory;
+mod version;
 mod watch;
 mod web;
 mod whom;
@@ -65,6 +66,8 @@ commands! {
         Transducer(crate::cli::swarm::research::transducer::Transducer),
         /// Inspect a path while it reads.
         Inspect(crate::cli::swarm::research::inspect::Inspect),
+        /// Print the versions of this program, of its messages and of its files.
+        Version(version::Version),
         /// Write a path of a collected run as a folder that transformers loads.
         Export(crate::cli::swarm::model::export::Export),
         /// Make a model of transformers the ancestor of a run.

@@ -8,8 +8,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::interrupt::{Interrupt, Interrupted};
+use super::mistake::Mistake;
 use super::peer_progress::PeerLine;
 use crate::cli::process::signals;
+use crate::config::admission::TooOld;
 use crate::names::PathId;
 use crate::observe::{Progress, ProgressEvent};
 use crate::peer::driver::PeerError;
@@ -56,8 +58,8 @@ impl Watch {
         Self { folder: folder.to_owned(), display, scores, event_sink }
     }
 
-    /// Runs until the peer is interrupted, or fails.
-    pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
+    /// Runs until the peer is interrupted, or fails, or comes to the phase from which it is too old.
+    pub async fn stay(self, launched: Launched, interrupt: &Interrupt, too_old: Option<TooOld>) -> anyhow::Result<()> {
         let socket = self.display.open(&self.folder, THIS_PEER, launched.peer.handle());
         let mut told = BTreeSet::new();
         loop {
@@ -65,7 +67,13 @@ impl Watch {
             // Also while the peer does not answer.
             tokio::select! {
                 () = interrupt.wait() => break,
-                () = self.look(&handle, &mut told) => {}
+                phase = self.look(&handle, &mut told) => {
+                    if let Some(too_old) = too_old.as_ref().filter(|too_old| phase >= too_old.from_phase) {
+                        leave(launched.peer, &self.display.progress).await?;
+                        let hint = "install the newer version; the same command goes on then";
+                        return Err(Mistake::new(too_old).hint(hint).into());
+                    }
+                }
             }
             if launched.peer.has_stopped() {
                 return Ok(launched.peer.finished().await?);
@@ -80,17 +88,19 @@ impl Watch {
         if told.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
     }
 
-    /// After a while, tells the result if there is one.
-    async fn look(&self, peer: &PeerHandle, told: &mut BTreeSet<u32>) {
+    /// After a while, tells the result if there is one. Returns the phases that the peer's modules have behind them.
+    async fn look(&self, peer: &PeerHandle, told: &mut BTreeSet<u32>) -> u64 {
         tokio::time::sleep(LOOK).await;
+        let Some(status) = peer.status().await else { return 0 };
         // Once more, since a path may have been taken over later, from a peer that has gone.
-        if let Some(scored) = peer.status().await.as_ref().and_then(scored)
+        if let Some(scored) = scored(&status)
             && !scored.is_subset(told)
             && let Some(status) = peer.status_with_hashes().await
         {
             self.tell_result(&status);
             told.extend(scored);
         }
+        status.node.modules.iter().filter_map(|module| module.phase).max().unwrap_or(0)
     }
 
     fn tell_result(&self, status: &PeerStatus) {

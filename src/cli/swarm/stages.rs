@@ -14,6 +14,7 @@ use crate::cli::swarm::api::PeerApi;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
 use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
+use crate::config::admission::program_version;
 use crate::names::RunId;
 use crate::network::Multiaddr;
 use crate::peer::client::{Entrance, VisitError};
@@ -73,6 +74,10 @@ impl RunSupervisor {
     /// which are what `api` serves.
     pub async fn go(self, launched: Launched, watch: Watch, api: Option<PeerApi>) -> anyhow::Result<()> {
         let (_, manifest, run) = read_manifest(&present_folder(&self.folder))?.context("the peer has no manifest")?;
+        let too_old = manifest.then.as_deref().unwrap_or(&manifest.config).is_too_old(&program_version());
+        if let Some(too_old) = &too_old {
+            self.display.progress.note(format!("{too_old}; this peer stops there"));
+        }
         let (launched, watch) = match manifest.then.clone() {
             Some(then) => self.next(launched, &manifest, run, *then).await?,
             None => (launched, watch),
@@ -84,7 +89,7 @@ impl RunSupervisor {
             }
             None => None,
         };
-        watch.stay(launched, &self.interrupt).await
+        watch.stay(launched, &self.interrupt, too_old).await
     }
 
     /// Waits until the present stage is done and another peer has begun the next one, and joins it.

@@ -157,7 +157,7 @@ pub struct MachineConfig {
     pub mdns: bool,
     /// Whether the router is asked to open the listening ports (UPnP).
     pub upnp: bool,
-    /// The folder with one folder for each run.
+    /// The folder with one folder for each run; empty for the one that the program chooses.
     pub runs: PathBuf,
 }
 
@@ -188,7 +188,7 @@ impl Default for MachineConfig {
             relays: Vec::new(),
             mdns: true,
             upnp: true,
-            runs: PathBuf::from("runs"),
+            runs: PathBuf::new(),
         }
     }
 }

@@ -64,6 +64,34 @@ impl Memory {
     pub fn fork(&self) -> Self {
         Self { blocks: self.blocks.iter().map(Past::fork).collect(), read: self.read, again: self.again.clone() }
     }
+
+    /// A second cache with the first tokens of this one; `None` if it has fewer, or a state that is not token by token.
+    pub fn first(&self, tokens: usize) -> Option<Self> {
+        let by_token = |past: &Past| past.sum.is_none() && past.groups.is_empty() && past.length == self.read as i64;
+        if tokens > self.read || !self.again.is_empty() || !self.blocks.iter().all(by_token) {
+            return None;
+        }
+        let mut first = self.fork();
+        first.read = tokens;
+        first.blocks.iter_mut().for_each(|past| past.length = tokens as i64);
+        Some(first)
+    }
+
+    /// Moves it out of caches that it shares with other texts, without room for further tokens. Returns its bytes.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn detach(&mut self) -> Result<usize, TchError> {
+        let mut bytes = 0;
+        for past in &mut self.blocks {
+            let Some((keys, values)) = past.filled(1)? else { continue };
+            let of = |all: &Tensor| all.numel() * all.kind().elt_size_in_bytes();
+            bytes += of(&keys) + of(&values);
+            past.pairs = Some((keys.f_copy()?, values.f_copy()?));
+            (past.row, past.borrowed) = (0, false);
+        }
+        Ok(bytes)
+    }
 }
 
 impl Past {
@@ -265,6 +293,27 @@ mod tests {
         assert_eq!(grouped(&[3, 500, 200, 1]), [vec![1, 2], vec![0, 3]]);
         assert_eq!(grouped(&[3, 200, 250, 1]), [[2, 1, 0, 3]]);
         assert!(grouped(&[]).is_empty());
+    }
+
+    #[test]
+    fn the_first_tokens_go_on_by_themselves() {
+        let new = |value: f64| Tensor::full([1, 1, 2, 2], value, (Kind::Float, Device::Cpu));
+        let mut memory = Memory { blocks: vec![Past::default()], ..Memory::default() };
+        for value in [1.0, 2.0, 3.0] {
+            drop(memory.blocks[0].extended(&new(value), &new(value)).unwrap());
+            memory.read += 1;
+        }
+        let values = |past: &mut Past| -> Vec<f64> {
+            let (keys, _) = past.extended(&new(9.0), &new(9.0)).unwrap();
+            keys.select(3, 0).select(2, 0).flatten(0, -1).iter::<f64>().unwrap().collect()
+        };
+        let mut first = memory.first(2).unwrap();
+        assert_eq!(first.detach().unwrap(), 2 * 2 * 4 * 4);
+        assert_eq!((first.read, values(&mut first.blocks[0])), (2, vec![1.0, 2.0, 9.0]));
+        assert_eq!(values(&mut memory.first(3).unwrap().blocks[0]), [1.0, 2.0, 3.0, 9.0]);
+        assert!(memory.first(4).is_none());
+        memory.blocks[0].sum = Some((new(1.0), 3));
+        assert!(memory.first(2).is_none(), "a sum over all tokens has no beginning");
     }
 
     #[test]

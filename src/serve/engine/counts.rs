@@ -9,6 +9,7 @@ pub struct Counts {
     pub(super) refused: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) tokens: AtomicU64,
+    pub(super) reused: AtomicU64,
 }
 
 impl Counts {
@@ -24,6 +25,7 @@ impl Counts {
             refused: read(&self.refused),
             failed: read(&self.failed),
             tokens: read(&self.tokens),
+            reused: read(&self.reused),
         }
     }
 }
@@ -39,4 +41,6 @@ pub struct Counted {
     pub failed: u64,
     /// Tokens generated.
     pub tokens: u64,
+    /// Tokens of prompts that were not read again.
+    pub reused: u64,
 }

@@ -10,6 +10,7 @@ pub mod backend;
 pub mod counts;
 pub mod job;
 pub mod local;
+mod prefixes;
 mod rounds;
 mod stream;
 pub mod swarm;

@@ -13,11 +13,12 @@ use crate::serve::engine::Report;
 use crate::serve::engine::backend::{Backend, Text};
 use crate::serve::engine::counts::Counts;
 use crate::serve::engine::job::{Ending, Event, Happening, Job, Work};
+use crate::serve::engine::prefixes::Prefixes;
 use crate::serve::engine::stream::{Rerouting, Stream};
 use crate::serve::limits::ServeLimits;
 use crate::serve::request::ApiError;
 use crate::serve::served_run::{NamedModel, ServedRun};
-use crate::training::{Decoding, Sampler};
+use crate::training::Sampler;
 
 /// Time between two looks at clients that read slowly.
 const SLOW: Duration = Duration::from_millis(10);
@@ -33,13 +34,15 @@ pub(super) struct Rounds {
     limits: ServeLimits,
     waiting: VecDeque<Work>,
     streams: Vec<Stream>,
+    prefixes: Prefixes,
     report: Report,
     counts: Arc<Counts>,
 }
 
 impl Rounds {
     pub fn new(run: Arc<ServedRun>, limits: ServeLimits, report: Report, counts: Arc<Counts>) -> Self {
-        Self { run, limits, waiting: VecDeque::new(), streams: Vec::new(), report, counts }
+        let prefixes = Prefixes::new(limits.prefix_bytes);
+        Self { run, limits, waiting: VecDeque::new(), streams: Vec::new(), prefixes, report, counts }
     }
 
     /// Until no handle is left.
@@ -79,7 +82,9 @@ impl Rounds {
     fn round(&mut self, backend: &mut dyn Backend) -> bool {
         let begun = now();
         self.streams.iter_mut().for_each(|stream| stream.flush(begun));
-        self.streams.retain(|stream| !stream.is_over(begun));
+        for over in self.streams.extract_if(.., |stream| stream.is_over(begun)) {
+            self.prefixes.keep(over.model, over.text.decoding);
+        }
         let mut models: Vec<QueriedModel> =
             self.streams.iter().filter(|stream| stream.is_ready()).map(|stream| stream.model).collect();
         models.sort_unstable();
@@ -196,7 +201,8 @@ impl Rounds {
                 Some(Arc::from(scores))
             }
         };
-        let mut text = Decoding::new(job.prompt, 0)?;
+        let (mut text, reused) = self.prefixes.begin(model, job.prompt)?;
+        Counts::add(&self.counts.reused, reused);
         if job.numbers.len() > 1 && job.tokens > 0 {
             backend.read_ahead(model, &mut text)?;
         }

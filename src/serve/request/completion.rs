@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::serve::limits::{CHOICES, ServeLimits, TOP_LOGPROBS};
 use crate::serve::request::ApiError;
-use crate::serve::request::fields::Fields;
+use crate::serve::request::fields::{Fields, small};
 use crate::serve::request::sampling::{Shared, Streaming, of_swarm};
 use crate::serve::served_run::ServedRun;
 
@@ -128,5 +128,5 @@ pub fn texts(fields: &mut Fields, name: &str, vocabulary: usize) -> Result<Vec<P
 
 /// Ids of tokens.
 fn tokens(values: &[Value]) -> Option<Vec<u32>> {
-    values.iter().map(|value| u32::try_from(value.as_u64()?).ok()).collect()
+    values.iter().map(small).collect()
 }

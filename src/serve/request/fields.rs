@@ -20,6 +20,18 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
+/// A whole number of 64 bits, with the same bits without a sign. Some clients write 5.0.
+pub fn whole(value: &Value) -> Option<u64> {
+    let exact = |number: &f64| number.fract() == 0.0 && number.abs() <= 2f64.powi(53);
+    let float = || value.as_f64().filter(exact).map(|number| number as i64);
+    value.as_u64().or_else(|| value.as_i64().or_else(float).map(|number| number as u64))
+}
+
+/// A whole number of 32 bits that is not negative.
+pub fn small(value: &Value) -> Option<u32> {
+    whole(value).and_then(|number| u32::try_from(number).ok())
+}
+
 fn wrong(name: &str, expected: &str, found: &Value) -> ApiError {
     let code = Some("invalid_type");
     ApiError { code, ..ApiError::invalid(name, format!("{name} must be {expected}, not {}", kind(found))) }
@@ -129,8 +141,7 @@ impl Fields {
     /// If it is something else.
     pub fn numbers(&mut self, name: &str) -> Result<Option<Vec<u32>>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
-        let numbers: Option<Vec<u32>> = value.as_array().and_then(|values| values.iter().map(number).collect());
+        let numbers: Option<Vec<u32>> = value.as_array().and_then(|values| values.iter().map(small).collect());
         numbers.map(Some).ok_or_else(|| wrong(name, "a list of whole numbers", &value))
     }
 
@@ -165,5 +176,23 @@ impl Fields {
                 Err(ApiError { code: Some("unknown_parameter"), ..ApiError::invalid(&name, message) })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whole_numbers_may_have_a_point_and_nothing_behind_it() {
+        assert_eq!([json!(5), json!(5.0), json!(0)].map(|value| small(&value)), [Some(5), Some(5), Some(0)]);
+        for wrong in [json!(-1), json!(5.5), json!(1u64 << 32), json!("5"), json!(null), json!(1e300)] {
+            assert_eq!(small(&wrong), None, "{wrong}");
+        }
+        assert_eq!(whole(&json!(u64::MAX)), Some(u64::MAX));
+        assert_eq!(whole(&json!(-2.0)), whole(&json!(-2)));
+        assert_eq!(whole(&json!(1e20)), None);
     }
 }

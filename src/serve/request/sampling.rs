@@ -8,7 +8,7 @@ use crate::names::PathId;
 use crate::seed::Seed;
 use crate::serve::limits::{CHOICES, STOP_BYTES, STOPS};
 use crate::serve::request::ApiError;
-use crate::serve::request::fields::Fields;
+use crate::serve::request::fields::{Fields, whole};
 use crate::serve::served_run::{NamedModel, ServedRun};
 use crate::training::Sampler;
 
@@ -166,13 +166,6 @@ impl Target {
         }
         Ok(Self { model, named, by_field: path.is_some(), without, every })
     }
-}
-
-/// A seed: any whole number of 64 bits. Some clients write 5.0.
-fn whole(value: &Value) -> Option<u64> {
-    let float =
-        || value.as_f64().filter(|seed| seed.fract() == 0.0 && seed.abs() <= 2f64.powi(53)).map(|seed| seed as i64);
-    value.as_u64().or_else(|| value.as_i64().or_else(float).map(|seed| seed as u64))
 }
 
 fn streaming(fields: &mut Fields) -> Result<Streaming, ApiError> {

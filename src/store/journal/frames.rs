@@ -12,7 +12,8 @@ use crate::store::journal::JournalError;
 /// The longest frame: the records of one append, with four bytes for each.
 pub(crate) const MAX_FRAME_BYTES: usize = 16 << 20;
 
-pub(crate) const FORMAT_VERSION: u16 = 1;
+/// Changes with the frames of the journal.
+pub const FORMAT_VERSION: u16 = 1;
 pub(crate) const HEADER_BYTES: usize = 32;
 pub(crate) const FRAME_HEADER_BYTES: usize = 16;
 pub(crate) const LENGTH_BYTES: usize = 4;

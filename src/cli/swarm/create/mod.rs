@@ -22,12 +22,14 @@ use crate::cli::swarm::create::earlier::{Earlier, earlier_run, harsh_settings};
 use crate::cli::swarm::create::run_folder::Wanted;
 use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::interrupt::{Interrupt, Interrupted};
+use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::running::{Display, Watch};
 use crate::cli::swarm::stages::{RunSupervisor, line_of, stages_of};
 use crate::cli::swarm::training_memory::tell_memory;
 use crate::cli::swarm::web::{WebFlags, talk};
 use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
+use crate::config::admission::program_version;
 use crate::names::PeerKey;
 use crate::observe::{Progress, View, logging};
 use crate::peer::DeviceScheduler;
@@ -86,6 +88,12 @@ impl Found {
         let wanted = Wanted { text: &self.corpus.text, share_text: Some(self.share_text) };
         let (first, then) = stages_of(&run)?;
         run_folder::check(&folder, &first, &wanted)?;
+        let too_old = run.is_too_old(&program_version());
+        if let Some(too_old) = too_old.filter(|too_old| too_old.from_phase == 0) {
+            return Err(Mistake::new(too_old)
+                .hint("correct requires.version, or create the run with that version")
+                .into());
+        }
         let source = self.corpus.text.source()?;
         // A run's second stage has its own folder.
         let (here, stage) = match (present_folder(&folder), &then) {
@@ -151,7 +159,10 @@ impl Found {
                     "joining needs an invitation: pathswarm invite {folder} makes one, and join --invitation uses it"
                 ));
             }
-            progress.result(json!({ "event": "join", "address": addresses[0], "addresses": addresses }));
+            progress.note(format!("this peer keeps the run in {}", folder.display()));
+            let kept = folder.display().to_string();
+            progress
+                .result(json!({ "event": "join", "address": addresses[0], "addresses": addresses, "folder": kept }));
             supervisor.go(launched, watch, api).await.map_err(explain)
         })
     }

@@ -57,6 +57,10 @@ pub struct Serve {
     /// Seconds after which an answer ends with what it has.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     max_seconds: u32,
+    /// Memory for the keys and values of texts that have ended, in MiB: a prompt that begins like one of them, as the next
+    /// message of a chat does, is read from there on. 0 for none.
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    prefix_mib: u32,
     /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
     #[arg(long = "as", value_name = "DIR")]
     sponsor: Option<PathBuf>,
@@ -82,6 +86,7 @@ impl Serve {
             at_once: self.at_once as usize,
             requests: self.requests as usize,
             time: Duration::from_secs(self.max_seconds.into()),
+            prefix_bytes: (self.prefix_mib as usize) << 20,
         };
         let output = globals.output();
         // The reader may be gone.

@@ -25,6 +25,7 @@ use crate::cli::swarm::create::run_folder;
 use crate::cli::swarm::create::run_folder::Wanted;
 use crate::cli::swarm::running::Display;
 use crate::cli::swarm::web::{WebFlags, talk};
+use crate::config::admission::program_version;
 use crate::config::{Link, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter, LogGuard};
@@ -98,6 +99,9 @@ impl Simulate {
         let run = globals.run(&file)?.value;
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
+        if let Some(too_old) = run.is_too_old(&program_version()) {
+            return Err(Mistake::new(too_old).hint("leave [requires] out to simulate the run").into());
+        }
         let folder = options.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
         let (before, run) = (run.shared_stage()?, run.path_stage());
         let paths = run.slots()?.paths_at_a_time() as usize;
