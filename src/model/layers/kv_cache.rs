@@ -87,7 +87,7 @@ impl Memory {
             let Some((keys, values)) = past.filled(1)? else { continue };
             let of = |all: &Tensor| all.numel() * all.kind().elt_size_in_bytes();
             bytes += of(&keys) + of(&values);
-            past.pairs = Some((keys.f_copy()?, values.f_copy()?));
+            past.pairs = Some((copied(&keys)?, copied(&values)?));
             (past.row, past.borrowed) = (0, false);
         }
         Ok(bytes)
@@ -141,6 +141,12 @@ impl Past {
         self.length = all;
         self.filled(batch)?.ok_or_else(|| TchError::Shape("a cache was just filled, and is empty".to_owned()))
     }
+}
+
+fn copied(tensor: &Tensor) -> Result<Tensor, TchError> {
+    let mut copy = Tensor::f_empty(tensor.size(), (tensor.f_kind()?, tensor.device()))?;
+    copy.f_copy_(tensor)?;
+    Ok(copy)
 }
 
 /// An empty cache like `[.., .., heads, head]` for so many rows of so many tokens, and room for more.
