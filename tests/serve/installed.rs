@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::client::{NAME, Served, collected, project};
+use crate::client::{NAME, Served, collected, project, rewrite};
 use crate::clients::examples;
 use crate::run::{World, pathswarm};
 
@@ -50,22 +50,10 @@ fn script(name: &str) -> PathBuf {
     project().join("tests/serve/clients").join(name)
 }
 
-/// Short documents, so that a path learns where they end.
-fn short_documents(world: &World) {
-    for file in std::fs::read_dir(&world.corpus).unwrap() {
-        let file = file.unwrap().path();
-        let long = std::fs::read_to_string(&file).unwrap();
-        let texts: Vec<String> = long
-            .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].to_string())
-            .collect();
-        let short = texts
-            .iter()
-            .flat_map(|text| text.trim_matches('"').split("\\n").take(3))
-            .filter(|text| text.ends_with('.'));
-        let lines: Vec<String> = short.map(|text| serde_json::json!({ "text": text }).to_string()).collect();
-        std::fs::write(&file, lines.join("\n")).unwrap();
-    }
+/// Documents of one line, so that a path learns where they end.
+fn short(documents: &[String]) -> Vec<String> {
+    let lines = documents.iter().flat_map(|text| text.lines().take(3)).filter(|line| line.ends_with('.'));
+    lines.map(str::to_owned).collect()
 }
 
 #[test]
@@ -73,7 +61,7 @@ fn short_documents(world: &World) {
 fn lm_eval_measures_what_transformers_computes_of_a_path_and_of_the_routed_run() {
     let Some(python) = installed(true) else { return };
     let world = World::new();
-    short_documents(&world);
+    rewrite(&world, short);
     let (folder, path, whole) = (collected(&world), world.name("path"), world.name("whole"));
     for arguments in [&["export", &folder, &path, "--path", "2"][..], &["export", &folder, &whole, "--whole"]] {
         let output = pathswarm(arguments);

@@ -79,8 +79,8 @@ def errors():
     fails(litellm.BadRequestError, "calls no tools", tools=[tool])
     fails(litellm.NotFoundError, "does not exist", model="openai/gpt-4o")
     fails(litellm.AuthenticationError, "API key", api_key="sk-two")
-    # Without a key in the environment, LiteLLM asks nobody.
-    fails(litellm.AuthenticationError, "OPENAI_API_KEY", api_key=None)
+    # Without a key in the environment, LiteLLM asks nobody, and calls that an error of the server.
+    fails(litellm.InternalServerError, "OPENAI_API_KEY", api_key=None)
 
 
 chats()
