@@ -126,7 +126,9 @@ fn a_stream_goes_on_with_the_same_text_when_the_one_peer_that_trains_its_path_is
     let whole = local.complete(drawn.clone()).ok();
     assert_eq!(whole["choices"][0]["finish_reason"], "length", "{whole}");
     let expected = whole["choices"][0]["text"].as_str().unwrap();
-    assert_eq!(streamed(&remote, drawn.clone(), || {}), expected, "all four are there");
+    let mut beginning = drawn.clone();
+    beginning["max_tokens"] = json!(TOKENS / 8);
+    assert!(expected.starts_with(&streamed(&remote, beginning, || {})), "all four are there");
     let text = streamed(&remote, drawn, || {
         swarm.kill(1);
         assert_eq!(remote.requests(), 1, "it is in the middle");
