@@ -26,6 +26,18 @@ pub fn collected(world: &World) -> String {
     format!("{folder}/model")
 }
 
+/// Puts other documents in the place of those of each domain.
+pub fn rewrite(world: &World, others: impl Fn(&[String]) -> Vec<String>) {
+    for file in std::fs::read_dir(&world.corpus).unwrap() {
+        let file = file.unwrap().path();
+        let lines = std::fs::read_to_string(&file).unwrap();
+        let text = |line| serde_json::from_str::<Value>(line).unwrap()["text"].as_str().unwrap().to_owned();
+        let texts: Vec<String> = lines.lines().map(text).collect();
+        let lines: Vec<String> = others(&texts).iter().map(|text| json!({ "text": text }).to_string()).collect();
+        std::fs::write(&file, lines.join("\n")).unwrap();
+    }
+}
+
 /// Whoever asks a server.
 pub struct Client {
     /// Such as `127.0.0.1:40000`.

@@ -29,30 +29,33 @@ fn the_openai_package_is_answered_as_by_openai() {
     script(&project().join("tests/serve/openai_package.py"), &[&served.url(), "sk-one"]);
 }
 
-/// The code blocks of the guide in a language.
-fn blocks(language: &str) -> Vec<String> {
+/// The code blocks of the guide in a language that are asked for, for a server.
+pub fn examples(served: &Served, language: &str, which: impl Fn(&str) -> bool) -> Vec<String> {
     let page = std::fs::read_to_string(project().join("docs/guide/serve.md")).unwrap();
     let fence = format!("```{language}\n");
-    page.split(&fence).skip(1).map(|block| block.split("```").next().unwrap().to_owned()).collect()
+    let blocks = page.split(&fence).skip(1).map(|block| block.split("```").next().unwrap());
+    let here = |example: &str| example.replace("http://127.0.0.1:8080/v1", &served.url()).replace("NAME", NAME);
+    blocks.filter(|block| which(block)).map(here).collect()
 }
 
 #[test]
 fn every_example_of_the_guide_works() {
     let world = World::new();
     let served = Served::start(&collected(&world), &[]);
-    let here = |example: &str| example.replace("http://127.0.0.1:8080/v1", &served.url()).replace("NAME", NAME);
-    let shown: Vec<String> = blocks("sh").into_iter().filter(|block| block.starts_with("curl ")).collect();
+    let shown = examples(&served, "sh", |block| block.starts_with("curl "));
     assert_eq!(shown.len(), 3);
     for example in shown {
-        let output =
-            Command::new("sh").args(["-c", &here(&example).replace("curl ", "curl -sS --fail-with-body ")]).output();
+        let output = Command::new("sh").args(["-c", &example.replace("curl ", "curl -sS --fail-with-body ")]).output();
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && said.contains(NAME), "{example}: {said}");
         assert_eq!(said.ends_with("data: [DONE]\n\n"), example.contains("\"stream\": true"), "{said}");
     }
-    for example in blocks("python") {
-        let file = world.write("example.py", here(&example));
+    // Those for other packages are tried in installed.rs.
+    let shown = examples(&served, "python", |block| block.starts_with("from openai"));
+    assert_eq!(shown.len(), 1);
+    for example in shown {
+        let file = world.write("example.py", example);
         script(Path::new(&file), &[]);
     }
 }

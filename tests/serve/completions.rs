@@ -133,6 +133,44 @@ fn choices(served: &Served) {
     assert_eq!(ancestor["choices"][0]["x_pathswarm"]["path"], Value::Null);
 }
 
+/// The token that ends a text is told like any other where log-probabilities are asked for, and is not in the text: a client
+/// that asks for one token after its prompt takes the last log-probability for that token's.
+fn ended(served: &Served, folder: &str) {
+    let json = std::fs::read(format!("{folder}/tokenizer.json")).unwrap();
+    let tokenizer = pathswarm::text::Tokenizer::from_json(&json).unwrap();
+    let end = tokenizer.end_of_document();
+    let fields = |more: Value| {
+        let mut fields = json!({ "prompt": [[40, 50, 60], [70, 80]], "max_tokens": 1, "temperature": 0, "echo": true,
+            "logprobs": 1, "logit_bias": { end.to_string(): 100 } });
+        more.as_object().unwrap().iter().for_each(|(name, value)| fields[name] = value.clone());
+        fields
+    };
+    let whole = served.complete(fields(json!({}))).ok();
+    for (choice, count) in whole["choices"].as_array().unwrap().iter().zip([3, 2]) {
+        let names = choice["logprobs"]["tokens"].as_array().unwrap();
+        assert_eq!((names.len(), &names[count]), (count + 1, &json!(tokenizer.end_name())), "{choice}");
+        let (logprobs, offsets) = (list(choice, "token_logprobs"), list(choice, "text_offset"));
+        assert!(logprobs.len() == count + 1 && logprobs[count] < 0.0, "{choice}");
+        assert_eq!(offsets[count] as usize, choice["text"].as_str().unwrap().chars().count());
+        assert_eq!(choice["logprobs"]["top_logprobs"].as_array().unwrap().len(), count + 1);
+        assert_eq!(choice["finish_reason"], "stop");
+    }
+    assert_eq!(whole["usage"]["completion_tokens"], 0);
+
+    let events = served.complete(fields(json!({ "stream": true }))).events();
+    for (index, choice) in whole["choices"].as_array().unwrap().iter().enumerate() {
+        let own = events.iter().map(|event| &event["choices"][0]).filter(|piece| piece["index"] == index);
+        let told: Vec<Value> =
+            own.filter_map(|piece| piece["logprobs"]["token_logprobs"].as_array()).flatten().cloned().collect();
+        assert_eq!(json!(told), choice["logprobs"]["token_logprobs"]);
+    }
+    let plain = served.complete(fields(json!({ "logprobs": null }))).ok();
+    assert_eq!(
+        (&plain["choices"][0]["logprobs"], &plain["choices"][0]["text"]),
+        (&Value::Null, &whole["choices"][0]["text"])
+    );
+}
+
 /// A token that is banned does not come, and one that is wanted does.
 fn biased(served: &Served) {
     let ask = |bias: Value| {
@@ -165,6 +203,7 @@ fn a_served_run_says_what_the_commands_say() {
     as_generate(&served, &folder);
     as_evaluate(&served, &world, &folder);
     choices(&served);
+    ended(&served, &folder);
     biased(&served);
     let fields = json!({ "model": NAME, "input": [PROMPT, "se ti vo zu"] });
     let vectors = served.post("/v1/embeddings", &fields).ok();

@@ -73,6 +73,7 @@ fn only_who_shows_a_key_is_answered_and_only_pages_that_are_named_may_ask() {
     let ask = |headers: &[(&str, &str)]| served.ask("GET /v1/models", headers, b"");
     let refused = ask(&[]);
     assert_eq!((refused.status, &refused.error()["code"]), (401, &json!("invalid_api_key")));
+    assert!(refused.error()["message"].as_str().unwrap().contains("API key"), "in the words of its clients");
     assert_eq!(ask(&[("authorization", "Bearer sk-three")]).status, 401);
     assert_eq!(ask(&[("authorization", "Bearer sk-two")]).status, 200);
     assert_eq!(served.get("/health").status, 200, "whether it runs is no secret");

@@ -6,6 +6,7 @@ mod client;
 mod clients;
 mod completions;
 mod hostile;
+mod installed;
 mod limits;
 mod model;
 mod openapi;

@@ -5,11 +5,19 @@ use std::io::{BufRead, BufReader};
 
 use serde_json::{Value, json};
 
-use crate::client::{NAME, Served};
-use crate::run::{RUN, pathswarm};
+use crate::client::{NAME, Served, collected, rewrite};
+use crate::run::{RUN, World, pathswarm};
 use crate::swarm_of::{Swarm, holders, modules};
 
 const PHASES: u64 = 2;
+
+/// Tokens of a stream: 200 queries, one after the other, so that it is far from its end when its first text has come.
+const TOKENS: u64 = 1_600;
+
+/// Documents that are so long that a text does not end before it has all its tokens.
+fn long(documents: &[String]) -> Vec<String> {
+    documents.chunks(4).map(<[String]>::concat).collect()
+}
 
 fn fields(more: Value) -> Value {
     let mut fields = json!({ "prompt": "ba ke li mo nu ra se ti vo zu", "max_tokens": 60, "temperature": 0 });
@@ -22,7 +30,9 @@ fn a_swarm_answers_as_its_collected_folder_does_and_goes_on_without_the_peer_tha
     let run =
         RUN.replace("inner_steps = 400", "inner_steps = 100").replace("phases = 12", &format!("phases = {PHASES}"));
     // The fifth peer stands by for one of the paths.
-    let mut swarm = Swarm::start(&format!("trainers_per_path = 1\n{run}"), 5);
+    let world = World::of(&format!("trainers_per_path = 1\n{run}"), 5);
+    rewrite(&world, long);
+    let mut swarm = Swarm::start_on(world, 5);
     let done = |statuses: &[Value]| {
         let at_the_end = |module: &Value| module["version"] == PHASES;
         let standing_by = statuses.iter().filter(|status| status["paths"][0]["stage"] == "standby").count();
@@ -59,26 +69,71 @@ fn a_swarm_answers_as_its_collected_folder_does_and_goes_on_without_the_peer_tha
     }
 
     // The holder of the standby's path goes in the middle of a stream.
-    let whole = local.complete(fields(json!({ "path": path, "max_tokens": 400 }))).ok();
-    let mut body = fields(json!({ "path": path, "max_tokens": 400, "stream": true }));
-    body["model"] = json!(NAME);
-    let stream = remote.send("POST /v1/completions", &[], body.to_string().as_bytes());
-    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
-    let (mut text, mut killed) = (String::new(), false);
+    let whole = local.complete(fields(json!({ "path": path, "max_tokens": TOKENS }))).ok();
     let holder = holders(&statuses).into_iter().find(|(held, _)| *held == path).unwrap().1;
     let number = (0..5).find(|number| swarm.key(*number).as_ref() == Some(&holder)).unwrap();
-    for data in lines.by_ref().filter_map(|line| line.strip_prefix("data: ").map(str::to_owned)) {
+    assert_eq!(whole["choices"][0]["finish_reason"], "length", "{whole}");
+    let text = streamed(&remote, fields(json!({ "path": path, "max_tokens": TOKENS })), || {
+        swarm.kill(number);
+        assert_eq!(remote.requests(), 1, "it is in the middle");
+    });
+    assert_eq!(text, whole["choices"][0]["text"].as_str().unwrap());
+}
+
+/// The text of a stream, and something happens when the first of it has come.
+fn streamed(served: &Served, mut fields: Value, happen: impl FnOnce()) -> String {
+    (fields["model"], fields["stream"]) = (json!(NAME), json!(true));
+    let stream = served.send("POST /v1/completions", &[], fields.to_string().as_bytes());
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let (mut text, mut happen) = (String::new(), Some(happen));
+    for data in lines.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned)) {
         if data == "[DONE]" {
-            break;
+            assert!(happen.is_none(), "an empty text");
+            return text;
         }
         let event: Value = serde_json::from_str(&data).unwrap();
         assert!(event["error"].is_null(), "{event}");
         text.push_str(event["choices"][0]["text"].as_str().unwrap());
-        if !killed && !text.is_empty() {
-            swarm.kill(number);
-            killed = true;
+        if let Some(happen) = happen.take_if(|_| !text.is_empty()) {
+            happen();
         }
     }
-    assert!(killed);
-    assert_eq!(text, whole["choices"][0]["text"].as_str().unwrap());
+    panic!("the stream breaks off after {text:?}")
+}
+
+/// The phase does not end here, so the modules stay as the earlier run left them: only then is there one text to expect.
+#[test]
+fn a_stream_goes_on_with_the_same_text_when_the_one_peer_that_trains_its_path_is_killed() {
+    let run = RUN.replace("inner_steps = 400", "inner_steps = 1000000").replace("phases = 12", "phases = 2");
+    let world = World::of(&format!("trainers_per_path = 1\n{run}"), 4);
+    rewrite(&world, long);
+    let earlier = collected(&world);
+    let local = Served::start(&earlier, &[]);
+    let mut swarm = Swarm::start_from(world, earlier, 4);
+    let trains = |status: &Value| {
+        let paths = status["paths"].as_array().unwrap();
+        paths.len() == 1 && paths[0]["stage"] == "training" && modules(status).len() == 2
+    };
+    let statuses = swarm.until("each of four trains a path", |statuses| {
+        statuses.len() == 4 && statuses.iter().all(trains) && holders(statuses).len() == 4
+    });
+    let key = swarm.key(1).unwrap();
+    let (path, _) = holders(&statuses).into_iter().find(|(_, holder)| *holder == key).unwrap();
+    let contact = statuses.iter().find(|status| status["peer"] != key.as_str()).unwrap();
+    let remote = Served::start(contact["addresses"][0].as_str().unwrap(), &[]);
+
+    let drawn = fields(json!({ "path": path, "max_tokens": TOKENS, "temperature": 0.9, "top_k": 8, "seed": 5 }));
+    let whole = local.complete(drawn.clone()).ok();
+    assert_eq!(whole["choices"][0]["finish_reason"], "length", "{whole}");
+    let expected = whole["choices"][0]["text"].as_str().unwrap();
+    let mut beginning = drawn.clone();
+    beginning["max_tokens"] = json!(TOKENS / 8);
+    assert!(expected.starts_with(&streamed(&remote, beginning, || {})), "all four are there");
+    let text = streamed(&remote, drawn, || {
+        swarm.kill(1);
+        assert_eq!(remote.requests(), 1, "it is in the middle");
+    });
+    assert_eq!(text, expected);
+    let others = swarm.until("the others train", |statuses| statuses.len() == 3);
+    assert!(others.iter().flat_map(modules).all(|module| module["version"] == 0), "no phase has ended");
 }

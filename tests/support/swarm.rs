@@ -36,8 +36,8 @@ pub struct Swarm {
     own_text: bool,
     /// Further arguments of everybody.
     further: Vec<&'static str>,
-    /// The creator's model that the run begins with.
-    ancestor: Option<String>,
+    /// Further arguments of the creator: the model or the run that this one begins with.
+    origin: Vec<String>,
 }
 
 impl Swarm {
@@ -48,34 +48,34 @@ impl Swarm {
 
     /// The same, of a run and a corpus that are there.
     pub fn start_on(world: World, peers: usize) -> Self {
-        Self::begin(world, peers, (false, &[]), None)
+        Self::begin(world, peers, (false, &[]), Vec::new())
     }
 
     /// The creator, and then all others at once, with these further arguments.
     pub fn start_with(run: &str, peers: usize, further: &[&'static str]) -> Self {
-        Self::begin(World::of(run, peers as u64), peers, (false, further), None)
+        Self::begin(World::of(run, peers as u64), peers, (false, further), Vec::new())
     }
 
     /// The same, where everybody brings the corpus.
     pub fn start_with_own_text(world: World, peers: usize) -> Self {
-        Self::begin(world, peers, (true, &[]), None)
+        Self::begin(world, peers, (true, &[]), Vec::new())
     }
 
     /// The same, of a run that begins with a model in a folder of the creator's.
     pub fn start_beside(world: World, ancestor: String, peers: usize) -> Self {
-        Self::begin(world, peers, (false, &[]), Some(ancestor))
+        Self::begin(world, peers, (false, &[]), vec!["--ancestor".to_owned(), ancestor])
     }
 
-    fn begin(
-        world: World,
-        peers: usize,
-        (own_text, further): (bool, &[&'static str]),
-        ancestor: Option<String>,
-    ) -> Self {
+    /// The same, of a run that goes on from a collected one.
+    pub fn start_from(world: World, earlier: String, peers: usize) -> Self {
+        Self::begin(world, peers, (false, &[]), vec!["--from".to_owned(), earlier])
+    }
+
+    fn begin(world: World, peers: usize, (own_text, further): (bool, &[&'static str]), origin: Vec<String>) -> Self {
         let folder = |number| world.path(&format!("peer-{number}"));
         let home = |number| Home { folder: folder(number), peer: None, frozen: false, creator: number == 0 };
         let homes = (0..peers).map(home);
-        let mut swarm = Self { homes: homes.collect(), world, own_text, further: further.to_vec(), ancestor };
+        let mut swarm = Self { homes: homes.collect(), world, own_text, further: further.to_vec(), origin };
         swarm.found();
         let creator = swarm.homes[0].peer.as_mut().unwrap();
         let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
@@ -88,8 +88,8 @@ impl Swarm {
     fn found(&mut self) {
         let command = ["found", &self.world.config, "--corpus", &self.world.corpus, "--share-text"];
         let command = if self.own_text { &command[..4] } else { &command[..] };
-        let ancestor = self.ancestor.as_ref().map_or(Vec::new(), |folder| vec!["--ancestor", folder]);
-        let command = [command, &ancestor, &self.further].concat();
+        let origin: Vec<&str> = self.origin.iter().map(String::as_str).collect();
+        let command = [command, &origin, &self.further].concat();
         let home = &mut self.homes[0];
         home.peer = Some(Peer::start(&home.folder, &unhurried(&command)));
     }

@@ -29,6 +29,8 @@ pub struct Next {
     pub tokens: Vec<(u32, Option<TokenScore>)>,
     /// Whether the text has ended with them.
     pub ended: bool,
+    /// The token that ended it, with its score, if scores were asked for. It is no part of the text.
+    pub end: Option<(u32, TokenScore)>,
 }
 
 impl Text {

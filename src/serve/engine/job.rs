@@ -88,8 +88,9 @@ pub enum Happening {
     Prompt(Arc<[Option<TokenScore>]>),
     /// More text, and its tokens.
     Piece { text: String, tokens: Vec<AnsweredToken> },
-    /// Nothing more comes. The paths in turn, `None` for the ancestor, each with its tokens; all tokens generated.
-    Ends { ending: Ending, paths: Vec<(Option<PathId>, usize)>, tokens: usize },
+    /// Nothing more comes. The paths in turn, `None` for the ancestor, each with its tokens; all tokens generated; and the
+    /// token that ended the text, which is not among them, if scores were asked for.
+    Ends { ending: Ending, paths: Vec<(Option<PathId>, usize)>, tokens: usize, end: Option<AnsweredToken> },
     /// It failed; nothing more comes.
     Fails(ApiError),
 }

@@ -158,10 +158,10 @@ fn read_piece(model: &PathModel, text: &mut Decoding, most: usize) -> Option<any
 /// The next token of a text by its logits.
 fn next(logits: &[f32], text: &mut Text) -> Result<Next, GenerateError> {
     let token = text.sampler.choose(logits, &text.counts, text.decoding.position())?;
-    if text.ends.contains(&token) {
-        return Ok(Next { tokens: Vec::new(), ended: true });
-    }
     let score = text.logprobs.map(|top| scored(logits, token, top));
+    if text.ends.contains(&token) {
+        return Ok(Next { ended: true, end: score.map(|score| (token, score)), ..Next::default() });
+    }
     text.push(token);
-    Ok(Next { tokens: vec![(token, score)], ended: false })
+    Ok(Next { tokens: vec![(token, score)], ..Next::default() })
 }

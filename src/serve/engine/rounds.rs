@@ -230,7 +230,7 @@ impl Rounds {
                 stream.say(Happening::Prompt(Arc::clone(scores)));
             }
             if job.tokens == 0 {
-                stream.end(Ending::Tokens);
+                stream.end(Ending::Tokens, None);
             }
             stream.flush(at);
             self.streams.push(stream);

@@ -148,14 +148,15 @@ impl Stream {
             self.say(Happening::Piece { text, tokens: shown });
         }
         if let Some(ending) = ending {
-            self.end(ending);
+            let end = next.end.map(|(token, score)| AnsweredToken { token, score: Some(score) });
+            self.end(ending, end);
         }
     }
 
-    /// All that there is has come.
-    pub fn end(&mut self, ending: Ending) {
+    /// All that there is has come, and perhaps a token that ended it.
+    pub fn end(&mut self, ending: Ending, end: Option<AnsweredToken>) {
         self.ended = true;
         let (paths, tokens) = (std::mem::take(&mut self.paths), self.tokens);
-        self.say(Happening::Ends { ending, paths, tokens });
+        self.say(Happening::Ends { ending, paths, tokens, end });
     }
 }

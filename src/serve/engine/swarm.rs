@@ -57,6 +57,6 @@ impl SwarmModels {
             text.push(token);
             tokens.push((token, None));
         }
-        Ok(Next { tokens, ended })
+        Ok(Next { tokens, ended, end: None })
     }
 }

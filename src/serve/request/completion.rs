@@ -116,7 +116,11 @@ pub fn texts(fields: &mut Fields, name: &str, vocabulary: usize) -> Result<Vec<P
             return Err(ApiError::invalid(name, format!("{name} is empty; give at least one token")));
         }
         if let Some(token) = foreign {
-            let message = format!("token {token} is not in the vocabulary, whose ids are 0 to {}", vocabulary - 1);
+            let message = format!(
+                "token {token} is not in the vocabulary, whose ids are 0 to {}; give ids of this model's own tokenizer, or the \
+                 text itself",
+                vocabulary - 1
+            );
             return Err(ApiError::invalid(name, message));
         }
     }

@@ -18,6 +18,8 @@ use crate::training::TokenScore;
 pub struct Choice {
     pub text: String,
     pub tokens: Vec<AnsweredToken>,
+    /// The token that ended it, if scores were asked for.
+    pub end: Option<AnsweredToken>,
     /// Scores of the prompt's tokens, if that was asked for.
     pub prompt: Arc<[Option<TokenScore>]>,
     pub ranking: Vec<PathId>,
@@ -47,8 +49,8 @@ impl Choice {
                 self.text.push_str(&text);
                 self.tokens.extend(tokens);
             }
-            Happening::Ends { ending, paths, tokens } => {
-                (self.ending, self.paths, self.generated) = (Some(ending), paths, tokens);
+            Happening::Ends { ending, paths, tokens, end } => {
+                (self.ending, self.paths, self.generated, self.end) = (Some(ending), paths, tokens, end);
             }
             Happening::Fails(error) => return Err(error),
         }

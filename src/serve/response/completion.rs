@@ -56,7 +56,8 @@ fn logprobs(run: &ServedRun, request: &CompletionRequest, prompt: &[u32], choice
     for (token, score) in prompt.iter().zip(choice.prompt.iter()) {
         at = listed.push(&run.tokenizer, (*token, score.as_ref()), top, at);
     }
-    for token in &choice.tokens {
+    // A client that asks for one token after its prompt relies on it that there is one, be it the end.
+    for token in choice.tokens.iter().chain(&choice.end) {
         at = listed.push(&run.tokenizer, (token.token, token.score.as_ref()), top, at);
     }
     listed.value()

@@ -117,36 +117,43 @@ impl Pieces {
         Some(self.value(json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": null })))
     }
 
+    /// The log-probabilities of a completion's next tokens, if there are any.
+    fn listed(&mut self, index: usize, tokens: &[AnsweredToken]) -> Option<Value> {
+        let top = self.logprobs?;
+        let (mut listed, mut at) = (Listed::default(), self.offsets[index]);
+        for token in tokens {
+            at = listed.push(&self.run.tokenizer, (token.token, token.score.as_ref()), top, at);
+        }
+        self.offsets[index] = at;
+        Some(listed.value())
+    }
+
     fn piece(&mut self, index: usize, text: &str, tokens: &[AnsweredToken]) -> Value {
-        let tokenizer = &self.run.tokenizer;
         let choice = match self.form {
             Form::Chat => {
-                let logprobs = self.logprobs.map(|_| of_chat(tokenizer, tokens));
+                let logprobs = self.logprobs.map(|_| of_chat(&self.run.tokenizer, tokens));
                 json!({ "index": index, "delta": { "content": text }, "logprobs": logprobs, "finish_reason": null })
             }
             Form::Completion { .. } => {
-                let logprobs = self.logprobs.map(|top| {
-                    let (mut listed, mut at) = (Listed::default(), self.offsets[index]);
-                    for token in tokens {
-                        at = listed.push(tokenizer, (token.token, token.score.as_ref()), top, at);
-                    }
-                    self.offsets[index] = at;
-                    listed.value()
-                });
+                let logprobs = self.listed(index, tokens);
                 json!({ "index": index, "text": text, "logprobs": logprobs, "finish_reason": null })
             }
         };
         self.value(choice)
     }
 
-    fn ending(&self, index: usize) -> Value {
+    fn ending(&mut self, index: usize) -> Value {
         let mut choice = json!({
             "index": index, "logprobs": null, "finish_reason": self.choices[index].finish_reason(),
             "x_pathswarm": self.extension(index),
         });
         match self.form {
             Form::Chat => choice["delta"] = json!({}),
-            Form::Completion { .. } => choice["text"] = json!(""),
+            Form::Completion { .. } => {
+                choice["text"] = json!("");
+                let end = self.choices[index].end.clone();
+                choice["logprobs"] = json!(end.and_then(|end| self.listed(index, &[end])));
+            }
         }
         self.value(choice)
     }

@@ -112,11 +112,15 @@ impl IntoResponse for ApiError {
 
 /// The answer to a client that the guard of the server refuses.
 pub fn refused(refusal: Refusal) -> Response {
-    let (status, code) = match refusal {
-        Refusal::Token => (401, "invalid_api_key"),
-        Refusal::Host | Refusal::Origin => (403, "forbidden"),
+    let error = match refusal {
+        Refusal::Token => {
+            let message =
+                "this server wants an API key that it knows, as Authorization: Bearer KEY; ask its owner for one";
+            ApiError::plain(401, "invalid_api_key", message)
+        }
+        Refusal::Host | Refusal::Origin => ApiError::plain(403, "forbidden", refusal.to_string()),
     };
-    ApiError::plain(status, code, refusal.to_string()).into_response()
+    error.into_response()
 }
 
 /// All routes.

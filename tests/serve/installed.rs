@@ -1,0 +1,106 @@
+//! The programs that people ask a server with: lm-eval, LiteLLM and LangChain, as they come from PyPI. `scripts/reference
+//! --clients` installs them, and `scripts/test --thorough` runs these tests.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::client::{NAME, Served, collected, project, rewrite};
+use crate::clients::examples;
+use crate::run::{World, pathswarm};
+
+/// What is installed, and where each program may write. Says so where it is not installed.
+fn installed(needs_torch: bool) -> Option<Command> {
+    let root = project();
+    let (packages, cuda) = (root.join(".clients"), root.join(".venv/without-cuda"));
+    if !packages.join("packages").exists() || (needs_torch && !cuda.join("complete").exists()) {
+        eprintln!("skipped: scripts/reference --clients has not installed these programs");
+        return None;
+    }
+    let paths = [root.join(".venv"), packages, root.join(".libtorch/site")];
+    let count = if needs_torch { 3 } else { 2 };
+    let mut python = Command::new("python3");
+    // Whatever asks beyond this machine fails at once.
+    python
+        .env("PYTHONPATH", std::env::join_paths(&paths[..count]).unwrap())
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("LD_LIBRARY_PATH", cuda)
+        .env("OMP_NUM_THREADS", "1")
+        .env("HF_HUB_OFFLINE", "1")
+        .env("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        .env_remove("OPENAI_API_KEY")
+        .env_remove("TIKTOKEN_CACHE_DIR");
+    for (name, value) in [("https_proxy", "http://127.0.0.1:1"), ("no_proxy", "127.0.0.1")] {
+        python.env(name, value).env(name.to_uppercase(), value);
+    }
+    Some(python)
+}
+
+/// Runs a script to its end, with a home of its own.
+fn run(mut python: Command, world: &World, script: &Path, arguments: &[&str]) {
+    let home = world.name("home");
+    std::fs::create_dir_all(&home).unwrap();
+    python.env("HOME", &home).env("HF_HOME", &home).env("TMPDIR", &home).current_dir(&home);
+    let output = python.arg(script).args(arguments).output().unwrap();
+    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{wrong}");
+    println!("{said}");
+}
+
+fn script(name: &str) -> PathBuf {
+    project().join("tests/serve/clients").join(name)
+}
+
+/// Documents of one line, so that a path learns where they end.
+fn short(documents: &[String]) -> Vec<String> {
+    let lines = documents.iter().flat_map(|text| text.lines().take(3)).filter(|line| line.ends_with('.'));
+    lines.map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "needs scripts/reference --clients: cargo test --release --test serve -- --ignored --nocapture"]
+fn lm_eval_measures_what_transformers_computes_of_a_path_and_of_the_routed_run() {
+    let Some(python) = installed(true) else { return };
+    let world = World::new();
+    rewrite(&world, short);
+    let (folder, path, whole) = (collected(&world), world.name("path"), world.name("whole"));
+    for arguments in [&["export", &folder, &path, "--path", "2"][..], &["export", &folder, &whole, "--whole"]] {
+        let output = pathswarm(arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let (run_url, path_url) = (Served::start(&folder, &[]), Served::start(&path, &[]));
+    let home = world.name("tasks");
+    std::fs::create_dir_all(&home).unwrap();
+    let arguments = [&run_url.url(), &path_url.url(), NAME, "2", &path, &whole, &world.corpus, &home];
+    run(python, &world, &script("lm_eval_tasks.py"), &arguments);
+}
+
+#[test]
+#[ignore = "needs scripts/reference --clients: cargo test --release --test serve -- --ignored --nocapture"]
+fn litellm_and_langchain_are_answered_as_the_openai_package_is() {
+    let Some(litellm) = installed(false) else { return };
+    let Some(langchain) = installed(false) else { return };
+    let world = World::new();
+    let keys = world.write("keys", "sk-one\n");
+    let served = Served::start(&collected(&world), &["--api-keys", &keys]);
+    run(litellm, &world, &script("litellm_package.py"), &[&served.url(), "sk-one"]);
+    // LiteLLM comes with the vocabulary that LangChain would download.
+    let vocabulary = project().join(".clients/litellm/litellm_core_utils/tokenizers");
+    let arguments = [&served.url(), "sk-one", vocabulary.to_str().unwrap()];
+    run(langchain, &world, &script("langchain_package.py"), &arguments);
+}
+
+#[test]
+#[ignore = "needs scripts/reference --clients: cargo test --release --test serve -- --ignored --nocapture"]
+fn the_examples_of_the_guide_for_litellm_and_langchain_work() {
+    let world = World::new();
+    if installed(false).is_none() {
+        return;
+    }
+    let served = Served::start(&collected(&world), &[]);
+    let examples = examples(&served, "python", |example| !example.starts_with("from openai"));
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        let file = world.write("example.py", example);
+        run(installed(false).unwrap(), &world, Path::new(&file), &[]);
+    }
+}
