@@ -3,8 +3,6 @@
 use semver::Version;
 use serde::{Deserialize, Serialize};
 
-use super::run::RunConfig;
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Admission {
@@ -48,10 +46,10 @@ pub fn program_version() -> Version {
     Version::parse(env!("CARGO_PKG_VERSION")).unwrap_or_else(|_| Version::new(0, 0, 0))
 }
 
-impl RunConfig {
-    /// Whether a program of this version is older than the run requires at some phase.
-    pub fn is_too_old(&self, program: &Version) -> Option<TooOld> {
-        let Requires { version, from_phase } = self.requires.as_ref()?;
+impl Requires {
+    /// Whether a program of this version is older than what some phase needs.
+    pub fn too_new_for(&self, program: &Version) -> Option<TooOld> {
+        let Self { version, from_phase } = self;
         let found = program.clone();
         (program < version).then(|| TooOld { needed: version.clone(), found, from_phase: *from_phase })
     }
@@ -60,12 +58,11 @@ impl RunConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::run::tests::SMALL;
 
     #[test]
     fn only_an_older_program_is_too_old() {
-        let run = RunConfig::from_toml(&format!("{SMALL}\n[requires]\nversion = \"0.2.1\"\nfrom_phase = 6\n")).unwrap();
-        let too_old = |version: &str| run.is_too_old(&Version::parse(version).unwrap());
+        let requires: Requires = toml::from_str("version = \"0.2.1\"\nfrom_phase = 6\n").unwrap();
+        let too_old = |version: &str| requires.too_new_for(&Version::parse(version).unwrap());
         for fine in ["0.2.1", "0.2.2", "0.10.0", "1.0.0"] {
             assert_eq!(too_old(fine), None, "{fine}");
         }
@@ -74,7 +71,8 @@ mod tests {
         }
         let said = too_old("0.1.9").unwrap().to_string();
         assert_eq!(said, "from phase 6 on, this run needs pathswarm 0.2.1 or newer, and this is 0.1.9");
-        assert!(RunConfig::from_toml(&format!("{SMALL}\n[requires]\nversion = \"two\"\n")).is_err());
-        assert_eq!(RunConfig::from_toml(SMALL).unwrap().is_too_old(&program_version()), None);
+        assert!(toml::from_str::<Requires>("version = \"two\"\n").is_err());
+        let own = Requires { version: program_version(), from_phase: 0 };
+        assert_eq!(own.too_new_for(&program_version()), None);
     }
 }

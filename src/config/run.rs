@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::admission::{Admission, Requires};
+use super::admission::{Admission, Requires, TooOld, program_version};
 use super::key_error::KeyError;
 use super::model::ModelConfig;
 use super::outer::OuterConfig;
@@ -158,6 +158,11 @@ impl RunConfig {
         let run: Self = toml::from_str(text)?;
         run.check()?;
         Ok(run)
+    }
+
+    /// Whether this program is older than what the run requires of some phase.
+    pub fn is_too_new(&self) -> Option<TooOld> {
+        self.requires.as_ref()?.too_new_for(&program_version())
     }
 
     /// The form of documents, and the input of the network.

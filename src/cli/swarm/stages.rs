@@ -14,7 +14,6 @@ use crate::cli::swarm::api::PeerApi;
 use crate::cli::swarm::create::earlier::{Earlier, earlier_run};
 use crate::cli::swarm::create::progress;
 use crate::config::RunConfig;
-use crate::config::admission::program_version;
 use crate::names::RunId;
 use crate::network::Multiaddr;
 use crate::peer::client::{Entrance, VisitError};
@@ -74,7 +73,7 @@ impl RunSupervisor {
     /// which are what `api` serves.
     pub async fn go(self, launched: Launched, watch: Watch, api: Option<PeerApi>) -> anyhow::Result<()> {
         let (_, manifest, run) = read_manifest(&present_folder(&self.folder))?.context("the peer has no manifest")?;
-        let too_old = manifest.then.as_deref().unwrap_or(&manifest.config).is_too_old(&program_version());
+        let too_old = manifest.then.as_deref().unwrap_or(&manifest.config).is_too_new();
         if let Some(too_old) = &too_old {
             self.display.progress.note(format!("{too_old}; this peer stops there"));
         }

@@ -7,7 +7,7 @@ pub(super) mod init;
 pub(super) mod progress;
 pub(super) mod run_folder;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
@@ -29,7 +29,6 @@ use crate::cli::swarm::training_memory::tell_memory;
 use crate::cli::swarm::web::{WebFlags, talk};
 use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
-use crate::config::admission::program_version;
 use crate::names::PeerKey;
 use crate::observe::{Progress, View, logging};
 use crate::peer::DeviceScheduler;
@@ -39,7 +38,7 @@ use crate::peer::create::{Plan, StartFrom, TextFrom};
 use crate::peer::folder::present_folder;
 use crate::peer::folder::read_manifest;
 use crate::peer::stages::elsewhere;
-use crate::peer::start::{Launch, OwnText};
+use crate::peer::start::{Launch, Launched, OwnText};
 use crate::store::LockedStore;
 use crate::text::CorpusSource;
 
@@ -88,7 +87,7 @@ impl Found {
         let wanted = Wanted { text: &self.corpus.text, share_text: Some(self.share_text) };
         let (first, then) = stages_of(&run)?;
         run_folder::check(&folder, &first, &wanted)?;
-        let too_old = run.is_too_old(&program_version());
+        let too_old = run.is_too_new();
         if let Some(too_old) = too_old.filter(|too_old| too_old.from_phase == 0) {
             return Err(Mistake::new(too_old)
                 .hint("correct requires.version, or create the run with that version")
@@ -146,23 +145,7 @@ impl Found {
             let launched = launched.map_err(explain)?;
             let _log = logging::start(&folder, &log_filter).map_err(|error| explain(error.into()))?;
             display.record_in(&folder);
-            let joins = launched.network.join_addresses().await?;
-            let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
-            let first = addresses.first().context("this peer has no address to listen on")?;
-            progress.note(format!("others join with:\n  pathswarm join {first}"));
-            if addresses.len() > 1 {
-                progress.note(format!("or, if that address cannot be reached:\n  {}", addresses[1..].join("\n  ")));
-            }
-            if launched.access_control.is_some() {
-                let folder = folder.display();
-                progress.note(format!(
-                    "joining needs an invitation: pathswarm invite {folder} makes one, and join --invitation uses it"
-                ));
-            }
-            progress.note(format!("this peer keeps the run in {}", folder.display()));
-            let kept = folder.display().to_string();
-            progress
-                .result(json!({ "event": "join", "address": addresses[0], "addresses": addresses, "folder": kept }));
+            tell_joining(&progress, &folder, &launched).await?;
             supervisor.go(launched, watch, api).await.map_err(explain)
         })
     }
@@ -221,4 +204,24 @@ impl Found {
         let created = supervisor.interrupt.unless_left(work).await?;
         created.map_err(|error| if error.is::<Stopped>() { Interrupted.into() } else { explain(error) })
     }
+}
+
+/// Tells how others join, and where the run is kept.
+async fn tell_joining(progress: &Progress, folder: &Path, launched: &Launched) -> anyhow::Result<()> {
+    let joins = launched.network.join_addresses().await?;
+    let addresses: Vec<String> = joins.iter().map(ToString::to_string).collect();
+    let first = addresses.first().context("this peer has no address to listen on")?;
+    let kept = folder.display().to_string();
+    progress.note(format!("others join with:\n  pathswarm join {first}"));
+    if addresses.len() > 1 {
+        progress.note(format!("or, if that address cannot be reached:\n  {}", addresses[1..].join("\n  ")));
+    }
+    if launched.access_control.is_some() {
+        progress.note(format!(
+            "joining needs an invitation: pathswarm invite {kept} makes one, and join --invitation uses it"
+        ));
+    }
+    progress.note(format!("this peer keeps the run in {kept}"));
+    progress.result(json!({ "event": "join", "address": first, "addresses": addresses, "folder": kept }));
+    Ok(())
 }

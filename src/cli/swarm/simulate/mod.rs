@@ -25,7 +25,6 @@ use crate::cli::swarm::create::run_folder;
 use crate::cli::swarm::create::run_folder::Wanted;
 use crate::cli::swarm::running::Display;
 use crate::cli::swarm::web::{WebFlags, talk};
-use crate::config::admission::program_version;
 use crate::config::{Link, MachineConfig, RoutingMethod, RunConfig};
 use crate::names::PathId;
 use crate::observe::logging::{self, LogFilter, LogGuard};
@@ -99,7 +98,7 @@ impl Simulate {
         let run = globals.run(&file)?.value;
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
-        if let Some(too_old) = run.is_too_old(&program_version()) {
+        if let Some(too_old) = run.is_too_new() {
             return Err(Mistake::new(too_old).hint("leave [requires] out to simulate the run").into());
         }
         let folder = options.dir.clone().unwrap_or_else(|| machine.runs.join(&run.name));
