@@ -44,10 +44,8 @@ impl Telemetry {
                 tick.tick().await;
                 // Of a peer that ends before it has answered, nothing would be recorded.
                 let wants = telemetry.is_watched() || telemetry.has_unanswered();
-                if wants || ticks.is_multiple_of(TICKS_UNWATCHED) {
-                    if telemetry.look().await {
-                        systemd::tell_alive();
-                    }
+                if (wants || ticks.is_multiple_of(TICKS_UNWATCHED)) && telemetry.look().await {
+                    systemd::tell_alive();
                 }
             }
         }))
