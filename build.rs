@@ -34,6 +34,10 @@ fn main() {
         println!("cargo:warning=LIBTORCH is not set: run scripts/libtorch first");
         return;
     };
+    if !is_apple() {
+        // libtorch wants CUDA's libraries, which are not among those that are linked: GNU's linker would look for them.
+        println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
+    }
     println!("cargo:rerun-if-env-changed=PATHSWARM_WHEEL");
     if std::env::var_os("PATHSWARM_WHEEL").is_some_and(|wheel| !wheel.is_empty()) {
         find_in_environment();
