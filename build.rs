@@ -1,5 +1,6 @@
 //! Tells the linker where libtorch is at run time, so that the program starts without `LD_LIBRARY_PATH`, and the
-//! program which platform it is for.
+//! program which platform it is for. With `PATHSWARM_WHEEL` (pyproject.toml sets it) that is not the libtorch of this machine,
+//! but that of the Python environment in which the program will be installed.
 
 use std::path::Path;
 
@@ -17,6 +18,9 @@ const SOURCES: [&str; 4] = [
 const INCLUDED: [&str; 3] =
     ["src/model/kernels/kernels.cu", "src/model/kernels/launch.h", "src/model/kernels/reported.h"];
 
+/// Versions of Python for which there are wheels of torch 2.11; of several in one environment, the newest is taken.
+const PYTHONS: [&str; 7] = ["3.14", "3.14t", "3.13", "3.13t", "3.12", "3.11", "3.10"];
+
 fn main() {
     // The default corpus is the sources of the dependencies, which differ between platforms.
     if let Some(target) = std::env::var_os("TARGET") {
@@ -30,8 +34,28 @@ fn main() {
         println!("cargo:warning=LIBTORCH is not set: run scripts/libtorch first");
         return;
     };
+    if !is_apple() {
+        // libtorch wants CUDA's libraries, which are not among those that are linked: GNU's linker would look for them.
+        println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
+    }
+    println!("cargo:rerun-if-env-changed=PATHSWARM_WHEEL");
+    if std::env::var_os("PATHSWARM_WHEEL").is_some_and(|wheel| !wheel.is_empty()) {
+        find_in_environment();
+    } else {
+        find_here(Path::new(&libtorch));
+    }
+    #[cfg(feature = "learning")]
+    compile(Path::new(&libtorch));
+}
+
+fn is_apple() -> bool {
+    std::env::var("CARGO_CFG_TARGET_VENDOR").is_ok_and(|vendor| vendor == "apple")
+}
+
+/// The program takes the libtorch of this machine.
+fn find_here(libtorch: &Path) {
     // scripts/libtorch makes a folder of links; the libraries find the nvidia ones relative to where they really are.
-    let library = Path::new(&libtorch).join("lib/libtorch_cpu.so");
+    let library = libtorch.join("lib").join(if is_apple() { "libtorch_cpu.dylib" } else { "libtorch_cpu.so" });
     match library.canonicalize() {
         Ok(real) => {
             let folder = real.parent().unwrap_or(Path::new("/"));
@@ -39,8 +63,29 @@ fn main() {
         }
         Err(error) => println!("cargo:warning={}: {error}: run scripts/libtorch first", library.display()),
     }
-    #[cfg(feature = "learning")]
-    compile(Path::new(&libtorch));
+}
+
+/// The program takes the libtorch of the environment into whose `bin` it is installed.
+fn find_in_environment() {
+    let apple = is_apple();
+    let here = if apple { "@loader_path" } else { "$ORIGIN" };
+    if !apple {
+        // As DT_RUNPATH, so that LD_LIBRARY_PATH can lead to another libtorch.
+        println!("cargo:rustc-link-arg=-Wl,--enable-new-dtags");
+    }
+    // Debian has dist-packages outside of virtual environments, Fedora lib64.
+    let kinds: &[_] = if apple {
+        &[("lib", "site-packages")]
+    } else {
+        &[("lib", "site-packages"), ("lib64", "site-packages"), ("lib", "dist-packages")]
+    };
+    for (library, packages) in kinds {
+        for python in PYTHONS {
+            println!("cargo:rustc-link-arg=-Wl,-rpath,{here}/../{library}/python{python}/{packages}/torch/lib");
+        }
+    }
+    // pip install --target.
+    println!("cargo:rustc-link-arg=-Wl,-rpath,{here}/../torch/lib");
 }
 
 /// With the headers of the libtorch that torch-sys takes, and its flags.

@@ -3,7 +3,7 @@
 //! The program does not link CUDA, so that one binary serves machines with and without it. The library is loaded when a
 //! device is opened.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 
 use tch::{Device, Kind};
@@ -17,7 +17,8 @@ pub const LIBTORCH: &str = "2.11.0";
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     #[error(
-        "device = \"cuda\": cannot load libtorch's CUDA library: {0}; run scripts/libtorch --cuda, or use device = \"cpu\""
+        "device = \"cuda\": cannot load libtorch's CUDA library: {0}; run scripts/libtorch --cuda, or install a torch \
+         that has CUDA if this program came as a wheel, or use device = \"cpu\""
     )]
     Library(String),
     #[error("device = \"cuda\": libtorch finds no CUDA device; check the driver (nvidia-smi) or use device = \"cpu\"")]
@@ -151,16 +152,30 @@ fn card(index: usize, count: usize) -> Result<Device, DeviceError> {
 
 #[cfg(target_os = "linux")]
 fn load_cuda_library() -> Result<(), DeviceError> {
+    use std::os::unix::ffi::OsStringExt;
+    let mapped = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let library = cuda_library(&mapped).into_os_string().into_vec();
+    let library = std::ffi::CString::new(library).map_err(|error| DeviceError::Library(error.to_string()))?;
     // SAFETY: the name is a C string. The library's initialisers only register kernels with libtorch, and it is never
     // closed. The error text is valid until this thread's next dl call, and copied before.
     unsafe {
-        if libc::dlopen(c"libtorch_cuda.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
+        if libc::dlopen(library.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
             let reason = libc::dlerror();
             let text = if reason.is_null() { c"unknown error" } else { std::ffi::CStr::from_ptr(reason) };
             return Err(DeviceError::Library(text.to_string_lossy().into_owned()));
         }
     }
     Ok(())
+}
+
+/// CUDA's library beside the libtorch that is loaded, as `/proc/self/maps` tells: where programs search there may be another
+/// libtorch, too. Without that, its name alone.
+#[cfg(target_os = "linux")]
+fn cuda_library(mapped: &str) -> PathBuf {
+    let files = mapped.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    let mut loaded = files.filter(|file| file.ends_with("libtorch_cpu.so"));
+    let library = Path::new("libtorch_cuda.so");
+    loaded.next().map_or_else(|| library.to_owned(), |loaded| loaded.with_file_name(library))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -210,6 +225,18 @@ mod tests {
         if let Err(error) = open_device(DeviceChoice::Cuda(0)) {
             assert!(error.to_string().contains("use device = \"cpu\""), "{error}");
         }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn cuda_is_loaded_from_beside_the_libtorch_that_is_loaded() {
+        let mapped = "7f0-7f1 r--p 00000000 fe:00 1  /opt/a b/torch/lib/libc10.so\n\
+                      7f1-7f2 rw-p 00000000 00:00 0\n\
+                      7f2-7f3 r--p 00000000 fe:00 2  /opt/a b/torch/lib/libtorch_cpu.so\n";
+        assert_eq!(cuda_library(mapped), Path::new("/opt/a b/torch/lib/libtorch_cuda.so"));
+        assert_eq!(cuda_library("7f1-7f2 rw-p 00000000 00:00 0\n"), Path::new("libtorch_cuda.so"));
+        let here = cuda_library(&std::fs::read_to_string("/proc/self/maps").unwrap());
+        assert!(here.is_absolute(), "{}", here.display());
     }
 
     #[test]

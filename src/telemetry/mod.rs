@@ -6,7 +6,7 @@
 //! Viewers get the whole state once (`view`) and then what has changed, as one frame a second. A viewer that reads too
 //! slowly loses frames and gets the whole state again: nothing here waits for a viewer. [`metrics`] writes the same state
 //! for Prometheus, `recorder` into the run's folder, `tensorboard` for TensorBoard. [`overview`] is the same state as
-//! values, for screens. [`words`] says in words what is waited for.
+//! values, for screens. [`words`] says in words what is waited for. `systemd` tells a service manager that peers answer.
 
 mod curves;
 mod feed;
@@ -21,6 +21,7 @@ mod sampler;
 mod services;
 mod spans;
 mod state;
+mod systemd;
 mod tensorboard;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Asks the peers for their status: once a second while somebody looks or a peer has not answered yet, else more seldom.
-//! In a process of very many peers, each is asked in its turn.
+//! In a process of very many peers, each is asked in its turn. A service manager is told when all that were asked have answered:
+//! its watchdog ends a process in which the driver of a peer hangs.
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use tokio::task::JoinHandle;
 
 use crate::telemetry::Telemetry;
 use crate::telemetry::now_ms;
+use crate::telemetry::systemd;
 
 /// While there are viewers.
 const TICK: Duration = Duration::from_secs(1);
@@ -35,33 +37,40 @@ impl Telemetry {
     pub fn sample(&self) -> Sampler {
         let telemetry = self.clone();
         Sampler(tokio::spawn(async move {
+            systemd::tell_ready();
             let mut tick = tokio::time::interval(TICK);
             tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             for ticks in 0_u64.. {
                 tick.tick().await;
                 // Of a peer that ends before it has answered, nothing would be recorded.
                 let wants = telemetry.is_watched() || telemetry.has_unanswered();
-                if wants || ticks.is_multiple_of(TICKS_UNWATCHED) {
-                    telemetry.look().await;
+                if (wants || ticks.is_multiple_of(TICKS_UNWATCHED)) && telemetry.look().await {
+                    systemd::tell_alive();
                 }
             }
         }))
     }
 
-    /// Asks the peers whose turn it is, all at once, and tells the viewers.
-    pub(super) async fn look(&self) {
+    /// Asks the peers whose turn it is, all at once, and tells the viewers. Whether all have answered; while there is no peer,
+    /// as before the first and between two stages, nothing is asked.
+    pub(super) async fn look(&self) -> bool {
         let asked_ms = now_ms();
         let asked = self.state().take_turn().into_iter().map(async |(peer, handle)| {
             let status = tokio::time::timeout(TIMEOUT, handle.status()).await;
             (peer, status.ok().flatten())
         });
+        let mut all_answered = true;
         for (peer, status) in futures::future::join_all(asked).await {
             match status {
                 Some(status) => self.answered(&peer, status),
-                None => self.state().has_not_answered(&peer, asked_ms),
+                None => {
+                    all_answered = false;
+                    self.state().has_not_answered(&peer, asked_ms);
+                }
             }
         }
         self.tell();
+        all_answered
     }
 
     /// Tells the viewers and `metrics.jsonl` what is new.
@@ -77,5 +86,22 @@ impl Telemetry {
         });
         let here = futures::future::join_all(asked).await.into_iter().flatten();
         here.chain(self.told_statuses()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::driver::handle::PeerHandle;
+
+    #[tokio::test]
+    async fn a_look_at_a_peer_whose_driver_hangs_is_no_sign_of_life() {
+        let telemetry = Telemetry::default();
+        assert!(telemetry.look().await, "there is no peer that could hang");
+        let (commands, _hanging) = tokio::sync::mpsc::channel(1);
+        telemetry.attach("a", PeerHandle { commands });
+        assert!(!telemetry.look().await);
+        telemetry.detach("a");
+        assert!(telemetry.look().await);
     }
 }

@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -58,6 +59,27 @@ fn each_signal_leaves_in_order_and_is_no_error() {
     }
     let complaints = std::fs::read_to_string(world.path("peer.stderr")).unwrap();
     assert!(!complaints.contains("error:"), "{complaints}");
+}
+
+#[test]
+fn a_service_manager_is_told_that_a_peer_has_begun_and_that_it_answers() {
+    let world = World::new();
+    let manager = UnixDatagram::bind(world.path("notify")).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let told = || {
+        let mut bytes = [0; 100];
+        let length = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    let mut peer = program();
+    peer.env("NOTIFY_SOCKET", world.path("notify"));
+    let mut peer = Peer::start_as(peer, &world.path("peer"), &unhurried(&create(&world)));
+    assert_eq!(told(), "READY=1\n");
+    peer.wait_for("peer");
+    manager.set_nonblocking(true).unwrap();
+    while manager.recv(&mut [0; 100]).is_ok() {}
+    manager.set_nonblocking(false).unwrap();
+    assert_eq!([told(), told()], ["WATCHDOG=1\n", "WATCHDOG=1\n"]);
 }
 
 #[test]

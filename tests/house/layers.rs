@@ -50,7 +50,7 @@ const LAYERS: [(&str, &[&str]); 31] = [
 ];
 
 /// Where a foreign crate may be used; everywhere else it is out of place.
-const HOMES: [(&str, &[&str]); 30] = [
+const HOMES: [(&str, &[&str]); 31] = [
     ("aho_corasick", &["text/tokenizer/specials"]),
     ("base64", &["peer/access/invitation_token", "report/html", "serve/response/models"]),
     ("bincode", &["protocol/wire/encoding"]),
@@ -76,6 +76,7 @@ const HOMES: [(&str, &[&str]); 30] = [
     ("signal_hook_registry", &["cli/process/signals"]),
     ("rquickjs", &["console/page_tests"]),
     ("rust_embed", &["cli/swarm/simulate/demo"]),
+    ("sd_notify", &["telemetry/systemd"]),
     ("sled", &["store"]),
     ("tch", &["model", "training", "inspect"]),
     ("tokenizers", &["text"]),

@@ -105,7 +105,12 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
         }
         about.assume_init()
     };
-    Ok(about.f_bavail.saturating_mul(about.f_frsize))
+    Ok(u64_of(about.f_bavail).saturating_mul(u64_of(about.f_frsize)))
+}
+
+/// Systems have these numbers in 32 or in 64 bits.
+fn u64_of(number: impl Into<u64>) -> u64 {
+    number.into()
 }
 
 /// Whether the system's time is plausible. The protocol only measures durations, but logs and invitations use it.
