@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use clap::Args;
@@ -185,7 +185,7 @@ impl PeerApiFlags {
 /// The API of a peer that runs. It closes when dropped.
 #[must_use = "the API closes when this is dropped"]
 pub struct OpenedApi {
-    _until_dropped: Sender<()>,
+    _until_dropped: SyncSender<()>,
 }
 
 impl PeerApi {
@@ -199,7 +199,7 @@ impl PeerApi {
         sponsor: Option<Arc<AccessControl>>,
         display: Display,
     ) -> std::io::Result<OpenedApi> {
-        let (until_dropped, dropped) = channel();
+        let (until_dropped, dropped) = sync_channel(1);
         std::thread::Builder::new()
             .name("API".to_owned())
             .spawn(move || self.serve(&addresses, sponsor.as_deref(), &display, &dropped))?;

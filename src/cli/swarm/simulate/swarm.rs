@@ -25,6 +25,10 @@ use crate::training::Score;
 /// Interval of checking the peers.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// Where a peer was silent for long, as on a machine that is overloaded, two owners may have ended a module; their chains merge
+/// within this.
+const MERGES: Duration = Duration::from_secs(60);
+
 /// A swarm to train.
 pub struct Swarm {
     /// The run's folder.
@@ -158,6 +162,7 @@ impl Swarm {
             sockets.push(self.display.open(&self.folder_of(index), &name_of(index), launched.peer.handle()));
             peers.push(launched);
         }
+        let mut differ_since = None;
         loop {
             tokio::select! {
                 () = interrupt.wait() => return Ok(None),
@@ -171,6 +176,7 @@ impl Swarm {
             let scored: BTreeSet<PathId> = lock(&tally).scored.iter().map(|slot| slots.first_trainer(*slot)).collect();
             if scored.len() == slots.paths_at_a_time() as usize
                 && let Some(statuses) = self.all_final(peers).await
+                && (agree(&statuses) || clock() - *differ_since.get_or_insert_with(clock) > MERGES)
             {
                 return Ok(Some(self.result(&lock(&tally), &statuses)));
             }
