@@ -63,7 +63,7 @@ fn refused(answer: AuthenticationResponse) -> String {
 #[test]
 fn a_one_time_invitation_is_whose_it_first_was_whatever_starts_again_meanwhile() {
     let (house, [ann, eve]) = (House::new(), [Identity::generate(), Identity::generate()]);
-    let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (3_600, NO_EXPIRY_S)));
     let of_ann = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
     // Each time another process, with only its disk.
     let reason = refused(house.creators().answer(eve.key(), AuthenticationRequest::Redeem(one.clone())));
@@ -90,10 +90,10 @@ fn an_invitation_that_was_not_used_in_time_or_was_taken_back_lets_nobody_in() {
     assert!(
         refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(late))).contains("expired unused")
     );
-    let back = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let back = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (3_600, NO_EXPIRY_S)));
     assert_eq!(house.creators().take_back(&back).unwrap(), None);
     assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(back))).contains("was revoked"));
-    let used = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let used = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (3_600, NO_EXPIRY_S)));
     welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(used.clone())));
     assert_eq!(house.creators().take_back(&used).unwrap().unwrap().of, ann.key());
     assert!(refused(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(used))).contains("was revoked"));
@@ -141,7 +141,7 @@ fn a_member_brings_its_own_visitors_and_only_who_may_invites_members() {
 #[test]
 fn who_was_sent_away_does_not_come_back_by_the_one_time_invitation_that_it_had() {
     let (house, ann) = (House::new(), Identity::generate());
-    let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (60, NO_EXPIRY_S)));
+    let one = once(house.creators().invite_once(invitation_token::secret(), MEMBER, (3_600, NO_EXPIRY_S)));
     let first = welcomed(house.creators().answer(ann.key(), AuthenticationRequest::Redeem(one.clone()))).unwrap();
     let revocation = house.creators().send_away(ann.key()).unwrap();
     // However late she asks: her credential is dated before the revocation.
