@@ -105,7 +105,7 @@ fn configured(world: &World, to_type: &mut ToType, file: &dyn Fn(&str) -> Option
         assert_eq!(ends_well(&init, &out)["paths"], 4);
         assert!(mistake(&[&words(&init)[..], &out].concat()).contains("is there already"));
     }
-    let of_shell = [to_type.take("completions", &names), to_type.take("man", &names)].concat();
+    let of_shell = ["completions", "man", "version"].map(|command| to_type.take(command, &names)).concat();
     assert!(of_shell.iter().all(|line| ends_well(line, &[])["event"] == "result"));
     assert!(world.path("written").join("pathswarm-create.1").exists());
     let key = |word: &str| if word == "KEY" { Some("outer.codec".to_owned()) } else { file(word) };
