@@ -2,8 +2,8 @@
 //!
 //! [`request`] reads what clients send, and refuses what it does not do in words. `text/chat` turns a conversation into
 //! text. [`engine`] is a thread that generates for all clients by turns, on a collected run, on one model, or by asking a
-//! swarm. [`response`] has the forms of answers. [`routes`] joins them; `http`
-//! carries them. [`openapi`] describes all of it for programs.
+//! swarm. [`response`] has the forms of answers. [`routes`] joins them; `http` carries them. [`openapi`] describes all of
+//! it for programs.
 
 pub mod engine;
 pub mod limits;

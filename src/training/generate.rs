@@ -140,7 +140,7 @@ impl Decoding {
     /// Tokens at the beginning of a prompt that this text's network has read here, and would see there. The last of a
     /// prompt is always read anew.
     pub fn begins_like(&self, prompt: &[u32]) -> usize {
-        if self.before > 0 || self.first > 0 {
+        if self.before > 0 || self.first > 0 || !self.memory.is_by_token() {
             return 0;
         }
         let read = self.tokens.iter().take(self.memory.read);
@@ -159,11 +159,6 @@ impl Decoding {
             Some(memory) => Self { memory, first: 0, unread: tokens, ..begun },
             None => begun,
         })
-    }
-
-    /// Whether the network has read some of it.
-    pub fn remembers(&self) -> bool {
-        self.memory.read > 0
     }
 
     /// Keeps what is remembered apart from other texts. Returns its bytes.

@@ -65,10 +65,15 @@ impl Memory {
         Self { blocks: self.blocks.iter().map(Past::fork).collect(), read: self.read, again: self.again.clone() }
     }
 
-    /// A second cache with the first tokens of this one; `None` if it has fewer, or a state that is not token by token.
-    pub fn first(&self, tokens: usize) -> Option<Self> {
+    /// Whether all of it is token by token, so that its first tokens are a cache, too.
+    pub fn is_by_token(&self) -> bool {
         let by_token = |past: &Past| past.sum.is_none() && past.groups.is_empty() && past.length == self.read as i64;
-        if tokens > self.read || !self.again.is_empty() || !self.blocks.iter().all(by_token) {
+        self.again.is_empty() && self.blocks.iter().all(by_token)
+    }
+
+    /// A second cache with the first tokens of this one; `None` if it has fewer, or is not token by token.
+    pub fn first(&self, tokens: usize) -> Option<Self> {
+        if tokens > self.read || !self.is_by_token() {
             return None;
         }
         let mut first = self.fork();

@@ -42,7 +42,11 @@ impl Prefixes {
         if bytes == 0 || bytes > self.most_bytes {
             return;
         }
-        let is_covered = |kept: &Kept| kept.model == model && text.tokens().starts_with(kept.text.tokens());
+        // By what was read: who hangs up while a long prompt is read has read little of it.
+        let is_covered = |kept: &Kept| {
+            let tokens = kept.text.tokens();
+            kept.model == model && text.begins_like(tokens) >= kept.text.begins_like(tokens)
+        };
         self.kept.retain(|kept| !is_covered(kept));
         self.kept.push_back(Kept { model, text, bytes });
         self.bytes = self.kept.iter().map(|kept| kept.bytes).sum();
@@ -64,9 +68,7 @@ impl Prefixes {
         let Some(kept) = self.kept.remove(place) else { return Ok((Decoding::new(prompt, 0)?, 0)) };
         let begun = kept.text.begin_like(prompt, tokens);
         self.kept.push_back(kept);
-        let begun = begun?;
-        let reused = if begun.remembers() { tokens } else { 0 };
-        Ok((begun, reused))
+        Ok((begun?, tokens))
     }
 }
 
@@ -102,6 +104,10 @@ mod tests {
         // One that another continues is not kept beside it, and the one used longest ago goes first.
         prefixes.keep(PATH, read(begin(0)));
         assert_eq!(prefixes.kept.len(), 1);
+        let mut hung_up = Decoding::new([begin(0), vec![7; 3]].concat(), 0).unwrap();
+        hung_up.read_some(&path, 17).unwrap();
+        prefixes.keep(PATH, hung_up);
+        assert_eq!(reused(&mut prefixes, PATH, longer.clone()), 20, "one that has read less takes no place");
         prefixes.keep(PATH, read(begin(30)));
         assert_eq!(reused(&mut prefixes, PATH, longer.clone()), 20);
         prefixes.keep(PATH, read(begin(60)));
