@@ -205,6 +205,20 @@ impl Client {
             std::thread::yield_now();
         }
     }
+
+    /// Waits until the metrics, which are counted from time to time, are so.
+    #[expect(clippy::disallowed_methods, reason = "patience has an end")]
+    pub fn wait_for_metrics(&self, headers: &[(&str, &str)], are: impl Fn(&str) -> bool) {
+        let began = Instant::now();
+        loop {
+            let text = String::from_utf8(self.ask("GET /metrics", headers, b"").body).unwrap();
+            if are(&text) {
+                return;
+            }
+            assert!(began.elapsed() < TIMEOUT, "{text}");
+            std::thread::yield_now();
+        }
+    }
 }
 
 fn with_model(mut fields: Value) -> Value {

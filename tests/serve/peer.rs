@@ -19,11 +19,14 @@ fn a_peer_that_trains_answers_programs_that_know_the_api() {
     assert_eq!(models["data"][0]["id"], NAME);
     let body = json!({ "model": NAME, "prompt": "ba ke li mo", "max_tokens": 5, "temperature": 0 }).to_string();
     let answer = client.ask("POST /v1/completions", &key, body.as_bytes()).ok();
-    assert!(!answer["choices"][0]["text"].as_str().unwrap().is_empty(), "{answer}");
+    // What it says depends on how far it is trained by now, and may be nothing.
+    assert!(answer["choices"][0]["finish_reason"].is_string(), "{answer}");
+    assert!(answer["usage"]["prompt_tokens"].as_u64() > Some(0), "{answer}");
     // It goes on training, and tells of both in one place.
-    let metrics = client.ask("GET /metrics", &key, b"");
-    let text = String::from_utf8(metrics.body).unwrap();
-    assert!(text.contains("pathswarm_serve_requests_admitted_total") && text.contains("peer=\"this peer\""), "{text}");
+    let told = |text: &str| {
+        text.contains("pathswarm_serve_requests_admitted_total 1.0") && text.contains("peer=\"this peer\"")
+    };
+    client.wait_for_metrics(&key, told);
 
     let other = world.name("other");
     let further = [&create[..], &["--dir", &other]].concat();
