@@ -7,7 +7,7 @@ use pathswarm::config::OuterMode;
 use pathswarm::protocol::limits::VERSIONS_KEPT;
 use pathswarm::simulator::{Scenario, run};
 
-use super::scenarios::{drilled, scenario};
+use super::scenarios::{SEEDS, drilled, scenario};
 
 fn asynchronous(mut scenario: Scenario) -> Scenario {
     scenario.swarm.mode = OuterMode::Asynchronous;
@@ -24,7 +24,7 @@ fn what_a_quiet_asynchronous_swarm_has_not_counted_was_in_training_when_its_modu
 #[test]
 fn the_asynchronous_invariants_hold_under_delay_crashes_departures_and_slow_peers() {
     for name in ["rough", "churn", "departure", "slow", "storm"] {
-        drilled(asynchronous(scenario(name)), 40);
+        drilled(asynchronous(scenario(name)), SEEDS / 2);
     }
 }
 
@@ -34,7 +34,7 @@ fn after_a_partition_asynchronous_chains_agree_and_all_contributions_count() {
         let mut scenario = asynchronous(scenario(name));
         // Few enough rounds that no side gets further than contributions are kept.
         scenario.swarm.phases = 7;
-        drilled(scenario, 40);
+        drilled(scenario, SEEDS / 2);
     }
 }
 
@@ -62,7 +62,7 @@ fn asynchronous_peers_of_unequal_speed_reach_the_same_loss_in_six_tenths_of_the_
 fn no_contribution_is_too_late_to_be_counted() {
     let mut brief = scenario("unequal");
     brief.swarm.phases = 3;
-    drilled(brief, 200);
+    drilled(brief, SEEDS);
     for seed in 0..5 {
         let outcome = run(&Arc::new(scenario("unequal")), seed).unwrap_or_else(|failure| panic!("{failure}"));
         assert!(outcome.staleness_most < VERSIONS_KEPT, "{} versions late", outcome.staleness_most);

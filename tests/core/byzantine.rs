@@ -16,7 +16,7 @@ fn honest_peers_continue_among_byzantine_peers() {
 fn among(behaviours: &[Byzantine]) -> Summary {
     let mut byzantine = scenario("false-gradients");
     byzantine.byzantine = behaviours.to_vec();
-    drilled(byzantine, SEEDS)
+    drilled(byzantine, SEEDS / 2)
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn false_gradients_of_two_of_eight_peers_cost_the_others_little_and_quarantine_t
         }
         let named: u64 = found.counts.quarantined.values().sum();
         assert!(loss < 1.03 * honest, "{behaviour:?}: {loss}, not {honest}");
-        assert!(named >= 2 * SEEDS * 4 / 5, "{behaviour:?}: {named}");
+        assert!(named >= SEEDS * 4 / 5, "{behaviour:?}: {named}");
     }
     let both = drilled(scenario("false-gradients"), SEEDS);
     assert_eq!(both.counts.quarantined["byzantine: sign flipped"], SEEDS, "{:?}", both.counts.quarantined);
@@ -101,7 +101,7 @@ fn a_chain_that_one_member_makes_up_is_followed_by_its_only_other_member_at_most
     {
         let mut attacks = scenario("attacks");
         attacks.byzantine = vec![attack];
-        let worst = from_the_worst(&drilled(attacks, SEEDS + SEEDS / 4));
+        let worst = from_the_worst(&drilled(attacks, SEEDS));
         let dearer = worst.iter().filter(|(loss, _)| *loss > 1.2 * honest).count();
         assert!(dearer <= followed, "{attack:?}, {honest} without: {:?}", &worst[..10]);
     }
@@ -113,7 +113,7 @@ fn a_long_phase_is_no_standstill_in_which_one_member_is_followed() {
     (attacks.swarm.phase_ms, attacks.swarm.deadline_ms) = ([280_000, 320_000].into(), 36_000_000);
     for attack in [None, Some(Byzantine::FalseSnapshot), Some(Byzantine::FalseExtension)] {
         attacks.byzantine = attack.into_iter().collect();
-        let worst = from_the_worst(&drilled(attacks.clone(), 8));
+        let worst = from_the_worst(&drilled(attacks.clone(), 4));
         assert!(worst[0].0 < 0.12, "{attack:?}: {worst:?}");
     }
 }

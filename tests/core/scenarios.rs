@@ -7,7 +7,7 @@ use pathswarm::simulator::Scenario;
 use pathswarm::simulator::drill::{Summary, drill};
 
 /// The number of seeds of each scenario but the fault schedule, which is long. `pathswarm drill` runs thousands.
-pub const SEEDS: u64 = 100;
+pub const SEEDS: u64 = 60;
 
 /// A scenario by the name of its file.
 pub fn scenario(name: &str) -> Scenario {

@@ -5,7 +5,7 @@ use pathswarm::grid::Sharing;
 use pathswarm::simulator::Scenario;
 use pathswarm::simulator::drill::Summary;
 
-use super::scenarios::{drilled, scenario};
+use super::scenarios::{SEEDS, drilled, scenario};
 
 /// A 2×2 grid in peace, with so many peers.
 fn in_peace(peers: usize) -> Scenario {
@@ -33,7 +33,7 @@ fn eight_peers_of_four_paths_train_nearly_twice_as_much_as_four_and_all_of_it_co
 
 #[test]
 fn trainers_of_a_path_that_crash_leave_or_join_lose_nothing() {
-    let trainers = drilled(scenario("trainers"), 200);
+    let trainers = drilled(scenario("trainers"), SEEDS);
     assert_eq!(trainers.counts.unheld, 0);
     let not = trainers.tally.uncounted + trainers.tally.told + trainers.tally.given_up + trainers.tally.gone;
     assert!(not * 50 < trainers.tally.counted, "{:?}", trainers.tally);
@@ -44,7 +44,7 @@ fn paths_have_several_trainers_in_every_mode_and_under_all_faults() {
     let with = |change: fn(&mut Scenario)| {
         let mut scenario = scenario("trainers");
         change(&mut scenario);
-        drilled(scenario, 40)
+        drilled(scenario, SEEDS / 3)
     };
     with(|scenario| scenario.swarm.streaming = Some(Streaming::default()));
     with(|scenario| (scenario.swarm.mode, scenario.swarm.momentum) = (OuterMode::Asynchronous, 0.5));
@@ -54,5 +54,5 @@ fn paths_have_several_trainers_in_every_mode_and_under_all_faults() {
     });
     let mut everything = scenario("everything");
     (everything.swarm.peers, everything.swarm.trainers_per_path, everything.swarm.noise) = (10, 3, 0.5);
-    drilled(everything, 40);
+    drilled(everything, SEEDS / 3);
 }
