@@ -4,8 +4,9 @@ as many threads, in alternating rounds, because machines are noisy.
     python benches/serve.py PATHSWARM MODEL [--threads 2] [--rounds 5] [--prompt 64] [--tokens 64] [--streams 16]
 
 MODEL is a folder of transformers that both read, such as `pathswarm export` writes. Needs torch and transformers. Prompts
-are random tokens, other ones each time. All tokens of an answer count, and all its time, that of the prompt included. Prints
-medians, and the least and the most of the rounds.
+are random tokens, other ones each time. All tokens of an answer count, and all its time, that of the prompt included. For
+generation without prompts, as many prompts are asked for twice as many tokens: the tokens more, in the time more. Prints medians,
+and the least and the most of the rounds.
 """
 
 import argparse
@@ -86,24 +87,28 @@ def main():
     prompt = lambda count: [draw.randrange(1, model.config.vocab_size) for _ in range(count)]
     forced = dict(max_new_tokens=options.tokens, min_new_tokens=options.tokens, do_sample=False, use_cache=True,
                   pad_token_id=end[0])
-    theirs, one, many, forward, first = [], [], [], [], []
+    theirs, one, many, one_more, many_more, forward, first = [], [], [], [], [], [], []
     for turn in range(options.rounds + 1):
         with torch.no_grad():
             ids = torch.tensor([prompt(options.prompt)])
             begun = time.perf_counter()
             model.generate(ids, attention_mask=torch.ones_like(ids), **forced)
             theirs.append(options.tokens / (time.perf_counter() - begun))
-            _, took, count = server.ask([ids[0].tolist()], options.tokens, end)
-            one.append(count / took)
-            _, took, count = server.ask([prompt(options.prompt) for _ in range(options.streams)], options.tokens, end)
-            many.append(count / took)
+            several = [prompt(options.prompt) for _ in range(options.streams)]
+            for prompts, whole, more in ([ids[0].tolist()], one, one_more), (several, many, many_more):
+                # Other prompts of the same length, so that nothing of them is kept from before.
+                others = [prompt(options.prompt) for _ in prompts]
+                _, took, count = server.ask(prompts, options.tokens, end)
+                _, longer, twice = server.ask(others, 2 * options.tokens, end)
+                whole.append(count / took)
+                more.append((twice - count) / (longer - took))
             ids = torch.tensor([prompt(options.long)])
             begun = time.perf_counter()
             model(ids, logits_to_keep=1)
             forward.append(time.perf_counter() - begun)
             first.append(server.ask([ids[0].tolist()], 1, end)[0][0])
         if turn == 0:  # Both load and plan.
-            for values in (theirs, one, many, forward, first):
+            for values in (theirs, one, many, one_more, many_more, forward, first):
                 values.clear()
     server.child.terminate()
     of = lambda above, below: [a / b for a, b in zip(above, below)]
@@ -113,6 +118,9 @@ def main():
     print(f"serve, {options.streams} streams:", spread(many, "tokens/s"))
     print("one stream to transformers:", spread(of(one, theirs), "times"))
     print(f"{options.streams} streams to one:", spread(of(many, one), "times"))
+    print("generation alone, one stream:", spread(one_more, "tokens/s"))
+    print(f"generation alone, {options.streams} streams:", spread(many_more, "tokens/s"))
+    print(f"generation alone, {options.streams} streams to one:", spread(of(many_more, one_more), "times"))
     print(f"a forward of {options.long} tokens:", spread([1000 * value for value in forward], "ms"))
     print("first token of as many:", spread([1000 * value for value in first], "ms"))
     print("first token to forward:", spread(of(first, forward), "times"))

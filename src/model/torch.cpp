@@ -1,5 +1,5 @@
-// Operations of libtorch that tch does not offer, for src/model/fused.rs and src/model/tensor_memory.rs. None needs CUDA's
-// headers or libraries.
+// Operations of libtorch that tch does not offer, for src/model/fused.rs, src/model/tensor_memory and
+// src/model/layers/few_rows.rs. None needs CUDA's headers or libraries.
 // Each gives null, or the message of an error, which the caller frees.
 
 #include "kernels/reported.h"
@@ -264,5 +264,8 @@ int64_t pathswarm_bounded_bytes() {
 #endif
     return 0;
 }
+
+// Whether operations of this thread are recorded for gradients.
+bool pathswarm_gradients_are_recorded() { return c10::GradMode::is_enabled(); }
 
 } // extern "C"

@@ -11,6 +11,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::Precision;
+use crate::model::layers::few_rows;
 
 /// From this many images on, libtorch uses oneDNN for a 1x1 convolution on a single thread.
 const IMAGES: i64 = 16;
@@ -69,6 +70,9 @@ impl Products {
         }
         // A frozen weight may be bfloat16; one in f32 stays as it is.
         let weight = &weight.f_to_kind(Kind::Float)?;
+        if let Some(found) = few_rows::linear(input, weight, bias) {
+            return found;
+        }
         let mut shape = input.size();
         let columns = shape.pop().unwrap_or(0);
         let rows: i64 = shape.iter().product();
