@@ -117,6 +117,13 @@ impl Served {
         Self { client: Client::of(&told), child, said }
     }
 
+    /// Its memory.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        1_024 * line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+    }
+
     /// Its number among the processes.
     pub fn id(&self) -> u32 {
         self.child.id()

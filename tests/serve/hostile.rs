@@ -117,7 +117,7 @@ fn thousands_of_malformed_requests_break_nothing() {
     let mut rng = Seed::root(34).generator();
     let (mut answered, mut refused) = (0, 0);
     large(&served);
-    let before = resident_bytes(&served);
+    let before = served.resident_bytes();
     for number in 0..REQUESTS {
         let route = *one(&mut rng, &ROUTES);
         let body = body(&mut rng, route);
@@ -142,7 +142,7 @@ fn thousands_of_malformed_requests_break_nothing() {
     }
     served.wait_until_idle();
     served.complete(json!({ "prompt": "ba ke", "max_tokens": 3 })).ok();
-    let after = resident_bytes(&served);
+    let after = served.resident_bytes();
     assert!(after < before + MORE_BYTES, "{before} bytes before, {after} after");
 }
 
@@ -199,10 +199,4 @@ fn no_request(served: &Served, rng: &mut impl Rng) {
     assert!(is_refused, "{answer} to {}", String::from_utf8_lossy(&said));
     // A connection that is reset has been closed, too; one that stays open has not.
     assert!(!read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock), "a connection stays open");
-}
-
-fn resident_bytes(served: &Served) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", served.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    1_024 * line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
 }

@@ -1,8 +1,11 @@
-//! The programs that people ask a server with: lm-eval, LiteLLM and LangChain, as they come from PyPI. `scripts/reference
+//! The programs that people ask a server with, lm-eval, LiteLLM and LangChain, and schemathesis, which makes requests from its
+//! description, as they come from PyPI. `scripts/reference
 //! --clients` installs them, and `scripts/test --thorough` runs these tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use serde_json::{Value, json};
 
 use crate::client::{NAME, Served, collected, project, rewrite};
 use crate::clients::examples;
@@ -103,4 +106,37 @@ fn the_examples_of_the_guide_for_litellm_and_langchain_work() {
         let file = world.write("example.py", example);
         run(installed(false).unwrap(), &world, Path::new(&file), &[]);
     }
+}
+
+/// Requests that schemathesis makes.
+const REQUESTS: u64 = 10_000;
+
+/// What the server may keep of them, in bytes, beside its cache of ended texts.
+const MORE_BYTES: u64 = 192 << 20;
+
+#[test]
+#[ignore = "needs scripts/reference --clients: cargo test --release --test serve -- --ignored --nocapture"]
+fn ten_thousand_requests_that_are_made_from_its_description_break_nothing() {
+    let Some(mut python) = installed(false) else { return };
+    let world = World::new();
+    let served = Served::start(&collected(&world), &["--prefix-mib", "16"]);
+    served.complete(json!({ "prompt": "ba ke", "max_tokens": 64 })).ok();
+    let before = served.resident_bytes();
+    let (home, description) = (world.name("home"), served.url().replace("/v1", "/openapi.json"));
+    std::fs::create_dir_all(&home).unwrap();
+    python.env("HOME", &home).current_dir(&home).args(["-m", "schemathesis.cli", "run", &description]);
+    // What depends on two fields at once, such as a sum of tokens, is no part of the description.
+    python.args(["--exclude-checks", "positive_data_acceptance", "--phases", "examples,fuzzing", "--seed", "34"]);
+    // There are three requests with a body, and few different ones without.
+    python.args(["-n", &(REQUESTS / 3 + 100).to_string(), "--workers", "2", "--continue-on-failure", "--no-color"]);
+    let output = python.args(["--report", "json", "--report-json-path", "report.json"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value =
+        serde_json::from_str(&std::fs::read_to_string(world.path("home/report.json")).unwrap()).unwrap();
+    let (made, after) = (report["test_cases"]["generated"].as_u64().unwrap(), served.resident_bytes());
+    println!("{made} requests in {} s; {before} bytes of memory before, {after} after", report["running_time"]);
+    assert!(made >= REQUESTS, "{said}");
+    assert!(after < before + MORE_BYTES, "{before} bytes, and {after} after {made} requests");
+    served.complete(json!({ "prompt": "ba ke", "max_tokens": 4 })).ok();
 }
