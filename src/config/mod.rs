@@ -22,7 +22,9 @@ pub use crate::config::model::adapter::AdapterConfig;
 pub use crate::config::model::directional::{DirectionalConfig, Pooling, RouterReads};
 pub use crate::config::model::dna::{DnaConfig, ModuleKind, Pool};
 pub use crate::config::model::images::{ImagesConfig, Reads};
-pub use crate::config::model::levels::{LevelConfig, frozen_parts, level_parameters, level_parts, level_tensors};
+pub use crate::config::model::levels::{
+    LevelConfig, first_block, frozen_parts, level_parameters, level_parts, level_tensors,
+};
 pub use crate::config::model::parts::{Part, TensorSpec};
 pub use crate::config::source::resolve::{Entry, ResolveError, Resolved};
 pub use crate::config::source::settings::{Origin, Setting, Settings};

@@ -139,6 +139,17 @@ pub fn level_parts(model: &ModelConfig, level: &LevelConfig) -> Vec<Part> {
     level.parse(model, 0).unwrap_or_default()
 }
 
+/// The first block that a level changes the output of: 0 if it has the embedding, and the number of blocks if it has only what
+/// comes after them. Requires checked levels.
+pub fn first_block(model: &ModelConfig, level: &LevelConfig) -> usize {
+    let first = |part: Part| match part {
+        Part::Block(block) | Part::Adapter(block) | Part::Router(block) | Part::Directions(block) => block,
+        Part::FinalNorm | Part::Head => model.blocks,
+        Part::Embedding | Part::Module(_) | Part::Balance => 0,
+    };
+    level_parts(model, level).into_iter().map(first).min().unwrap_or(0)
+}
+
 /// A rule for swarms only: balance needs its own level.
 pub fn check_balance(levels: &[LevelConfig]) -> Result<(), LevelError> {
     let mixed = |level: &LevelConfig| level.parts.len() > 1 && level.parts.iter().any(|part| part == "balance");

@@ -39,6 +39,8 @@ pub struct Memory {
     pub read: usize,
     /// Tokens that must be computed again with the next ones.
     pub(in crate::model) again: Vec<u32>,
+    /// The first block whose cache is of another network, and has to be computed from the stream that enters it.
+    pub(in crate::model) above: Option<usize>,
 }
 
 /// One block's cache of texts that are read at once, a row each, for one further token of each.
@@ -62,13 +64,14 @@ struct GroupRows {
 impl Memory {
     /// A second cache with the same contents. What is there is shared: nothing changes it.
     pub fn fork(&self) -> Self {
-        Self { blocks: self.blocks.iter().map(Past::fork).collect(), read: self.read, again: self.again.clone() }
+        let blocks = self.blocks.iter().map(Past::fork).collect();
+        Self { blocks, read: self.read, again: self.again.clone(), above: self.above }
     }
 
     /// Whether all of it is token by token, so that its first tokens are a cache, too.
     pub fn is_by_token(&self) -> bool {
         let by_token = |past: &Past| past.sum.is_none() && past.groups.is_empty() && past.length == self.read as i64;
-        self.again.is_empty() && self.blocks.iter().all(by_token)
+        self.again.is_empty() && self.above.is_none() && self.blocks.iter().all(by_token)
     }
 
     /// A second cache with the first tokens of this one; `None` if it has fewer, or is not token by token.
@@ -145,6 +148,27 @@ impl Past {
         }
         self.length = all;
         self.filled(batch)?.ok_or_else(|| TchError::Shape("a cache was just filled, and is empty".to_owned()))
+    }
+
+    /// Appends a stream, `[rows, time, width]`, in the place of keys; values are nothing that is read.
+    pub(in crate::model) fn keep(&mut self, stream: &Tensor) -> Result<(), TchError> {
+        let stream = stream.f_unsqueeze(2)?;
+        let none = stream.f_narrow(3, 0, 1)?;
+        let mut row = 0;
+        for group in &self.groups {
+            let own = |all: &Tensor| all.f_narrow(0, row, group.len());
+            drop(group.extended(&own(&stream)?, &own(&none)?)?);
+            row += group.len();
+        }
+        if self.groups.is_empty() {
+            drop(self.extended(&stream, &none)?);
+        }
+        Ok(())
+    }
+
+    /// The stream of a text that was [kept](Self::keep), `[1, length, width]`.
+    pub(in crate::model) fn kept(&self) -> Result<Option<Tensor>, TchError> {
+        self.filled(1)?.map(|(stream, _)| stream.f_squeeze_dim(2)).transpose()
     }
 }
 

@@ -41,6 +41,11 @@ impl ModelSlot {
         &self.model
     }
 
+    /// Lets texts go on with networks that differ only from one of these blocks on.
+    pub fn keep_streams(&mut self, blocks: Vec<usize>) {
+        self.model.keep_streams(blocks);
+    }
+
     /// The network with these parts, one for each level. `read` is called for each level that has another part so far.
     pub fn load(
         &mut self,

@@ -59,6 +59,11 @@ pub trait Backend: Send {
         Ok(())
     }
 
+    /// A text goes from one path to another, by which it has read nothing unless the two have modules in common.
+    fn moves(&mut self, _: PathId, _: PathId, text: &mut Decoding) {
+        text.forget();
+    }
+
     /// Steps in a row on one model: more than 1 if changing models is slow.
     fn quantum(&self) -> usize {
         1

@@ -1,6 +1,6 @@
 //! The models of a collected run, or one model, on a device of this machine.
 
-use crate::config::DeviceChoice;
+use crate::config::{DeviceChoice, first_block};
 use crate::model::PathModel;
 use crate::names::PathId;
 use crate::peer::Collected;
@@ -33,6 +33,8 @@ pub struct LocalModels {
     most: usize,
     /// Whether that is all of them.
     all_fit: bool,
+    /// The first blocks of levels with several modules, where paths part.
+    parting: Vec<usize>,
 }
 
 impl LocalModels {
@@ -41,7 +43,21 @@ impl LocalModels {
         let bytes = 4 * (collected.manifest.level_counts().iter().sum::<usize>() + collected.frozen.len());
         let most = (MODEL_BYTES / bytes.max(1)).max(1);
         let all_fit = (collected.grid.path_count() as usize) < most;
-        Self { collected, device, slots: Vec::new(), most, all_fit }
+        let config = &collected.manifest.config;
+        let levels = config.levels.iter().enumerate().filter(|(level, _)| collected.grid.experts(*level) > 1);
+        let parting = levels.map(|(_, level)| first_block(&config.model, level)).collect();
+        Self { collected, device, slots: Vec::new(), most, all_fit, parting }
+    }
+
+    /// The first block by which two paths differ; `None` if one of them keeps parameters of its own.
+    fn parted_at(&self, one: PathId, other: PathId) -> Option<usize> {
+        let Collected { grid, manifest, .. } = &self.collected;
+        if [one, other].iter().any(|path| self.collected.best(*path).is_some()) {
+            return None;
+        }
+        let levels = manifest.config.levels.iter().enumerate();
+        let differ = levels.filter(|(level, _)| grid.module_of(one, *level) != grid.module_of(other, *level));
+        differ.map(|(_, level)| first_block(&manifest.config.model, level)).min()
     }
 
     fn model(&mut self, model: QueriedModel) -> anyhow::Result<&PathModel> {
@@ -49,7 +65,11 @@ impl LocalModels {
             Some(at) => self.slots.remove(at).1,
             // Levels that two paths share are not read again.
             None if self.slots.len() >= self.most => self.slots.remove(0).1,
-            None => ModelSlot::new(&self.collected.manifest.config, self.device, &self.collected.frozen)?,
+            None => {
+                let mut slot = ModelSlot::new(&self.collected.manifest.config, self.device, &self.collected.frozen)?;
+                slot.keep_streams(self.parting.clone());
+                slot
+            }
         };
         self.slots.push((model, slot));
         let (_, slot) = self.slots.last_mut().ok_or_else(|| anyhow::anyhow!("a slot was just added"))?;
@@ -80,6 +100,14 @@ impl Backend for LocalModels {
 
     fn read_ahead(&mut self, model: QueriedModel, prompt: &mut Decoding) -> anyhow::Result<()> {
         Ok(prompt.read_ahead(self.model(model)?)?)
+    }
+
+    fn moves(&mut self, before: PathId, path: PathId, text: &mut Decoding) {
+        // A model that cannot be loaded fails in the next step, in words.
+        match (self.parted_at(before, path), self.model(QueriedModel::Path(path))) {
+            (Some(block), Ok(model)) => text.go_on_above(model, block),
+            _ => text.forget(),
+        }
     }
 
     fn quantum(&self) -> usize {

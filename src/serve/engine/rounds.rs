@@ -143,7 +143,7 @@ impl Rounds {
                     let path =
                         ranking.into_iter().find(|path| !stream.rerouting.without.contains(path)).unwrap_or(before);
                     if path != before {
-                        stream.text.decoding.forget();
+                        backend.moves(before, path, &mut stream.text.decoding);
                     }
                     stream.model = QueriedModel::Path(path);
                     stream.text.left = every.min(stream.rerouting.later);

@@ -1,5 +1,7 @@
 //! The network of one path: tokens in, logits or hidden states out.
 
+mod reading;
+
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::{LevelConfig, ModelConfig, Precision};
@@ -8,7 +10,7 @@ use crate::model::forward_error::ForwardError;
 use crate::model::layers::block::{Block, Reading};
 use crate::model::layers::directional::Directional;
 use crate::model::layers::input::Input;
-use crate::model::layers::kv_cache::{Memory, Past, advance, grouped, together};
+use crate::model::layers::kv_cache::Past;
 use crate::model::layers::linear::{Kernel, Products};
 use crate::model::layers::norm::Norm;
 use crate::model::layers::packed::Packed;
@@ -27,6 +29,8 @@ pub struct PathModel {
     head: Tensor,
     rotation: Option<Tensor>,
     products: Products,
+    /// The blocks before which caches keep the stream ([reading]).
+    kept: Vec<usize>,
 }
 
 impl PathModel {
@@ -61,6 +65,7 @@ impl PathModel {
             products,
             config: model.clone(),
             weights,
+            kept: Vec::new(),
         })
     }
 
@@ -131,76 +136,6 @@ impl PathModel {
         let _no_gradient = tch::no_grad_guard();
         self.check(tokens)?;
         Ok(self.trunk_after(&tokens.f_to_device(self.device())?, (None, watch), &self.exact(), None)?)
-    }
-
-    /// Hidden states of further tokens, `[1, tokens, width]`, f32, without gradient, after all tokens in the cache.
-    pub fn read(&self, memory: &mut Memory, tokens: &[u32]) -> Result<Tensor, ForwardError> {
-        let _no_gradient = tch::no_grad_guard();
-        if self.config.reads_images() {
-            return Err(ForwardError::NoText);
-        }
-        let (found, context) = (memory.read + tokens.len(), self.config.context);
-        if found > context {
-            return Err(ForwardError::TooLong { found, context });
-        }
-        let all: Vec<i64> = memory.again.iter().chain(tokens).map(|token| i64::from(*token)).collect();
-        let new = Tensor::f_from_slice(&all)?.f_unsqueeze(0)?;
-        self.check(&new)?;
-        let begin = found - all.len();
-        if begin == 0 {
-            memory.blocks.clear();
-        }
-        let memories = self.blocks.len() + self.dna.as_ref().map_or(0, Dna::memories);
-        memory.blocks.resize_with(memories, Past::default);
-        let past = Some((&mut memory.blocks[..], begin));
-        let hidden = self.trunk_after(&new.f_to_device(self.device())?, (None, &Unwatched), &self.exact(), past)?;
-        memory.read = found;
-        if self.config.looks_ahead() {
-            memory.again = all.iter().map(|token| *token as u32).collect();
-        }
-        Ok(hidden.f_narrow(1, (all.len() - tokens.len()) as i64, tokens.len() as i64)?)
-    }
-
-    /// Whether [`PathModel::read_each`] can read several texts at once: routers of blocks and of modules keep a state that
-    /// it does not know.
-    pub fn reads_together(&self) -> bool {
-        self.dna.is_none() && self.config.directional.is_none() && !self.config.reads_images()
-    }
-
-    /// Hidden states of one further token of each of several texts, `[texts, width]`, f32, without gradient. Each text has
-    /// a cache with at least one token.
-    ///
-    /// The products of all texts are computed at once, so that the weights come from memory once. Sums may be rounded in
-    /// another order than by [`PathModel::read`].
-    pub fn read_each(&self, memories: &mut [&mut Memory], tokens: &[u32]) -> Result<Tensor, ForwardError> {
-        let _no_gradient = tch::no_grad_guard();
-        if !self.reads_together() {
-            return Err(ForwardError::NoText);
-        }
-        let longest = memories.iter().map(|memory| memory.read + 1).max().unwrap_or(0);
-        if longest > self.config.context {
-            return Err(ForwardError::TooLong { found: longest, context: self.config.context });
-        }
-        let groups = grouped(&memories.iter().map(|memory| memory.read).collect::<Vec<_>>());
-        let order: Vec<usize> = groups.concat();
-        let rows: Vec<i64> = order.iter().map(|text| i64::from(tokens[*text])).collect();
-        let rows = Tensor::f_from_slice(&rows)?.f_unsqueeze(1)?;
-        self.check(&rows)?;
-        let positions: Vec<i64> = order.iter().map(|text| memories[*text].read as i64).collect();
-        let positions = Tensor::f_from_slice(&positions)?.f_to_device(self.device())?;
-        let products = self.exact();
-        let stream = self.input.vectors_at(&rows.f_to_device(self.device())?, &positions, &products)?;
-        let rotation =
-            self.rotation.as_ref().map(|all| all.f_index_select(0, &positions)?.f_unsqueeze(1)).transpose()?;
-        let mut past = together(memories, &groups, self.blocks.len())?;
-        let hidden = self.through(stream, (None, &Unwatched), &products, (rotation, Some(&mut past)))?;
-        advance(memories);
-        let mut places = vec![0i64; order.len()];
-        order.iter().enumerate().for_each(|(row, text)| places[*text] = row as i64);
-        hidden
-            .f_squeeze_dim(1)?
-            .f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(self.device())?)
-            .map_err(ForwardError::from)
     }
 
     pub(super) fn check(&self, tokens: &Tensor) -> Result<(), ForwardError> {
@@ -366,6 +301,9 @@ impl PathModel {
     ) -> Result<Tensor, TchError> {
         reading.watch.added(Writer::Embedding, &stream)?;
         for segment in 0..self.segments() {
+            if let Some(past) = past.as_deref_mut() {
+                self.keep(segment, &stream, past)?;
+            }
             stream = self.segment(segment, &stream, reading, past.as_deref_mut())?;
         }
         Ok(stream)
@@ -415,5 +353,4 @@ impl PathModel {
 }
 
 #[cfg(test)]
-#[path = "transformer_tests.rs"]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::{DirectionalConfig, Positions};
+use crate::model::Memory;
 use crate::model::samples::{dna_levels, dna_model, modern_models, small_levels, small_model, small_path};
 
 fn tokens(rows: &[&[i64]]) -> Tensor {
