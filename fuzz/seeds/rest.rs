@@ -63,6 +63,7 @@ fn manifest(config: RunConfig) -> Vec<u8> {
         then: (!config.admission.is_open()).then(|| Box::new(config.clone())),
         after: Some(RunId([5; 32])),
         creator: (!config.admission.is_open()).then_some(PeerKey([1; 32])),
+        amendment: None,
         config,
     };
     let bytes = manifest.encode().expect("a small run");

@@ -99,7 +99,13 @@ struct CommandLine {
 
 /// The groups in which `--help` lists the commands.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Swarm", &["demo", "init", "create", "join", "status", "watch", "invite", "revoke", "doctor", "relay", "config"]),
+    (
+        "Swarm",
+        &[
+            "demo", "init", "create", "join", "status", "watch", "invite", "revoke", "amend", "doctor", "relay",
+            "config",
+        ],
+    ),
     ("Model", &["generate", "evaluate", "serve", "collect", "export", "import"]),
     ("Research", &["simulate", "experiment", "report", "prepare", "inspect", "transducer", "drill"]),
     ("Program", &["version", "completions", "man"]),

@@ -4,7 +4,7 @@ use super::key_error::{KeyError, from_zero_to_below, require, within};
 use super::outer::{Codec, OuterMode};
 use super::routing::RoutingMethod;
 use super::run::{RunConfig, RunConfigError, TextFormat};
-use super::training::Decay;
+use super::training::{Decay, MAX_PHASES};
 use crate::config::model::levels::{check_balance, check_levels};
 use crate::grid::{Grid, Sharing, halves};
 
@@ -187,8 +187,8 @@ impl RunConfig {
         self.check_augment()?;
         within("training.batch_sequences", training.batch_sequences, 1..=1 << 20)?;
         within("training.inner_steps", training.inner_steps, 1..=1 << 32)?;
-        within("training.phases", training.phases, 1..=1 << 24)?;
-        within("training.shared_phases", training.shared_phases, 0..=1 << 24)?;
+        within("training.phases", training.phases, 1..=MAX_PHASES)?;
+        within("training.shared_phases", training.shared_phases, 0..=MAX_PHASES)?;
         within("training.ancestor_steps", training.ancestor_steps, 0..=1 << 40)?;
         within("training.later_steps", training.later_steps, 0..=1 << 40)?;
         let (shared, expected) = (training.shared_phases, "must be fewer: all steps together are at most 2^40");

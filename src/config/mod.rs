@@ -41,7 +41,7 @@ pub use routing::{RoutingMethod, Starts};
 pub use run::{ChatConfig, RunConfig, TextConfig, TextFormat};
 pub use sample::SampleConfig;
 pub use streaming::{Stagger, Streaming};
-pub use training::{Decay, Optimizer, TrainingConfig};
+pub use training::{Decay, MAX_PHASES, Optimizer, TrainingConfig};
 
 // For keys that may be left out. What has its default is not written to a manifest, so that the ids of runs that lack the key
 // stay the same.

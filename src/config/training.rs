@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::augment::Augment;
 use super::{is_default, is_yes, yes};
 
+/// The most phases of a run.
+pub const MAX_PHASES: u64 = 1 << 24;
+
 /// `[training]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

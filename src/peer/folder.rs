@@ -1,4 +1,4 @@
-//! The folder of a peer: its key, the manifest of its run, its store, its ports, and the folder of the next stage, if
+//! The folder of a peer: its key, the manifest of its run, the amendment of it, its store, its ports, and the folder of the next stage, if
 //! the run has two.
 
 use std::path::{Path, PathBuf};
@@ -27,7 +27,32 @@ pub fn lock_store(folder: &Path) -> Result<LockedStore, OpenError> {
     LockedStore::open(&store_folder(folder))
 }
 
-/// The manifest in a folder, if there is one.
+/// The file with the run's amendment, if there is one.
+pub fn amendment_file(folder: &Path) -> PathBuf {
+    folder.join("amendment")
+}
+
+/// Takes the amendment in a folder into its manifest. Returns its bytes. One that cannot be read comes again from other
+/// peers.
+pub fn amend_from(folder: &Path, manifest: &mut Manifest, run: RunId) -> Option<Vec<u8>> {
+    let file = amendment_file(folder);
+    let bytes = match std::fs::read(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        read => read.map_err(anyhow::Error::from),
+    };
+    let amended = bytes.and_then(|bytes| Ok(manifest.amend(run, &bytes).map(|()| bytes)?));
+    amended
+        .inspect_err(|error| tracing::error!(file = %file.display(), %error, "the amendment of the run does not count"))
+        .ok()
+}
+
+/// Writes an amendment into a folder atomically.
+pub fn write_amendment(folder: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_file(&amendment_file(folder), bytes)?;
+    Ok(())
+}
+
+/// The manifest in a folder, if there is one, as its amendment has it. The bytes are those of the manifest alone.
 pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest, RunId)>> {
     let path = manifest_file(folder);
     let bytes = match std::fs::read(&path) {
@@ -35,7 +60,8 @@ pub fn read_manifest(folder: &Path) -> anyhow::Result<Option<(Vec<u8>, Manifest,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };
-    let (manifest, run) = Manifest::decode(&bytes).with_context(|| path.display().to_string())?;
+    let (mut manifest, run) = Manifest::decode(&bytes).with_context(|| path.display().to_string())?;
+    amend_from(folder, &mut manifest, run);
     Ok(Some((bytes, manifest, run)))
 }
 

@@ -120,6 +120,9 @@ pub enum Action {
         /// The path that it trains or scores; nothing for a trainer that has no work.
         path: Option<PathId>,
     },
+    /// Read a blob that a peer says is an amendment of the run. If the creator has signed it, it is stored before
+    /// [`Event::Amended`](crate::protocol::Event::Amended) comes.
+    ReadAmendment(BlobRef),
 }
 
 /// The part of a phase that is trained in one go. It is the whole phase, except in streaming mode, where levels
@@ -408,5 +411,12 @@ pub enum Report {
     TrainerRetired {
         /// The trainers that are left.
         left: usize,
+    },
+    /// The run was amended by its creator.
+    Amended {
+        /// Its phases from now on.
+        phases: u64,
+        /// The number of the amendment.
+        number: u32,
     },
 }

@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version};
 use crate::protocol::journal::record::Finished;
+use crate::protocol::wire::amended::Amended;
 use crate::protocol::wire::message::{Counted, Message, Request, Response, SignedUpdate};
 
 /// Identifies a request that this node made. A response with an unknown identifier is ignored.
@@ -196,6 +197,18 @@ pub enum Event {
     TrainerLost {
         /// The path that it trained or scored; nothing if it had no work.
         path: Option<PathId>,
+    },
+    /// An amendment is signed by the run's creator, and stored: the one that [`Action::ReadAmendment`] named, or one of this
+    /// peer's own user.
+    ///
+    /// [`Action::ReadAmendment`]: crate::protocol::Action::ReadAmendment
+    Amended(Amended),
+    /// The blob that was to be read is no amendment of this run, or could not be stored.
+    AmendmentRefused {
+        /// The blob.
+        blob: BlobHash,
+        /// Whether it is none; otherwise it may be read again.
+        is_false: bool,
     },
 }
 

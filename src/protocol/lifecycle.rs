@@ -1,6 +1,7 @@
-//! The stages of a node between start and end: when it began, which delays it observes before it acts, and whether it
-//! leaves.
+//! The stages of a node between start and end: when it began, which delays it observes before it acts, by which amendment
+//! the run goes on, and whether it leaves.
 
+use super::amendments::Amendments;
 use super::limits::{STANDSTILL_MS, SWEEP_MS};
 use crate::clock::Millis;
 
@@ -25,11 +26,20 @@ pub(super) struct Lifecycle {
     leaving: Option<Leaving>,
     /// Whether a head has advanced or a path was taken since the worker slots were last moved.
     moved: bool,
+    amendments: Amendments,
 }
 
 impl Lifecycle {
     pub(super) fn begin(&mut self, now: Millis) {
         (self.began, self.swept) = (now, now);
+    }
+
+    pub(super) fn amendments(&self) -> &Amendments {
+        &self.amendments
+    }
+
+    pub(super) fn amendments_mut(&mut self) -> &mut Amendments {
+        &mut self.amendments
     }
 
     /// When the node began to take part.

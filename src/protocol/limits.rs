@@ -330,6 +330,15 @@ pub const HAND_OFF_RESPONSE_MS: u64 = 30_000;
 /// Leases in one heartbeat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
 
+/// Bytes of a signed amendment of the run: numbers, a version of the program, and a signature.
+pub const MAX_AMENDMENT_BYTES: u64 = 512;
+
+/// A peer whose amendment could not be had, or not be stored, is not asked for it again before this time.
+pub const AMENDMENT_RETRY_MS: u64 = 5_000;
+
+/// A peer that tells of an amendment that the creator has not signed is not heard about amendments for this long.
+pub const FALSE_AMENDMENT_MS: u64 = 600_000;
+
 /// A round waits this long for a path whose text is being fetched. A shard of 100 MB at 10 Mbit/s arrives within 80 s.
 pub const TEXT_MS: u64 = 90_000;
 

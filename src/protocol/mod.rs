@@ -12,6 +12,7 @@
 //! [`journal`] survives a kill, [`status`] is shown to users, and [`limits`] bounds every table.
 
 pub mod action;
+mod amendments;
 mod blobs;
 pub mod event;
 pub mod journal;

@@ -92,6 +92,7 @@ impl Feed {
             Report::Advanced { module, version, contributions } => {
                 self.telemetry.advanced(&self.peer, *module, version.0, *contributions);
             }
+            Report::Amended { phases, .. } => self.telemetry.amended(*phases),
             Report::HandedOff { path, from } => {
                 let path = self.run.slots.describe(*path);
                 log(Tone::Good, format!("continues {path} with the trainer of …{}", from.short()));
@@ -119,7 +120,7 @@ fn tone(event: &PeerEvent) -> Tone {
         PeerEvent::WrongBytes { .. } | PeerEvent::ShortOfMemory(_) => Tone::Warning,
         PeerEvent::Reported(report) => match report {
             Report::Caught { .. } | Report::CopiedIdentity { .. } => Tone::Bad,
-            Report::PathTaken(_) => Tone::Good,
+            Report::PathTaken(_) | Report::Amended { .. } => Tone::Good,
             Report::PathYielded(_) => Tone::Plain,
             _ => Tone::Warning,
         },

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
+use crate::config::MAX_PHASES;
 use crate::names::{ModuleId, PeerKey};
 use crate::peer::PeerStatus;
 use crate::peer::status::OuterStepStatus;
@@ -65,6 +66,7 @@ impl Follower {
             status.node.paths.retain(|path| self.run.has_path(path.path));
             status.outer_steps.retain(|module, _| self.run.has_module(module));
             status.activity.path.take_if(|path| !self.run.has_path(*path));
+            self.telemetry.amended(status.node.phases.min(MAX_PHASES));
             status.node.scores.retain(|score| self.run.has_path(score.path));
         }
         for (peer, status) in &answers {

@@ -75,6 +75,13 @@ impl Telemetry {
         }
     }
 
+    /// The run has at least so many phases: it may have been amended.
+    pub(super) fn amended(&self, phases: u64) {
+        if let Some(run) = &mut self.state().run {
+            run.phases = run.phases.max(phases);
+        }
+    }
+
     /// The peer runs, and can be asked.
     pub fn attach(&self, peer: &str, handle: PeerHandle) {
         let mut state = self.state();

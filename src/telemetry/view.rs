@@ -29,7 +29,8 @@ pub(super) struct Shown {
     /// All peers, as those of this process describe them.
     members: HashMap<PeerKey, Heard>,
     #[serde(skip)]
-    run_name: Option<String>,
+    /// Its name and its phases.
+    run_name: Option<(String, u64)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -108,7 +109,7 @@ impl Shown {
     pub(super) fn update(&mut self, state: &State) -> Option<Value> {
         (self.program, self.began) = (env!("CARGO_PKG_VERSION"), state.began_ms);
         let mut patch = Map::new();
-        let name = state.run.as_ref().map(|run| run.name.clone());
+        let name = state.run.as_ref().map(|run| (run.name.clone(), run.phases));
         if self.run_name != name {
             self.run = state.run.as_ref().map_or(Value::Null, RunOutline::to_json);
             self.run_name = name;

@@ -310,8 +310,8 @@ fn invited(world: &World, to_type: &mut ToType, short: &[&str]) {
     guest.wait_for("result");
     let key = guest.status().unwrap()["peer"].as_str().unwrap().to_owned();
     let whom = |word: &str| if word == "PEER" { Some(key.clone()) } else { names(word) };
-    for revoke in to_type.take("revoke", &whom) {
-        assert_eq!(ends_well(&revoke, &[])["event"], "revoked");
+    for (command, event) in [("amend", "amended"), ("revoke", "revoked")] {
+        to_type.take(command, &whom).iter().for_each(|it| assert_eq!(ends_well(it, &[])["event"], event));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The core in the simulator: drills, planted bugs, and numbers that hold on every platform. No feature is needed:
 //! `cargo test --release --no-default-features --test core` builds in a minute.
 
+mod amended;
 mod asynchronous;
 mod byzantine;
 mod devices;

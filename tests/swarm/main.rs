@@ -3,6 +3,7 @@
 
 mod adapters;
 mod alone;
+mod amended;
 mod asking;
 mod continued;
 mod devices;

@@ -3,6 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pathswarm::access::admission::Admission;
+use pathswarm::access::amendment::SignedAmendment;
 use pathswarm::access::authentication::AccessNotice;
 use pathswarm::names::{PeerKey, RunId};
 use pathswarm::protocol::wire::contribution_list::ContributionList;
@@ -16,6 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     says_again::<Message>(bytes);
     says_again::<Update>(bytes);
     says_again::<ContributionList>(bytes);
+    says_again::<SignedAmendment>(bytes);
     // As if everybody had signed everything.
     let mut admission = Admission::new(RunId([0; 32]), CREATOR, |_, _, _| true);
     match says_again::<AccessNotice>(bytes) {

@@ -50,6 +50,8 @@ commands! {
         Invite(crate::cli::swarm::access::invite::Invite),
         /// Revoke the access of a peer to a run by invitation, or an unused invitation.
         Revoke(crate::cli::swarm::access::revoke::Revoke),
+        /// Give a run more phases while it runs, or require a newer program of it. Only its creator can.
+        Amend(crate::cli::swarm::access::amend::Amend),
         /// Fetch all modules of a run into one folder.
         Collect(crate::cli::swarm::model::collect::Collect),
         /// Show what running peers are doing.

@@ -55,6 +55,7 @@ impl Paths {
                     shown.tokens_per_s = Some(*tokens as f64 / seconds);
                 }
             }
+            PeerEvent::Reported(Report::Amended { phases, .. }) => shown.phases = *phases,
             PeerEvent::Waiting(waiting) => shown.waiting = Some(waits(waiting)),
             PeerEvent::Reported(Report::PathTaken(path)) => {
                 made.entry(*path).or_insert(0);
@@ -69,6 +70,7 @@ impl Paths {
             }
             _ => return false,
         }
+        let each = shown.phases.saturating_mul(shown.steps);
         shown.made = made.values().fold(0, |sum, steps| sum.saturating_add(*steps));
         shown.planned = each.saturating_mul(made.len().max(1) as u64);
         true
@@ -158,6 +160,9 @@ fn note_of_report(report: &Report, slots: &WorkerSlots) -> Option<String> {
         Report::TrainerDied => "the trainer has died; restarting it".to_owned(),
         Report::TrainerRetired { left } => {
             format!("a trainer fails again and again, and its device is used no more; {left} left")
+        }
+        Report::Amended { phases, number } => {
+            format!("the run was amended by its creator: it has {phases} phases (amendment {number})")
         }
         Report::Refused { module, by, reason } => {
             format!("rejected an update of module {module} by …{}: {reason}", by.short())

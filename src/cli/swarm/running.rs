@@ -34,6 +34,15 @@ const LOOK: Duration = Duration::from_millis(500);
 
 type Scores = Arc<Mutex<BTreeMap<PathId, (Score, Score)>>>;
 
+/// What of the result was told.
+#[derive(Default)]
+struct Told {
+    /// Paths with their scores.
+    paths: BTreeSet<u32>,
+    /// Phases of the run at that time.
+    phases: u64,
+}
+
 /// Observes one peer.
 pub struct Watch {
     folder: PathBuf,
@@ -59,16 +68,16 @@ impl Watch {
     }
 
     /// Runs until the peer is interrupted, or fails, or comes to the phase from which it is too old.
-    pub async fn stay(self, launched: Launched, interrupt: &Interrupt, too_old: Option<TooOld>) -> anyhow::Result<()> {
+    pub async fn stay(self, launched: Launched, interrupt: &Interrupt) -> anyhow::Result<()> {
         let socket = self.display.open(&self.folder, THIS_PEER, launched.peer.handle());
-        let mut told = BTreeSet::new();
+        let mut told = Told::default();
         loop {
             let handle = launched.peer.handle();
             // Also while the peer does not answer.
             tokio::select! {
                 () = interrupt.wait() => break,
-                phase = self.look(&handle, &mut told) => {
-                    if let Some(too_old) = too_old.as_ref().filter(|too_old| phase >= too_old.from_phase) {
+                too_old = self.look(&handle, &mut told) => {
+                    if let Some(too_old) = too_old {
                         leave(launched.peer, &self.display.progress).await?;
                         let hint = "install the newer version; the same command goes on then";
                         return Err(Mistake::new(too_old).hint(hint).into());
@@ -85,22 +94,28 @@ impl Watch {
             .note("leaving: other peers take over this peer's paths and modules; Ctrl-C again leaves at once");
         leave(launched.peer, &self.display.progress).await?;
         // A peer that has finished its work was not interrupted in it.
-        if told.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
+        if told.paths.is_empty() { Err(Interrupted.into()) } else { Ok(()) }
     }
 
-    /// After a while, tells the result if there is one. Returns the phases that the peer's modules have behind them.
-    async fn look(&self, peer: &PeerHandle, told: &mut BTreeSet<u32>) -> u64 {
+    /// After a while, tells the result if there is one. Returns why this program may not go on, if its modules have come to
+    /// a phase that needs a newer one.
+    async fn look(&self, peer: &PeerHandle, told: &mut Told) -> Option<TooOld> {
         tokio::time::sleep(LOOK).await;
-        let Some(status) = peer.status().await else { return 0 };
+        let status = peer.status().await?;
+        if std::mem::replace(&mut told.phases, status.node.phases) != status.node.phases {
+            // What was told was not the end.
+            told.paths.clear();
+        }
         // Once more, since a path may have been taken over later, from a peer that has gone.
         if let Some(scored) = scored(&status)
-            && !scored.is_subset(told)
+            && !scored.is_subset(&told.paths)
             && let Some(status) = peer.status_with_hashes().await
         {
             self.tell_result(&status);
-            told.extend(scored);
+            told.paths.extend(scored);
         }
-        status.node.modules.iter().filter_map(|module| module.phase).max().unwrap_or(0)
+        let phase = status.node.modules.iter().filter_map(|module| module.phase).max().unwrap_or(0);
+        peer.config().await?.is_too_new().filter(|too_old| phase >= too_old.from_phase)
     }
 
     fn tell_result(&self, status: &PeerStatus) {

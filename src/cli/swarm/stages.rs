@@ -88,7 +88,7 @@ impl RunSupervisor {
             }
             None => None,
         };
-        watch.stay(launched, &self.interrupt, too_old).await
+        watch.stay(launched, &self.interrupt).await
     }
 
     /// Waits until the present stage is done and another peer has begun the next one, and joins it.

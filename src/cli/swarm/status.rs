@@ -143,6 +143,9 @@ fn lines(place: &str, status: &PeerStatus) -> Vec<String> {
         format!("at       {}", status.addresses.join(" ")),
         format!("members  {} others known{}{known}", node.peers.len(), if known.is_empty() { "" } else { ": " }),
     ];
+    if let Some(number) = node.amendment {
+        lines.push(format!("amended  {} phases (amendment {number}){}", node.phases, requirement(status)));
+    }
     let said = |waiting: &&Waiting| node.paths.iter().any(|path| path.waits_for.as_ref() == Some(waiting));
     lines.extend(
         node.waits_for
@@ -182,6 +185,12 @@ fn lines(place: &str, status: &PeerStatus) -> Vec<String> {
         size(traffic.message_bytes_received)
     ));
     lines
+}
+
+/// Which program an amended run needs.
+fn requirement(status: &PeerStatus) -> String {
+    let needs = status.requires.as_ref();
+    needs.map_or_else(String::new, |it| format!("; from phase {} on it needs {} or newer", it.from_phase, it.version))
 }
 
 /// How others reach the peer, how far they are, and what memory it takes.

@@ -170,7 +170,7 @@ mod tests {
     use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
     use crate::peer::trainer::text::{Purpose, Texts};
     use crate::peer::trainer::thread::TrainerThread;
-    use crate::peer::trainer::work;
+    use crate::peer::trainer::{Phases, work};
     use crate::protocol::Part;
     use crate::protocol::journal::record::Finished;
     use crate::protocol::wire::inner_checkpoint::BaseVersion;
@@ -187,7 +187,7 @@ mod tests {
         fn new() -> Self {
             let tiny = Tiny::shared_out_anew();
             let manifest = Arc::new(tiny.decoded.clone());
-            let work = work(manifest.clone(), machine(), tiny.blobs.clone());
+            let work = work(manifest.clone(), Phases::of(&manifest), machine(), tiny.blobs.clone());
             let trainer = TrainerThread::start(work, Arc::new(DeviceScheduler::default())).unwrap();
             Self { tiny, manifest, trainer }
         }

@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::names::{BlobRef, ModuleId, PathId, PeerKey};
+use crate::names::{BlobRef, ModuleId, PathId, PeerKey, RunId};
 use crate::network::{Multiaddr, Stopped};
 use crate::peer::client::connection::Client;
 use crate::peer::client::directory::Directory;
 use crate::peer::client::heads::heads;
 use crate::peer::client::memory_blobs::MemoryBlobs;
 use crate::peer::client::{Entrance, Visit, VisitError, visit};
-use crate::peer::join::JoinError;
+use crate::peer::join::{JoinError, amendment_of};
 use crate::peer::manifest::Manifest;
-use crate::protocol::RunPlan;
 use crate::protocol::wire::message::Head;
+use crate::protocol::{Request, RunPlan};
 
 /// Attempts to fetch a part of the run that every peer has.
 const ATTEMPTS: usize = 3;
@@ -28,6 +28,8 @@ pub(in crate::peer) struct SwarmClient {
     pub directory: Directory,
     pub manifest: Manifest,
     pub manifest_bytes: Vec<u8>,
+    /// The amendment that is in the manifest, as bytes.
+    pub amendment: Option<Vec<u8>>,
     pub shard_table: Vec<u8>,
     pub plan: RunPlan,
     /// Fetched blobs that have not been taken.
@@ -43,12 +45,13 @@ impl SwarmClient {
         let Visit { mut client, contact, address, manifest: manifest_bytes } =
             visit(entrance, Arc::new(blobs.clone())).await?;
         let unfit = |source| JoinError::Manifest { address: address.to_string(), source };
-        let (mut manifest, _) = Manifest::decode(&manifest_bytes).map_err(unfit)?;
+        let (mut manifest, run) = Manifest::decode(&manifest_bytes).map_err(unfit)?;
+        let amendment = amendment(&mut client, &blobs, contact, (&mut manifest, run)).await?;
         let shard_table = part(&mut client, &blobs, manifest.shards.table, "the shard table", &[contact]).await?;
         manifest.take_table(&shard_table).map_err(unfit)?;
         let plan = manifest.plan().map_err(unfit)?;
         let (connection, directory, contact) = (client, Directory::default(), (contact, address));
-        Ok(Self { connection, directory, manifest, manifest_bytes, shard_table, plan, blobs, contact })
+        Ok(Self { connection, directory, manifest, manifest_bytes, amendment, shard_table, plan, blobs, contact })
     }
 
     /// A blob that every peer of the run has.
@@ -134,6 +137,21 @@ impl SwarmClient {
         let text = self.manifest.shard(path).test;
         Ok(self.fetch(text, &from).await?.ok())
     }
+}
+
+/// The amendment of the run that the first contact knows, if the creator has signed it.
+async fn amendment(
+    connection: &mut Client,
+    blobs: &MemoryBlobs,
+    contact: PeerKey,
+    (manifest, run): (&mut Manifest, RunId),
+) -> Result<Option<Vec<u8>>, Stopped> {
+    let answers = connection.ask_each(&[(contact, Request::Directory { start: None })]).await?;
+    let told = answers.into_iter().flatten().find_map(|answer| amendment_of(contact, &answer));
+    let Some(told) = told else { return Ok(None) };
+    let Ok(bytes) = fetch(connection, blobs, told.blob, &[contact]).await? else { return Ok(None) };
+    let taken = manifest.amend(run, &bytes);
+    Ok(taken.inspect_err(|error| tracing::warn!(%error, "what a peer told of is no amendment")).ok().map(|()| bytes))
 }
 
 async fn part(

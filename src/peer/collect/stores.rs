@@ -9,8 +9,8 @@ use crate::peer::client::heads::best_first;
 use crate::peer::collect::CollectError;
 use crate::peer::collected::writing::{Summary, Unfinished};
 use crate::peer::collected::{ANCESTOR, PRETRAINED, ROUTER, TOKENIZER};
-use crate::peer::folder::present_folder;
 use crate::peer::folder::store_folder;
+use crate::peer::folder::{amend_from, present_folder};
 use crate::peer::manifest::Manifest;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::protocol::wire::encoding;
@@ -18,9 +18,15 @@ use crate::protocol::wire::message::Head;
 use crate::protocol::{Node, Record, RunPlan};
 use crate::store::{BlobError, StoreReader};
 
+/// The highest amendment of a run that these folders have.
+fn amendment_in(manifest: &[u8], folders: &[PathBuf]) -> Option<Vec<u8>> {
+    let (mut manifest, run) = Manifest::decode(manifest).ok()?;
+    folders.iter().filter_map(|folder| amend_from(folder, &mut manifest, run)).last()
+}
+
 /// Writes the newest version of every module in these peers' folders to `target`.
 pub fn collect_from_stores(manifest: &[u8], folders: &[PathBuf], target: &Path) -> Result<Summary, CollectError> {
-    let mut writer = Unfinished::begin(target)?.of_run(manifest)?;
+    let mut writer = Unfinished::begin(target)?.of_run(manifest, amendment_in(manifest, folders).as_deref())?;
     let mut stores = Stores::open(folders, writer.run())?;
     writer.put_shard_table(&stores.part(writer.manifest.shards.table, "the shard table")?)?;
     stores.look(folders, &writer.manifest.plan()?)?;

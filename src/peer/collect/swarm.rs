@@ -46,7 +46,7 @@ pub async fn collect_from_swarm(
 ) -> Result<Summary, CollectError> {
     let unfinished = Unfinished::begin(target)?;
     let client = SwarmClient::connect(entrance.into()).await?;
-    let mut writer = unfinished.of_run(&client.manifest_bytes)?;
+    let mut writer = unfinished.of_run(&client.manifest_bytes, client.amendment.as_deref())?;
     writer.put_shard_table(&client.shard_table)?;
     told(Told::Run { name: writer.manifest.config.name.clone(), modules: client.plan.slots.grid().modules().len() });
     Collecting { client, writer }.run(told).await

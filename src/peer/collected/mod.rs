@@ -31,12 +31,16 @@ use crate::grid::Grid;
 use crate::model::exchange::{self, ExchangeError};
 use crate::model::hugging_face::pretrained::{PretrainedFiles, PretrainedFilesError};
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, RunId, Version};
+use crate::peer::folder::amend_from;
 use crate::protocol::limits::MAX_CONTROL_BYTES;
 use crate::routing::resharding::RouterState;
 use crate::routing::{Router, RouterError};
 use crate::text::{IdsWriter, TokenSet, Tokenizer, TokenizerError, TokensError};
 
 pub(super) const MANIFEST: &str = "manifest.json";
+
+/// The run's amendment, if there is one.
+pub(super) const AMENDMENT: &str = "amendment";
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 pub(super) const ROUTER: &str = "router";
 /// The state of the router, in a run that reshards.
@@ -266,14 +270,16 @@ fn read_router_state(folder: &Path, run: RunId, manifest: &Manifest) -> Result<O
     }
 }
 
-/// The manifest in a folder, and the run's id.
+/// The manifest in a folder, as its amendment has it, and the run's id.
 pub(super) fn read_manifest(folder: &Path) -> Result<(Manifest, RunId), CollectedError> {
     let path = folder.join(MANIFEST);
     let bytes = match read_file(&path, MAX_CONTROL_BYTES as u64) {
         Err(CollectedError::Missing(_)) => return Err(CollectedError::NotCollected(folder.to_owned())),
         other => other?,
     };
-    Manifest::decode(&bytes).map_err(|source| CollectedError::Manifest { path, source })
+    let (mut manifest, run) = Manifest::decode(&bytes).map_err(|source| CollectedError::Manifest { path, source })?;
+    amend_from(folder, &mut manifest, run);
+    Ok((manifest, run))
 }
 
 /// A file that the manifest names.

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use super::{AMENDMENT, best_file, hash_of, module_file, read_manifest, seal_of, test_file};
 use super::{
     ANCESTOR, BEST, CollectedModule, MANIFEST, MODULES, PRETRAINED, ROUTER, ROUTER_STATE, SHARD_TABLE, SHARDS,
     TOKENIZER,
 };
-use super::{best_file, hash_of, module_file, read_manifest, seal_of, test_file};
 use crate::model::exchange::{self, ExchangeError};
 use crate::names::{BlobHash, ModuleId, PathId, RunId};
 use crate::outer::ModuleState;
@@ -97,13 +97,16 @@ impl Unfinished {
         Ok(Self { staged: StagedFolder::begin(target)?, target: target.to_owned(), found })
     }
 
-    /// Stores the manifest, byte for byte.
-    pub(in crate::peer) fn of_run(self, manifest: &[u8]) -> Result<Writer, WriteError> {
-        let (decoded, run) = Manifest::decode(manifest)?;
+    /// Stores the manifest, and the run's amendment, byte for byte.
+    pub(in crate::peer) fn of_run(self, manifest: &[u8], amendment: Option<&[u8]>) -> Result<Writer, WriteError> {
+        let (mut decoded, run) = Manifest::decode(manifest)?;
         if let Some(found) = self.found.filter(|found| *found != run) {
             return Err(WriteError::OtherRun { folder: self.target, found, expected: run });
         }
         self.staged.write(MANIFEST, manifest)?;
+        if let Some(bytes) = amendment.filter(|bytes| decoded.amend(run, bytes).is_ok()) {
+            self.staged.write(AMENDMENT, bytes)?;
+        }
         let summary = Summary {
             folder: self.target,
             run,
@@ -263,7 +266,7 @@ fn run_at(folder: &Path) -> Result<Option<RunId>, WriteError> {
     let mut empty = true;
     for entry in entries {
         let name = entry.map_err(|error| in_the_way(error.to_string()))?.file_name();
-        let ours = [MANIFEST, TOKENIZER, ROUTER, ROUTER_STATE, ANCESTOR, PRETRAINED, MODULES, BEST, SHARDS];
+        let ours = [MANIFEST, AMENDMENT, TOKENIZER, ROUTER, ROUTER_STATE, ANCESTOR, PRETRAINED, MODULES, BEST, SHARDS];
         if !ours.iter().any(|known| name == *known) {
             return Err(in_the_way(format!("there is {} in it", name.to_string_lossy())));
         }

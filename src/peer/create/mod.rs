@@ -197,8 +197,7 @@ pub fn create_run(
     go_on(stop)?;
     let test_routes = routes(&router, &mut trainer, &ancestor, &text.test, 1)?;
 
-    let texts = RunTexts { shards: shard_texts(&index, &test_routes, &text), slice };
-    let sizes = index.sizes();
+    let (texts, sizes) = (RunTexts { shards: shard_texts(&index, &test_routes, &text), slice }, index.sizes());
     let shards = put_shards(&texts, &sizes, blobs)?;
     let mut states = genesis(&grid.modules(), (continuation, &ancestor.levels), run.outer.mode, blobs)?;
     let mut resharding = None;
@@ -228,6 +227,7 @@ pub fn create_run(
         then: then.map(Box::new),
         after: plan.after,
         creator: plan.creator,
+        amendment: None,
     };
     let bytes = manifest.encode()?;
     let (manifest, id) = Manifest::decode(&bytes)?;

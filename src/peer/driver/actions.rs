@@ -52,6 +52,7 @@ impl Driver {
                 let drawn = self.node.path_at(path, phase);
                 self.queue_scoring(Task::Score { path, drawn, phase, states });
             }
+            Action::ReadAmendment(blob) => self.read_amendment(blob),
             Action::Gone => self.departure.gone = true,
             Action::Pause { path } => self.pause_trainer(path),
             Action::EndPhase { path } => self.end_phase(path),
@@ -229,6 +230,7 @@ impl Driver {
             Report::TrainerRetired { left } => {
                 tracing::error!(left, "a trainer fails again and again: its device is used no more");
             }
+            Report::Amended { .. } => {}
             Report::TrainerDied => tracing::error!("the trainer has died and is restarted"),
             Report::HandedOff { path, from } => {
                 tracing::info!(%path, from = %from.short(), "a path came with its trainer state");

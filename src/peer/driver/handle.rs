@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::access::invitation::OneTimeInvitation;
 use crate::config::RunConfig;
+use crate::config::admission::Requires;
 use crate::names::PeerKey;
 use crate::network::Multiaddr;
 use crate::peer::status::PeerStatus;
@@ -22,6 +23,13 @@ pub enum Order {
     SendAway(PeerKey),
     /// Revoke a one-time invitation.
     TakeBack(OneTimeInvitation),
+    /// Amend the run, of which this peer is the creator.
+    Amend {
+        /// All phases; those of before if nothing is said.
+        phases: Option<u64>,
+        /// The version that is required; that of before if nothing is said.
+        requires: Option<Requires>,
+    },
 }
 
 /// Commands to the driver.

@@ -7,7 +7,7 @@
 //! - *The node.* Only `Driver::settle` calls it: an event when no action is left, then its actions, in order.
 //! - *Actions out.* `actions`: one match over all of them; `tasks`: each trainer gets one task at a time; `blobs`:
 //!   needed blobs are computed or fetched; [`events`]: reports to the program that started the peer.
-//! - *Outside the node.* `access`: which peers are heard at all; `inference`: queries about text; `redial`: lost
+//! - *Outside the node.* `access`: which peers are heard at all; `amending`: what the run's creator changes; `inference`: queries about text; `redial`: lost
 //!   connections; `text_replication`: text that is stored for others; [`status`]; `disk_pressure`: while the disk
 //!   rejects writes, the node gets no event.
 //!
@@ -17,6 +17,7 @@
 pub(super) mod access;
 pub(super) mod actions;
 pub(super) mod address_book;
+pub(super) mod amending;
 pub(super) mod blobs;
 pub mod control_socket;
 pub(super) mod disk_pressure;
@@ -30,6 +31,7 @@ pub(super) mod tasks;
 pub(super) mod text_replication;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +101,8 @@ pub(super) struct Driver {
     /// Whom this machine tells the peer's status.
     pub(super) tell_status_to: config::Answer,
     pub(super) manifest_bytes: Arc<Vec<u8>>,
+    /// The peer's folder.
+    pub(super) folder: PathBuf,
     pub(super) run: String,
     pub(super) claims: Claims,
     pub(super) identity: Identity,
@@ -188,6 +192,7 @@ impl Driver {
 
     /// Runs until it is told to stop or fails. The compute threads have then ended.
     pub(super) async fn run(mut self, inputs: Inputs) -> Result<(), PeerError> {
+        self.tell_amendment();
         let outcome = self.event_loop(inputs).await;
         let (devices, inference, timeout) = (self.devices, self.inference, self.departure.ends_within);
         let end = move || {

@@ -184,6 +184,7 @@ impl Driver {
         PeerStatus {
             run: self.run.clone(),
             name: self.manifest.config.name.clone(),
+            requires: self.manifest.config.requires.clone(),
             node: Status { waits_for: self.waiting_for(), ..self.node.status() },
             parameter_hashes: BTreeMap::new(),
             addresses,

@@ -161,13 +161,17 @@ impl Driver {
             }
             TrainerReport::Evaluated { path, drawn, held_out, test, reviewed } => {
                 self.devices.get_mut(number).ended();
-                self.tasks.scored.insert(path);
+                // Not if the run was amended meanwhile.
+                let is_end = self.node.is_done();
+                self.tasks.scored.extend(is_end.then_some(path));
                 if let Some((trainer, stands)) = reviewed {
-                    self.tasks.best.extend(stands.then_some((path, trainer)));
+                    self.tasks.best.extend((stands && is_end).then_some((path, trainer)));
                     self.events.push_back(Event::Reviewed { path, trainer });
                 }
-                self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
-                (self.event_sink)(PeerEvent::Scored { path, drawn, held_out, test });
+                if is_end {
+                    self.scored(path, Phase(self.manifest.config.training.phases), Some(held_out));
+                    (self.event_sink)(PeerEvent::Scored { path, drawn, held_out, test });
+                }
             }
             TrainerReport::Failed(error) => self.trainer_has_failed(number, error)?,
         }

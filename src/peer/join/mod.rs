@@ -13,6 +13,7 @@ use crate::network::{
 };
 use crate::peer::join::authentication::authenticate;
 use crate::peer::manifest::{Manifest, ManifestError};
+use crate::protocol::wire::amended::Amended;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Request, Response};
 
@@ -82,6 +83,24 @@ pub async fn fetch_manifest(
         Response::Refused(reason) => Err(refused(address, reason)),
         _ => Err(refused(address, "it sent an unexpected answer")),
     }
+}
+
+/// What the peer at an address says of an amendment of its run; nothing if it knows of none, or does not answer.
+pub(crate) async fn ask_for_amendment(
+    network: &NetworkHandle,
+    events: &mut NetworkEvents,
+    address: &Multiaddr,
+) -> Option<Amended> {
+    let bytes = encoding::encode(&Request::Directory { start: None }).ok()?;
+    let (peer, answer) = ask(network, events, address, bytes).await.ok()?;
+    amendment_of(peer, &encoding::decode(&answer).ok()?)
+}
+
+/// What a peer says of an amendment in its answer about the peers that it knows: its own word alone.
+pub(crate) fn amendment_of(peer: PeerKey, answer: &Response) -> Option<Amended> {
+    let Response::Directory(entries) = answer else { return None };
+    let own = entries.iter().find(|entry| entry.peer == peer)?;
+    Amended::of_leases(&own.leases)
 }
 
 /// The response of the peer at an address to these bytes.

@@ -1,6 +1,7 @@
 //! The manifest, which defines a run. Its BLAKE3 hash is the run's id; everything that it names is fetched by hash.
-//! [`shard_table`] has each path's text, `genesis` the first state of each module.
+//! [`shard_table`] has each path's text, `genesis` the first state of each module, [`amending`] what its creator changes later.
 
+pub mod amending;
 pub(super) mod genesis;
 pub mod shard_table;
 #[cfg(test)]
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compress::frame;
 use crate::config::run::RunConfigError;
-use crate::config::{Codec, OuterConfig, RunConfig, Stagger, level_parameters};
+use crate::config::{Codec, MAX_PHASES, OuterConfig, RunConfig, Stagger, level_parameters};
 use crate::grid::GridError;
 use crate::model::hugging_face::pretrained::MAX_ENCODED_BYTES;
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, RunId};
@@ -21,6 +22,7 @@ use crate::outer::ModuleState;
 use crate::peer::manifest::shard_table::{Shard, Shards, TableError, table_bytes, weights};
 use crate::protocol::RunPlan;
 use crate::protocol::limits::{FULL_WEIGHT, MAX_CONTROL_BYTES};
+use crate::protocol::wire::amended::Amended;
 use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
 use crate::store::BlobStore;
@@ -67,8 +69,11 @@ pub struct Manifest {
     pub then: Option<Box<RunConfig>>,
     /// The run that the swarm trained before.
     pub after: Option<RunId>,
-    /// Whose invitations are valid, in a run by invitation.
+    /// Whose amendments are valid and, in a run by invitation, whose invitations. Runs of older programs have none.
     pub creator: Option<PeerKey>,
+    /// The amendment that `config` has in it.
+    #[serde(skip)]
+    pub amendment: Option<Amended>,
 }
 
 /// Additional blobs of a run that reshards.
@@ -109,7 +114,7 @@ pub enum ManifestError {
     Resharding,
     #[error("the manifest names {0} bytes of a pretrained model's settings, at most {MAX_ENCODED_BYTES}")]
     Pretrained(u64),
-    #[error("the manifest and its configuration differ in whether the run is by invitation")]
+    #[error("the run is by invitation, but the manifest names nobody who invites")]
     Admission,
     #[error("the manifest has {0} bytes, at most {MAX_CONTROL_BYTES} can be sent; use a smaller grid")]
     Large(usize),
@@ -146,7 +151,7 @@ impl Manifest {
     fn check(&self) -> Result<(), ManifestError> {
         self.config.check()?;
         self.then.as_ref().map_or(Ok(()), |then| then.check())?;
-        if self.config.admission.is_open() != self.creator.is_none() {
+        if !self.config.admission.is_open() && self.creator.is_none() {
             return Err(ManifestError::Admission);
         }
         if let Some(files) = self.pretrained.filter(|files| files.bytes > MAX_ENCODED_BYTES as u64) {
@@ -184,7 +189,13 @@ impl Manifest {
     pub fn follows(&self, first: &Self, run: RunId) -> bool {
         let text = |manifest: &Self| (manifest.corpus, manifest.test_corpus, manifest.share_text);
         let same = text(self) == text(first) && self.creator == first.creator;
-        self.after == Some(run) && first.then.as_deref() == Some(&self.config) && same
+        // It may be amended by now.
+        let as_created = |then: &RunConfig| {
+            let mut config = self.config.clone();
+            (config.training.phases, config.requires) = (then.training.phases, then.requires.clone());
+            config == *then
+        };
+        self.after == Some(run) && first.then.as_deref().is_some_and(as_created) && same
     }
 
     /// Parameters in a module of each level.
@@ -254,7 +265,8 @@ impl Manifest {
     pub fn router_state(&self, bytes: &[u8]) -> Result<RouterState, StateError> {
         let (paths, run) = (self.shards.listed().len() as u32, &self.config);
         let state = RouterState::decode(bytes, paths, run.model.width, run.routing.prefix_tokens)?;
-        let possible = state.rounds <= run.training.phases && u64::from(state.fits) <= state.rounds;
+        // Others may know of an amendment of the run.
+        let possible = state.rounds <= MAX_PHASES && u64::from(state.fits) <= state.rounds;
         let fitted = state.fits == 0 || state.router.ancestor() == Some(self.ancestor.hash);
         if possible && fitted { Ok(state) } else { Err(StateError::Format("what no round of this run makes")) }
     }
@@ -276,7 +288,8 @@ impl Manifest {
     /// The run that invitations name, and its creator; `None` if it is open. Invitations to the first of two stages are
     /// valid in both.
     pub fn invites(&self, run: RunId) -> Option<(RunId, PeerKey)> {
-        self.creator.map(|creator| (self.after.unwrap_or(run), creator))
+        let creator = self.creator.filter(|_| !self.config.admission.is_open());
+        creator.map(|creator| (self.after.unwrap_or(run), creator))
     }
 
     /// Blobs that a peer never sends: the text, unless the run shares it.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,11 +31,13 @@ use crate::peer::driver::status::Observed;
 use crate::peer::driver::tasks::TrainerTasks;
 use crate::peer::driver::text_replication::TextReplication;
 use crate::peer::driver::{Departure, Driver, ENDS_WITHIN, Inputs, PeerError};
+use crate::peer::folder::amend_from;
 use crate::peer::inference::server::{InferenceServer, Policy};
 use crate::peer::manifest::Manifest;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::devices::Devices;
 use crate::protocol::journal::record::read_lists;
+use crate::protocol::wire::amended::Amended;
 use crate::protocol::wire::encoding;
 use crate::protocol::{Contact, Event, Node, Record};
 use crate::store::actor::StoreThread;
@@ -42,6 +45,8 @@ use crate::store::{BlobStore, DiskError, LockedStore, StoreHandle};
 
 /// The inputs of a peer.
 pub struct PeerPlan {
+    /// The peer's folder.
+    pub folder: PathBuf,
     pub store: LockedStore,
     /// The run's manifest, as bytes.
     pub manifest: Vec<u8>,
@@ -76,17 +81,17 @@ impl Peer {
     /// # Errors
     /// If the store is in use or belongs to another run, or the manifest has another version.
     pub async fn start(plan: PeerPlan) -> anyhow::Result<Self> {
-        let (manifest, run) = Manifest::decode(&plan.manifest)?;
+        let (mut manifest, run) = Manifest::decode(&plan.manifest)?;
+        let amendment = amend_from(&plan.folder, &mut manifest, run);
         let folder = plan.store.of_run(run)?;
         let manifest = Arc::new(manifest.with_table_in(&folder.blobs)?);
         let records = decode_records(&folder.records)?;
-        let known = folder.index.peers()?;
-        let blobs = folder.blobs.clone();
+        let (known, blobs) = (folder.index.peers()?, folder.blobs.clone());
         plan.access.take_in(blobs.clone());
         plan.access.serve_all_but(manifest.private_blobs(), plan.access_control.clone());
         let (store, threads) = crate::store::actor::start(folder)?;
-        let key = plan.identity.key();
-        let node = restored_node(key, &manifest, records, &store).await?;
+        let amendment = amendment.filter(|bytes| blobs.put(bytes).is_ok()).and(manifest.amendment);
+        let node = restored_node(plan.identity.key(), &manifest, (records, amendment), &store).await?;
         checkpoint_index::refresh(&store, &node, &manifest).await?;
         let mut node = node.started_as(RandomState::new().hash_one(run.0), |bytes| plan.identity.sign(bytes).to_vec());
         if plan.machine.disk_bytes > 0 {
@@ -96,7 +101,7 @@ impl Peer {
         // A peer that was killed in its first second has records, but no state to resume from.
         let fresh = node.is_blank();
         // Marks this peer's log lines, since several peers may run in one process.
-        let span = tracing::info_span!("peer", key = %key.short());
+        let span = tracing::info_span!("peer", key = %plan.identity.key().short());
         let (aggregator, combined) = span.in_scope(|| Aggregator::start(blobs.clone(), &manifest))?;
         let policy = Policy { answer: plan.machine.answer, share: plan.machine.answer_share };
         let (device, scheduler, network) = (plan.machine.first_device(), plan.scheduler.clone(), plan.network.clone());
@@ -112,6 +117,7 @@ impl Peer {
         let tried = contacts.iter().flat_map(|contact| contact.addresses.clone()).collect();
         let mut driver = Driver {
             node,
+            folder: plan.folder,
             pinned: manifest.pinned_blobs(),
             level_counts: manifest.level_counts(),
             manifest,
@@ -152,8 +158,7 @@ impl Peer {
 
         let (commands, mailbox) = mpsc::channel(COMMANDS);
         let inputs = Inputs { network: plan.network_events, aggregator: combined, commands: mailbox };
-        let task = tokio::spawn(driver.run(inputs).instrument(span));
-        Ok(Self { commands, task, store: threads })
+        Ok(Self { commands, task: tokio::spawn(driver.run(inputs).instrument(span)), store: threads })
     }
 
     pub fn handle(&self) -> PeerHandle {
@@ -191,23 +196,28 @@ impl Peer {
     }
 }
 
-/// The node from the journal, without what the disk has lost.
+/// The node from the journal, without what the disk has lost, in a run as its amendment has it.
 async fn restored_node(
     key: PeerKey,
     manifest: &Manifest,
-    mut records: Vec<Record>,
+    (mut records, amendment): (Vec<Record>, Option<Amended>),
     store: &StoreHandle,
 ) -> anyhow::Result<Node> {
     // A list that cannot be read is as good as lost.
     read_lists(&mut records, |list| store.blobs().get(list.hash, list.bytes).ok().flatten());
-    let node = Node::restore(key, manifest.plan()?, records.clone());
+    let plan = manifest.plan()?;
+    let restore = |records| match amendment {
+        Some(amended) => Node::restore(key, plan.clone(), records).amended(amended),
+        None => Node::restore(key, plan.clone(), records),
+    };
+    let node = restore(records.clone());
     let mut lost = without_states(&node, store.blobs())?;
     lost.extend(without_checkpoints(&node, store.blobs())?);
     if lost.is_empty() {
         return Ok(node);
     }
     store.persist(lost.iter().map(encoding::encode).collect::<Result<_, _>>()?).await?;
-    Ok(Node::restore(key, manifest.plan()?, records.into_iter().chain(lost).collect()))
+    Ok(restore(records.into_iter().chain(lost).collect()))
 }
 
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {

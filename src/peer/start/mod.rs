@@ -30,16 +30,16 @@ use crate::peer::create::local_text::own_documents;
 pub use crate::peer::create::local_text::{NeedsText, OtherText, OwnText};
 use crate::peer::driver::events::EventSink;
 use crate::peer::folder::{
-    contact_file, key_file, lock_store, ports_before, ports_file, read_manifest, run_of_store, store_folder,
-    take_along, write_manifest,
+    amend_from, contact_file, key_file, lock_store, ports_before, ports_file, read_manifest, run_of_store,
+    store_folder, take_along, write_amendment, write_manifest,
 };
-use crate::peer::join::JoinError;
 use crate::peer::join::authentication::Authentication;
+use crate::peer::join::{JoinError, ask_for_amendment, fetch_part};
 use crate::peer::manifest::Manifest;
 use crate::peer::manifest::shard_table::Shard;
 use crate::peer::start::assembly::{Peer, PeerPlan};
 use crate::peer::{DeviceScheduler, StoredBlobs};
-use crate::store::{DiskError, LockedStore, OpenError, write_file};
+use crate::store::{BlobStore, DiskError, LockedStore, OpenError, write_file};
 use crate::training::memory_plan::planned;
 
 /// Time for the system to close the sockets of a stopped network.
@@ -176,6 +176,7 @@ impl Listening {
         keep_ports(&launch, &network.join_addresses().await?)?;
         bans::keep(&network, &launch.folder);
         let plan = PeerPlan {
+            folder: launch.folder.clone(),
             store,
             manifest,
             identity,
@@ -266,8 +267,12 @@ impl Listening {
         Err(JoinError::NotKnown { address: written, reason, run, folder }.into())
     }
 
-    /// Whether a path fits into the memory that its trainer has here.
-    fn check_memory(&self, manifest: &Manifest) -> anyhow::Result<()> {
+    /// Whether a path fits into the disk, and into the memory that its trainer has here.
+    fn check_machine(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let (needs_bytes, disk_bytes) = (manifest.cost_of_a_path().disk_bytes, self.launch.machine.disk_bytes);
+        if disk_bytes > 0 && needs_bytes > disk_bytes {
+            return Err(JoinError::TooLarge { needs_bytes, disk_bytes }.into());
+        }
         for machine in self.launch.machine.of_trainers(1) {
             planned(&manifest.config, &machine, open_device(machine.device)?)?;
         }
@@ -292,6 +297,31 @@ impl Listening {
         self.start(store, manifest, contact.into_iter().collect(), false).await
     }
 
+    /// Fetches the run's amendment before this peer takes part, if the peer at the address has a newer one. Without it, this
+    /// peer hears of it from others.
+    async fn fetch_amendment(
+        &mut self,
+        (peer, address): (PeerKey, &Multiaddr),
+        manifest: &mut Manifest,
+        run: RunId,
+        blobs: &BlobStore,
+    ) {
+        let told = ask_for_amendment(&self.network, &mut self.events, address).await;
+        let Some(told) = told.filter(|told| manifest.amendment.is_none_or(|here| here.rank() < told.rank())) else {
+            return;
+        };
+        let what = "the amendment of the run";
+        let fetched = fetch_part(&self.network, &mut self.events, told.blob, what, (peer, address)).await;
+        let taken = fetched.map_err(anyhow::Error::from).and_then(|()| {
+            let bytes = blobs.get(told.blob.hash, told.blob.bytes)?.context("it was fetched, but is gone again")?;
+            manifest.amend(run, &bytes)?;
+            write_amendment(&self.launch.folder, &bytes)
+        });
+        if let Err(error) = taken {
+            tracing::warn!(error = %format!("{error:#}"), "no amendment of the run from the peer at the address");
+        }
+    }
+
     /// Joins by an address, or resumes the run of the folder.
     ///
     /// `own_text` is this machine's own copy of the corpus, for runs that do not share theirs. `told` receives the
@@ -307,7 +337,7 @@ impl Listening {
     ) -> anyhow::Result<Launched> {
         let mut held = read_manifest(&self.launch.folder)?;
         let asked = self.ask_for_manifest(address).await?;
-        let (peer, bytes, manifest, run) = match (asked, &held) {
+        let (peer, bytes, mut manifest, run) = match (asked, &held) {
             (Ok(asked), _) => asked,
             // A returning peer may know other peers, even if this one is gone.
             (Err(error @ (JoinError::Dial(_) | JoinError::NoAnswer { .. })), Some((bytes, manifest, run))) => {
@@ -348,19 +378,17 @@ impl Listening {
                 Some(tokio::task::spawn_blocking(move || own_documents(&manifest, own_text, &stop)).await??)
             }
         };
+        amend_from(&self.launch.folder, &mut manifest, run);
         told(&manifest, run);
-        let (needs_bytes, disk_bytes) = (manifest.cost_of_a_path().disk_bytes, self.launch.machine.disk_bytes);
-        if disk_bytes > 0 && needs_bytes > disk_bytes {
-            return Err(JoinError::TooLarge { needs_bytes, disk_bytes }.into());
-        }
-        self.check_memory(&manifest)?;
+        self.check_machine(&manifest)?;
         let store = lock_store(&self.launch.folder)?;
         limit(&store, &self.launch.machine);
         let blobs = store.blobs.clone();
         self.access.take_in(blobs.clone());
+        self.fetch_amendment((peer, address), &mut manifest, run, &blobs).await;
         for (blob, what) in crate::peer::join::parts(&manifest) {
             if !blobs.has(blob.hash)? {
-                crate::peer::join::fetch_part(&self.network, &mut self.events, blob, what, (peer, address)).await?;
+                fetch_part(&self.network, &mut self.events, blob, what, (peer, address)).await?;
             }
         }
         if let Some(documents) = own_text {

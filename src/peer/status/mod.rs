@@ -4,6 +4,7 @@ pub mod report;
 
 use std::collections::BTreeMap;
 
+use crate::config::admission::Requires;
 use crate::network::Ban;
 pub use crate::network::Reachability;
 use crate::outer::GradientNorms;
@@ -18,6 +19,9 @@ pub const MOST_PINGS: usize = 64;
 pub struct PeerStatus {
     pub run: String,
     pub name: String,
+    /// The version of the program that phases of the run need.
+    #[serde(default)]
+    pub requires: Option<Requires>,
     /// The protocol's part.
     #[serde(flatten)]
     pub node: Status,

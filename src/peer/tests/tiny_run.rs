@@ -177,6 +177,7 @@ impl Tiny {
         let address = network.join_addresses().await.unwrap().remove(0);
         let (told, news) = mpsc::channel(1_000);
         let plan = PeerPlan {
+            folder: folder.clone(),
             store: LockedStore::open(&store_folder(&folder)).unwrap(),
             manifest: self.manifest.clone(),
             identity,

@@ -12,10 +12,10 @@ use crate::config::MachineConfig;
 use crate::model::fused::cuda_tensor_bytes;
 use crate::names::{PathId, Phase};
 use crate::peer::manifest::Manifest;
-use crate::peer::trainer;
 use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::task::{Task, TrainerReport};
 use crate::peer::trainer::thread::TrainerThread;
+use crate::peer::trainer::{self, Phases};
 use crate::store::BlobStore;
 
 /// The number of a device among those of the peer, from 0.
@@ -41,6 +41,8 @@ pub struct Device {
 /// All devices of a peer.
 pub struct Devices {
     all: Vec<Device>,
+    /// Phases of the run.
+    phases: Phases,
     /// The device that trained each path last.
     last: BTreeMap<PathId, Number>,
     /// Where to look first for the next report, so that none is forgotten.
@@ -107,16 +109,22 @@ impl Devices {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let machines = machine.of_trainers(cores);
         let several = machines.len() > 1;
+        let phases = Phases::of(manifest);
         let start = |(number, machine): (Number, MachineConfig)| {
             let name = machine.device.to_string();
             let span =
                 if several { tracing::info_span!("trainer", number, device = name) } else { tracing::Span::none() };
-            let work = trainer::work(manifest.clone(), machine, blobs.clone());
+            let work = trainer::work(manifest.clone(), phases.clone(), machine, blobs.clone());
             let thread = span.in_scope(|| TrainerThread::start(work, scheduler.of_device(number)))?;
             Ok(Device::new(name, thread))
         };
         let all = machines.into_iter().enumerate().map(start).collect::<std::io::Result<_>>()?;
-        Ok(Self { all, last: BTreeMap::new(), turn: 0 })
+        Ok(Self { all, phases, last: BTreeMap::new(), turn: 0 })
+    }
+
+    /// The run has so many phases, for tasks that begin from now on.
+    pub fn amend(&self, phases: u64) {
+        self.phases.set(phases);
     }
 
     pub fn all(&self) -> &[Device] {
@@ -282,7 +290,7 @@ mod tests {
         let scheduler = Arc::new(DeviceScheduler::default());
         let start = |number| TrainerThread::start(work.clone(), scheduler.of_device(number)).unwrap();
         let all = (0..count).map(|number| Device::new("cpu".to_owned(), start(number))).collect();
-        Devices { all, last: BTreeMap::new(), turn: 0 }
+        Devices { all, phases: Phases::default(), last: BTreeMap::new(), turn: 0 }
     }
 
     /// Begins what is queued. Returns the device of each path at work.

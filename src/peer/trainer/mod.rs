@@ -22,6 +22,7 @@ pub mod thread;
 pub(super) mod throttle;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::manifest::{Manifest, genesis};
@@ -46,8 +47,26 @@ use crate::training::{InnerTrainer, OuterGradientError, StepError, TrainerError,
 /// Least interval between two reports of progress.
 const REPORT: Duration = Duration::from_millis(250);
 
-/// The work of a trainer's thread. Where memory runs out, it waits and tries again.
-pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -> Work {
+/// How many phases the run has, which an amendment changes, for all trainers of a peer.
+#[derive(Clone, Debug, Default)]
+pub struct Phases(Arc<AtomicU64>);
+
+impl Phases {
+    pub fn of(manifest: &Manifest) -> Self {
+        Self(Arc::new(AtomicU64::new(manifest.config.training.phases)))
+    }
+
+    pub fn set(&self, phases: u64) {
+        self.0.store(phases, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The work of a trainer's thread. The run has so many phases as `phases` says when a task begins. Where memory runs out, it waits and tries again.
+pub fn work(manifest: Arc<Manifest>, phases: Phases, machine: MachineConfig, blobs: BlobStore) -> Work {
     Arc::new(move |mut handle| {
         let mut worker = loop {
             match Worker::new(manifest.clone(), &machine, blobs.clone()) {
@@ -65,6 +84,7 @@ pub fn work(manifest: Arc<Manifest>, machine: MachineConfig, blobs: BlobStore) -
             }
         };
         while let Some(task) = handle.next_task() {
+            worker.goes_on_for(phases.get());
             let Some(outcome) = worker.outcome(&handle, &task) else { return };
             if !handle.report(outcome) {
                 return;
@@ -153,6 +173,14 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    /// The run may have been amended since the last task: its learning rate falls later, and its end is another.
+    fn goes_on_for(&mut self, phases: u64) {
+        if phases != self.manifest.config.training.phases {
+            Arc::make_mut(&mut self.manifest).config.training.phases = phases;
+            self.inner.set_phases(phases);
         }
     }
 

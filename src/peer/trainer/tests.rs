@@ -16,7 +16,7 @@ use crate::peer::trainer::device_scheduler::DeviceScheduler;
 use crate::peer::trainer::path_state::{PathState, PhaseState};
 use crate::peer::trainer::task::{PhaseTask, Task, TrainerReport};
 use crate::peer::trainer::thread::TrainerThread;
-use crate::peer::trainer::work;
+use crate::peer::trainer::{Phases, work};
 use crate::protocol::journal::record::Finished;
 use crate::protocol::wire::inner_checkpoint::BaseVersion;
 use crate::protocol::wire::message::GENESIS;
@@ -46,7 +46,7 @@ impl Bench {
 
     fn with(machine: MachineConfig, mut tiny: Tiny, inner_steps: u64) -> Self {
         tiny.decoded.config.training.inner_steps = inner_steps;
-        let work = work(Arc::new(tiny.decoded.clone()), machine, tiny.blobs.clone());
+        let work = work(Arc::new(tiny.decoded.clone()), Phases::of(&tiny.decoded), machine, tiny.blobs.clone());
         Self { trainer: TrainerThread::start(work, Arc::new(DeviceScheduler::default())).unwrap(), tiny }
     }
 
@@ -419,7 +419,7 @@ async fn a_tokenizer_of_little_text_scores_paths_and_dense_paths() {
     assert!(tokenizer.vocabulary() < 4_096, "the text has words enough");
 
     let scheduler = Arc::new(DeviceScheduler::default());
-    let work = work(manifest.clone(), machine(), tiny.blobs.clone());
+    let work = work(manifest.clone(), Phases::of(&manifest), machine(), tiny.blobs.clone());
     let mut trainer = TrainerThread::start(work, scheduler.clone()).unwrap();
     let modules = manifest.config.grid().unwrap().modules_of(PathId(0));
     let states = manifest.genesis.iter().filter(|(module, _)| modules.contains(module)).copied().collect();

@@ -22,6 +22,8 @@ pub(in crate::protocol) enum Purpose {
     State(ModuleId),
     /// To resume a path that was taken from another peer.
     HandOff(PathId),
+    /// To read it as an amendment of the run.
+    Amendment,
     /// To resume a path, as its standby, if its holder fails.
     Trainer(PathId),
 }

@@ -43,6 +43,7 @@ impl Node {
                 Purpose::Audit(_) => self.audit_fetched(blob, found),
                 Purpose::Average(module) => self.average_fetched(module, blob, found),
                 Purpose::State(module) => self.state_fetched(module, blob, found),
+                Purpose::Amendment => self.amendment_fetched(blob, found),
                 Purpose::HandOff(path) => self.hand_off_fetched(path, blob, found),
                 Purpose::Trainer(path) => self.trainer_fetched(path, blob, found),
             }

@@ -15,7 +15,8 @@ impl Node {
         self.membership.set_addresses(addresses);
     }
 
-    /// The leases of this node's paths, for heartbeats, and the number of its trainers.
+    /// The leases of this node's paths, for heartbeats, with those that tell the number of its trainers and, where there is
+    /// room, the run's amendment.
     pub fn leases(&self) -> Vec<Lease> {
         let lease = |(path, held): (&crate::names::PathId, &Held)| Lease {
             path: *path,
@@ -24,7 +25,8 @@ impl Node {
             trainer: self.paths.trainer(*path),
         };
         let paths = self.paths.held().iter().map(lease);
-        Lease::of_trainers(self.trainers.count()).into_iter().chain(paths).take(MAX_LEASES).collect()
+        let amended = self.amendment().map(|amended| amended.lease());
+        Lease::of_trainers(self.trainers.count()).into_iter().chain(paths).chain(amended).take(MAX_LEASES).collect()
     }
 
     /// How many paths this node trains, or is about to.
@@ -121,6 +123,7 @@ impl Node {
         if self.is_gone() {
             return true;
         }
+        self.hear_amendment(author, &heartbeat.leases);
         if let Some(state) = self.modules.get_mut(&module) {
             state.leadership.note_member();
         }

@@ -1,5 +1,6 @@
 //! The node: its parts, and the translation between them.
 
+mod amendment;
 mod evidence;
 mod fetch;
 pub(super) mod heartbeat;
@@ -179,6 +180,8 @@ impl Node {
             Event::ListRead { list, contributions } => self.list_read(list, contributions),
             Event::Sealed(signed) => self.sealed(signed),
             Event::Applied { module, version, state } => self.applied(module, version, state),
+            Event::Amended(amended) => self.amend(amended),
+            Event::AmendmentRefused { blob, is_false } => self.amendment_refused(blob, is_false),
             Event::Tick => self.tick(),
             Event::Leave => self.leave(),
         }

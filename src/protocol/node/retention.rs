@@ -57,6 +57,7 @@ impl Node {
         self.paths.checkpoints().flat_map(crate::protocol::node::path::resume::blobs).for_each(&mut visit);
         self.trainers.training().flat_map(|training| &training.reads).copied().for_each(&mut visit);
         self.blobs.lists().blobs().for_each(&mut visit);
+        self.lifecycle.amendments().blobs().for_each(&mut visit);
         // A requested blob may be in the store already, with its event on the way.
         self.blobs.being_fetched().for_each(visit);
     }

@@ -12,7 +12,7 @@ use crate::names::{ModuleId, PathId, Phase, Version};
 use crate::protocol::RunPlan;
 use crate::protocol::action::Portion;
 use crate::protocol::reputation::norm_cap;
-use crate::protocol::wire::message::{Counted, Head};
+use crate::protocol::wire::message::{Counted, Head, Update};
 
 impl RunPlan {
     /// The total weight of all paths through a module.
@@ -44,6 +44,19 @@ impl RunPlan {
     /// Whether a module has completed all its rounds.
     pub fn is_done(&self, module: ModuleId, head: Head) -> bool {
         self.phase_of(module, head).0 >= self.phases
+    }
+
+    /// Whether an update follows the one with which its module is done. Only the owner of a run that was amended makes
+    /// such an update.
+    pub(in crate::protocol) fn is_after_the_end(&self, update: &Update) -> bool {
+        let before = match self.mode {
+            OuterMode::Synchronous => update.version.0.saturating_sub(1),
+            OuterMode::Asynchronous => {
+                let own = update.contributions.iter().map(|counted| u64::from(counted.weight)).sum();
+                update.weight.saturating_sub(own) / self.full_weight(update.module)
+            }
+        };
+        before >= self.phases
     }
 
     /// Whether an update could ever count a contribution with this base version. In asynchronous runs, what is trained

@@ -69,6 +69,9 @@ pub struct Status {
     pub peer: String,
     /// The phase after which modules are done.
     pub phases: u64,
+    /// The number of the run's amendment; nothing if it has none.
+    #[serde(default)]
+    pub amendment: Option<u32>,
     /// Its modules.
     pub modules: Vec<ModuleStatus>,
     /// Its paths.

@@ -25,7 +25,8 @@ pub trait Framed: Serialize + DeserializeOwned {
 }
 
 /// Assigns kinds to types. Kind 5 belongs to the [journal](crate::protocol::journal), 6 to 10 to
-/// [`access`](crate::access), 11 to [lists of contributions](super::contribution_list).
+/// [`access`](crate::access), 11 to [lists of contributions](super::contribution_list), 12 to
+/// [amendments](crate::access::amendment).
 macro_rules! framed {
     ($($name:ty = $kind:literal, $most:expr;)*) => {
         $(impl $crate::protocol::wire::encoding::Framed for $name {

@@ -1,5 +1,6 @@
 //! The messages between peers, and their encoding.
 
+pub mod amended;
 pub mod contribution_list;
 pub mod contributions;
 pub mod encoding;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::{BlobHash, BlobRef, ModuleId, PathId, Phase};
 use crate::protocol::journal::record::{Record, read_lists};
+use crate::protocol::wire::amended::Amended;
 use crate::sampling::WorkerSlots;
 use crate::simulator::rng::SeededRng;
 
@@ -20,6 +21,8 @@ const JOURNAL_RECORDS: usize = 128;
 pub struct Disk {
     blobs: BTreeMap<BlobHash, Vec<u8>>,
     removed: Vec<(BlobHash, Vec<u8>)>,
+    /// The amendment of the run that this peer has stored.
+    pub amendment: Option<Amended>,
     /// In order.
     pub journal: Vec<Record>,
     rewritten: usize,

@@ -8,7 +8,7 @@ pub mod links;
 use serde::Deserialize;
 
 use crate::config::streaming::read_streaming;
-use crate::config::{Codec, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
+use crate::config::{Codec, MAX_PHASES, OuterConfig, OuterMode, Rescale, SampleConfig, Streaming};
 use crate::grid::{Grid, GridError, Sharing};
 use crate::names::PathId;
 use crate::protocol::limits::{MAX_LEASES, MAX_TRAINERS};
@@ -33,12 +33,25 @@ pub struct Scenario {
     pub faults: Vec<Faults>,
     /// Faults in turn.
     pub fault_schedule: Option<FaultSchedule>,
+    /// Amendments of the run.
+    #[serde(default)]
+    pub amendments: Vec<Amendment>,
     /// Byzantine behaviours, of one peer each.
     #[serde(default)]
     pub byzantine: Vec<Byzantine>,
     /// Start of Byzantine behaviour, after all peers have a path.
     #[serde(default = "ten_seconds")]
     pub byzantine_from_ms: u64,
+}
+
+/// An amendment of the run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Amendment {
+    /// The phases that the run has with it.
+    pub phases: u64,
+    /// When it is signed.
+    pub at_ms: Between,
 }
 
 /// A swarm and its run.
@@ -228,6 +241,11 @@ impl Scenario {
             ),
             ("swarm.paths_each", (1..=MAX_LEASES).contains(&self.swarm.paths_each), "1 to 16"),
             ("swarm.phases", self.swarm.phases >= 1, "1 or more"),
+            (
+                "amendments.phases",
+                self.amendments.iter().all(|it| (self.swarm.phases..=MAX_PHASES).contains(&it.phases)),
+                "swarm.phases to 16777216",
+            ),
             ("swarm.values", (1..=1 << 20).contains(&self.swarm.values), "1 to 1048576"),
             ("swarm.slowness", !self.swarm.slowness.contains(&0) && !self.swarm.slowness.is_empty(), "1 or more each"),
             (

@@ -72,6 +72,7 @@ impl World {
             Action::RetireTrainer { path } => {
                 return Err(self.failure("driver", format!("peer {index} retires the trainer of path {path:?}")));
             }
+            Action::ReadAmendment(blob) => self.read_amendment(index, blob),
             Action::GiveUp { restarts } => {
                 return Err(self.failure("driver", format!("peer {index} gives up after {restarts} restarts")));
             }

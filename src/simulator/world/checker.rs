@@ -21,6 +21,9 @@ const PARTED_MS: u64 = 5_000;
 /// Time by which all peers have a path.
 const SETTLED_MS: u64 = 15_000;
 
+/// Interval of checking the loss.
+const LOSS_MS: u64 = 1_000;
+
 impl World {
     /// The invariants after a report: heads change with no other event.
     pub(super) fn look(&mut self, index: usize, report: &Report) -> Result<(), Failure> {
@@ -164,7 +167,8 @@ impl World {
             let held = peer.node.paths();
             let needed: BTreeSet<ModuleId> = held.iter().flat_map(|path| peer.node.modules_of(*path)).collect();
             let complete = peer.node.chains().all(|(module, chain)| self.plan.is_done(module, chain.head()));
-            peer.up && !held.is_empty() && complete && states.len() >= needed.len() && !peer.node.is_auditing()
+            let knows = peer.node.amendment() == self.amendment_in_force();
+            peer.up && knows && !held.is_empty() && complete && states.len() >= needed.len() && !peer.node.is_auditing()
         })
     }
 
@@ -192,6 +196,17 @@ impl World {
             }
         }
         losses / weights
+    }
+
+    /// Checks the loss from time to time.
+    pub(super) fn note_loss(&mut self) {
+        let Some(given) = self.scenario.swarm.given_loss else { return };
+        if self.now_ms >= self.loss_ms + LOSS_MS {
+            self.loss_ms = self.now_ms;
+            if self.loss() > given {
+                self.above_ms = self.now_ms;
+            }
+        }
     }
 
     /// Inner steps in the final chains.

@@ -105,10 +105,14 @@ impl World {
             return;
         }
         let compacts = self.rng.chance(0.5);
-        let (plan, trainers) = (self.plan.clone(), self.scenario.trainers(index));
+        let (plan, trainers) = (self.unamended_plan(), self.scenario.trainers(index));
         let peer = &mut self.peers[index];
         peer.up = true;
-        peer.node = Node::restore(peer.key, plan, peer.disk.records()).with_trainers(trainers);
+        let node = Node::restore(peer.key, plan, peer.disk.records()).with_trainers(trainers);
+        peer.node = match peer.disk.amendment {
+            Some(amended) => node.amended(amended),
+            None => node,
+        };
         let lost = peer.node.modules_without_lists();
         assert!(lost.is_empty(), "the disk of peer {index} has lost lists of {lost:?}");
         if compacts {

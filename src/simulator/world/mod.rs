@@ -1,6 +1,7 @@
 //! The simulated swarm: peers, time, and the next event.
 
 mod actions;
+mod amendments;
 mod byzantine;
 mod checker;
 mod event_queue;
@@ -21,6 +22,7 @@ use crate::grid::Grid;
 use crate::names::{BlobHash, BlobRef, ModuleId, PeerKey};
 use crate::outer::state::ModuleState;
 use crate::protocol::limits::FULL_WEIGHT;
+use crate::protocol::wire::amended::Amended;
 use crate::protocol::{Action, Contact, Event, Message, Outer, ReplyToken, RequestId, RunPlan, SignedUpdate};
 use crate::simulator::counts::Counts;
 use crate::simulator::invariants::{Invariants, fenced};
@@ -37,9 +39,6 @@ use crate::simulator::{Failure, Outcome, Scenario};
 
 /// Interval of checking whether everything is done.
 const LOOK_MS: u64 = 100;
-
-/// Interval of checking the loss.
-const LOSS_MS: u64 = 1_000;
 
 /// In a swarm of more peers, queues are checked several times a second instead of after every message.
 const LOOKED_AT_ALWAYS: usize = 32;
@@ -65,12 +64,16 @@ pub(super) enum Due {
     Back,
     /// A disk has space again.
     Space,
+    /// The run's creator amends it.
+    Amend(usize),
 }
 
 pub struct World {
     pub(super) scenario: Arc<Scenario>,
     pub(super) seed: u64,
     pub(super) plan: Arc<RunPlan>,
+    /// The amendments that are signed by now.
+    pub(super) amended: Vec<Amended>,
     pub(super) outer: OuterConfig,
     pub(super) rng: SeededRng,
     pub(super) now_ms: u64,
@@ -166,6 +169,7 @@ impl World {
         let mut world = Self {
             seed,
             plan: run,
+            amended: Vec::new(),
             outer,
             now_ms: 0,
             due: EventQueue::default(),
@@ -210,6 +214,7 @@ impl World {
 
     fn set_up(&mut self) {
         self.begin();
+        self.plan_amendments();
         for behaviour in self.scenario.byzantine.clone() {
             let honest: Vec<usize> =
                 (0..self.scenario.swarm.peers).filter(|peer| !self.byzantine.contains_key(peer)).collect();
@@ -285,16 +290,6 @@ impl World {
         }
     }
 
-    fn note_loss(&mut self) {
-        let Some(given) = self.scenario.swarm.given_loss else { return };
-        if self.now_ms >= self.loss_ms + LOSS_MS {
-            self.loss_ms = self.now_ms;
-            if self.loss() > given {
-                self.above_ms = self.now_ms;
-            }
-        }
-    }
-
     fn outcome(mut self) -> Result<Outcome, Failure> {
         self.look_at_all_chains()?;
         let tally = self.tally()?;
@@ -332,6 +327,10 @@ impl World {
                 return Ok(());
             }
             Due::Space => return self.resume_with_space(index),
+            Due::Amend(number) => {
+                self.amend(number);
+                return Ok(());
+            }
             _ => {}
         }
         let peer = &mut self.peers[index];
@@ -363,7 +362,7 @@ impl World {
                 peer.disk.put(bytes);
                 Ok(())
             }
-            Due::Fault(_) | Due::Back | Due::Space => Ok(()),
+            Due::Fault(_) | Due::Back | Due::Space | Due::Amend(_) => Ok(()),
         }
     }
 

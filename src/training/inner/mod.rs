@@ -87,6 +87,11 @@ impl InnerTrainer {
         })
     }
 
+    /// The run has so many phases from now on, for the learning rate's schedule.
+    pub fn set_phases(&mut self, phases: u64) {
+        self.training.phases = phases;
+    }
+
     /// Sets all parameters; keeps the optimiser's state.
     pub fn load(&mut self, levels: &[impl AsRef<[f32]>]) -> Result<(), TrainerError> {
         let expected = self.moments.len();

@@ -1,5 +1,7 @@
-//! Common parts of the commands that invite, join and visit: reading invitations, and sponsors.
+//! The commands by which a creator and its guests decide about a run, and common parts of those that invite, join and visit:
+//! reading invitations, and sponsors.
 
+pub(super) mod amend;
 pub(super) mod invite;
 pub(super) mod revoke;
 

@@ -76,6 +76,7 @@ impl Revoke {
         let revocation = match order {
             Order::SendAway(peer) => access_control.send_away(peer).map(Some),
             Order::TakeBack(one) => access_control.take_back(&one),
+            Order::Amend { .. } => return Err(anyhow::anyhow!("this is no order about access")),
         };
         Ok(match revocation.map_err(access::explain)? {
             Some(revocation) => {

@@ -133,10 +133,7 @@ impl Found {
             let launched = match elsewhere {
                 Some(address) => listening.join(&address, supervisor.own_text.clone(), &mut |_, _| {}).await,
                 None => {
-                    let creator = match stage.admission.is_open() {
-                        true => None,
-                        false => Some(listening.creator().map_err(|error| explain(error.into()))?),
-                    };
+                    let creator = Some(listening.creator().map_err(|error| explain(error.into()))?);
                     listening
                         .start_created(self.prepare(&supervisor, stage, then.clone(), (source, creator)).await?)
                         .await

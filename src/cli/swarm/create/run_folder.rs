@@ -27,7 +27,11 @@ pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Res
         let message = format!("{} holds {what}", folder.display());
         Err(Mistake::new(message).hint("choose another folder with --dir, or remove this one").into())
     };
-    let manifest = read_manifest(folder).map_err(explain)?.map(|(_, manifest, _)| manifest);
+    // As it was created: an amendment is no other wish.
+    let manifest = match read_manifest(folder).map_err(explain)? {
+        Some((bytes, ..)) => Some(Manifest::decode(&bytes).map_err(|error| explain(error.into()))?.0),
+        None => None,
+    };
     let of_store = run_of_store(folder).map_err(|error| explain(error.into()))?;
     let Some(manifest) = manifest else {
         return if of_store.is_some() { refused("the store of a run without its manifest") } else { Ok(()) };

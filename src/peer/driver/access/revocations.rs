@@ -47,12 +47,16 @@ impl Driver {
 
     /// An order of the user.
     pub(crate) fn carry_out_order(&mut self, order: Order) -> Result<String, String> {
+        if let Order::Amend { phases, requires } = order {
+            return self.amend(phases, requires);
+        }
         let Some(access_control) = self.access.access_control.clone() else {
             return Err("this run is open: any peer that knows an address can join, without an invitation".to_owned());
         };
         let revocation = match order {
             Order::SendAway(peer) => access_control.send_away(peer).map(Some),
             Order::TakeBack(one) => access_control.take_back(&one),
+            Order::Amend { .. } => return Err("this is no order about access".to_owned()),
         };
         let Some(revocation) = revocation.map_err(|error| error.to_string())? else {
             return Ok("the invitation is revoked; it had not been used".to_owned());

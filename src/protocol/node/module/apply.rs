@@ -16,8 +16,9 @@ impl Node {
         let Some(state) = self.modules.get(&module) else { return };
         let update = &signed.update;
         let Some(chain) = state.history.chain() else { return };
-        if update.module != module || !chain.fits(update) {
-            // The update is older, or there is a gap before it. Heartbeats reveal a gap too, and catch-up closes it.
+        if update.module != module || !chain.fits(update) || self.plan.is_after_the_end(update) {
+            // The update is older, there is a gap before it, or its owner knows of an amendment of the run. Heartbeats reveal a
+            // gap too, and catch-up closes it.
             return;
         }
         let (term, owner) = (update.term, update.owner);
@@ -68,7 +69,7 @@ impl Node {
         }
         let is_bad = |hash| state.applying.has_refused(hash) || self.reputation.audits().is_invalidated(hash);
         let known_bad = head_of(&signed.update).is_none_or(|head| is_bad(head.update));
-        if known_bad {
+        if known_bad || self.plan.is_after_the_end(&signed.update) {
             return false;
         }
         if let Err(reason) = check_update(&self.plan, chain, &signed.update) {

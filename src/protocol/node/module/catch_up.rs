@@ -229,6 +229,10 @@ impl Node {
             self.step_down_if_alone(module, donor, &chain);
             return true;
         }
+        // The donor may know of an amendment of the run.
+        if chain.recent().any(|signed| self.plan.is_after_the_end(&signed.update)) {
+            return false;
+        }
         if let Err(reason) = check_chain(&self.plan, Chain::genesis(genesis).head(), &chain) {
             self.act(Action::Report(Report::Refused { module, by: donor, reason }));
             return false;

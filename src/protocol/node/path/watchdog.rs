@@ -18,9 +18,11 @@ impl Node {
         }
     }
 
-    /// Whether this is the final state of a path, which its peer scores without a request.
+    /// Whether this is the final state of a path, or what was it before an amendment, which its peer scores without a
+    /// request.
     fn is_at_the_end(&self, path: PathId, phase: Phase) -> bool {
-        phase.0 == self.plan.phases && self.paths.holds(path)
+        let is_end = phase.0 == self.plan.phases || self.lifecycle.amendments().was_the_end(phase.0);
+        is_end && self.paths.holds(path)
     }
 
     pub(in crate::protocol) fn watch_trainers(&mut self) {

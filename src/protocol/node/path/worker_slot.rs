@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use crate::names::{ModuleId, PathId, Phase, Version};
 use crate::protocol::action::Action;
 use crate::protocol::limits::{PATH_LEASE_MS, VERSIONS_KEPT};
+use crate::protocol::wire::amended::tells_of_amendment;
 use crate::protocol::{Held, Node, Replica, RunPlan, phase_from};
 
 /// After a switch to a heavier chain with fewer rounds, a slot looks this many phases back for what it must train
@@ -142,7 +143,7 @@ impl Node {
         if let Some(furthest) = here.max() {
             return furthest;
         }
-        let found = self.search.found().flat_map(|entry| &entry.leases);
+        let found = self.search.found().flat_map(|entry| &entry.leases).filter(|lease| !tells_of_amendment(lease));
         let mut phases: Vec<Phase> = found.map(|lease| lease.phase.min(Phase(self.plan.phases))).collect();
         phases.sort_unstable();
         phases.get(phases.len() / 2).copied().unwrap_or(Phase(0))

@@ -27,6 +27,7 @@ impl Node {
         Status {
             peer: self.me.to_string(),
             phases: self.plan.phases,
+            amendment: self.amendment().map(|amended| amended.number),
             modules: self.modules.keys().map(|module| self.module_status(*module)).collect(),
             paths: self.paths.held().keys().map(|path| self.path_status(*path)).collect(),
             peers: self.membership.roster().directory(self.now).map(|entry| entry.peer.to_string()).collect(),

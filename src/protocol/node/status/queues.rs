@@ -14,7 +14,7 @@ const FETCHING_PER_MODULE: usize = 2 * (MAX_FETCHING + MAX_UNAWAITED) + 2;
 
 impl Node {
     /// The current length of each table.
-    pub fn queues(&self) -> [Queue; 26] {
+    pub fn queues(&self) -> [Queue; 27] {
         let [audits, proven, invalidated] = self.reputation.audits().counts();
         let longest = |length: fn(&Replica) -> usize| self.modules.values().map(length).max().unwrap_or(0);
         let versions = VERSIONS_KEPT as usize;
@@ -56,6 +56,7 @@ impl Node {
             queue("contributions reproposed", self.contributions.reproposed(), MAX_REPROPOSED),
             queue("peers found by a search", self.search.found().len(), MAX_ASKED * MAX_DIRECTORY),
             queue("requests measured", self.membership.response_times().requests_under_way(), MAX_ASKING),
+            queue("peers not heard about amendments", self.lifecycle.amendments().passed_over(), MAX_MEMBERS),
             queue("updates without their lists", self.blobs.lists().len(), MAX_UNREAD),
             queue(
                 "blobs on their way",

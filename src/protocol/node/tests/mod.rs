@@ -2,6 +2,7 @@
 //!
 //! There is one module shared by two paths: the smallest swarm in which everything happens.
 
+mod amendment;
 mod heartbeat;
 mod incarnation;
 mod module;
