@@ -4,6 +4,7 @@
 mod adapters;
 mod chat_templates;
 mod directional;
+mod gguf;
 mod hugging_face;
 mod kmeans;
 mod logistic;

@@ -141,7 +141,7 @@ pub fn swarm(
     let tokenizer = Tokenizer::from_json(swarm.tokenizer().json())?;
     let run = ServedRun::new(swarm.config().clone(), tokenizer, &PretrainedFiles::default(), Source::Swarm)
         .or_mistake("the run's creator gave this chat template; serve another run")?;
-    Ok((run, Box::new(SwarmModels(swarm))))
+    Ok((run, Box::new(SwarmModels::new(swarm))))
 }
 
 /// The API of a peer that trains.
