@@ -1,5 +1,6 @@
 //! Everything that peers say to each other, and what their journals say.
 
+use pathswarm::access::amendment::{Amendment, SignedAmendment};
 use pathswarm::access::authentication::{
     AccessList, AccessNotice, AuthenticationRequest, AuthenticationResponse, RedeemedInvitation,
 };
@@ -8,7 +9,9 @@ use pathswarm::access::invitation::{
 };
 use pathswarm::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, RunId, Term, Version};
 use pathswarm::protocol::journal::record::Finished;
+use pathswarm::protocol::limits::MAX_INLINE;
 use pathswarm::protocol::module::chain::Chain;
+use pathswarm::protocol::wire::contribution_list::ContributionList;
 use pathswarm::protocol::wire::encoding::{Framed, encode};
 use pathswarm::protocol::wire::inner_checkpoint::{BaseVersion, InnerCheckpoint};
 use pathswarm::protocol::wire::message::{
@@ -112,6 +115,18 @@ pub fn tokens() -> [InvitationToken; 2] {
         addresses: vec!["/ip4/192.0.2.1/tcp/4001".to_owned()],
         grant,
     })
+}
+
+fn amendment() -> SignedAmendment {
+    let amendment = Amendment { run: RunId([0; 32]), number: 2, phases: 9, requires: None };
+    SignedAmendment { amendment, signature: vec![5; 64] }
+}
+
+/// As many contributions as an update names in a list.
+fn list() -> ContributionList {
+    let parent = Version(1);
+    let counted = |path| Counted { path: PathId(path), parent, steps: 1, uncapped: 1, weight: 1, norm: 0, blob: BLOB };
+    ContributionList { contributions: (0..=MAX_INLINE as u32).map(counted).collect() }
 }
 
 fn offer() -> Offer {
@@ -248,6 +263,8 @@ pub fn add(seeds: &mut Seeds) {
     }
     messages().iter().for_each(|message| seeds.add("message", framed(message)));
     seeds.add("message", framed(&next(&chain_of(1)).update));
+    seeds.add("message", framed(&amendment()));
+    seeds.add("message", framed(&list()));
     seeds.add("message", framed(&AccessNotice::Present { credential: credential(), sequence: 1 }));
     seeds.add("message", framed(&AccessNotice::Revoked(revocation())));
     requests().iter().for_each(|request| seeds.add("request", framed(request)));

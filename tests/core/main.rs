@@ -7,6 +7,7 @@ mod byzantine;
 mod devices;
 mod drills;
 mod fault_schedule;
+mod frames;
 mod many_contributions;
 mod mutants;
 mod nesterov;
