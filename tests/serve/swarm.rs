@@ -135,5 +135,7 @@ fn a_stream_goes_on_with_the_same_text_when_the_one_peer_that_trains_its_path_is
     });
     assert_eq!(text, expected);
     let others = swarm.until("the others train", |statuses| statuses.len() == 3);
-    assert!(others.iter().flat_map(modules).all(|module| module["version"] == 0), "no phase has ended");
+    // Who takes the path that was lost has not all of its modules yet.
+    let mut versions = others.iter().flat_map(modules).filter_map(|module| module["version"].as_u64());
+    assert!(versions.all(|version| version == 0), "no phase has ended");
 }
