@@ -1,5 +1,5 @@
 //! A path of the Llama kind as a GGUF file, as scripts/gguf writes it, computes what the exported folder computes, and has its
-//! tokens. What reads both is tests/agreement/gguf.py, which lets `transformers` read the file.
+//! tokens. What reads both is tests/agreement/gguf_file.py, which lets `transformers` read the file.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 use crate::reference::transformers;
@@ -24,5 +24,5 @@ fn a_gguf_file_computes_what_its_folder_computes() {
     std::fs::create_dir_all(&other).unwrap();
     std::fs::write(format!("{other}/config.json"), r#"{"architectures": ["GPTNeoXForCausalLM"]}"#).unwrap();
     let script = format!("{}/scripts/gguf", env!("CARGO_MANIFEST_DIR"));
-    transformers("tests/agreement/gguf.py", Some("gguf"), &[script, folder, other, world.name("file.gguf")]);
+    transformers("tests/agreement/gguf_file.py", Some("gguf"), &[script, folder, other, world.name("file.gguf")]);
 }

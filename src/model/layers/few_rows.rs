@@ -226,9 +226,9 @@ mod processor {
                     // SAFETY: a whole vector is there.
                     rows[row] = unsafe { _mm256_loadu_ps(input[row].add(at)) };
                 }
-                for output in 0..OUTPUTS {
+                for (output, weight) in four.iter().enumerate() {
                     // SAFETY: a whole vector is there.
-                    add(&mut sums, rows, output, unsafe { _mm256_loadu_ps(four[output].add(at)) });
+                    add(&mut sums, rows, output, unsafe { _mm256_loadu_ps(weight.add(at)) });
                 }
                 at += LANES;
             }
@@ -239,9 +239,9 @@ mod processor {
                     // SAFETY: only what is there is read.
                     rows[row] = unsafe { _mm256_maskload_ps(input[row].add(at), mask) };
                 }
-                for output in 0..OUTPUTS {
+                for (output, weight) in four.iter().enumerate() {
                     // SAFETY: only what is there is read.
-                    add(&mut sums, rows, output, unsafe { _mm256_maskload_ps(four[output].add(at), mask) });
+                    add(&mut sums, rows, output, unsafe { _mm256_maskload_ps(weight.add(at), mask) });
                 }
             }
             for (at, sums) in sums.iter().enumerate() {

@@ -1,4 +1,4 @@
-"""Compares a folder with the GGUF file that scripts/gguf makes of it: gguf.py SCRIPT FOLDER OTHER FILE. OTHER is no Llama."""
+"""Compares a folder with the GGUF file that scripts/gguf makes of it: gguf_file.py SCRIPT FOLDER OTHER FILE. OTHER is no Llama."""
 
 import os
 import subprocess
