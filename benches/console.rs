@@ -1,7 +1,7 @@
 //! What the console costs: the share of a core that it takes to show a swarm of 1,000 peers to viewers, and its memory.
 //!
 //! `cargo bench --bench console --profile release -- 20`, after the seconds of each row; `-- serve one 127.0.0.1:7777`
-//! (or `serve many …`) shows the same swarm to a browser until it is killed, for `benches/console.mjs`.
+//! (or `serve many …`) shows the same swarm to a browser until it is killed, for `benches/clients/console.mjs`.
 //!
 //! `one` is a process with one peer that knows 999 others; `many` is one like `simulate`, with 1,000 peers in full, which
 //! know those of their two modules. Each second a tenth of the peers has trained, moved on to another version and applied

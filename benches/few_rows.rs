@@ -3,8 +3,11 @@
 
 use std::time::Instant;
 
-use pathswarm::model::layers::few_rows;
+use pathswarm::model::kernels::few_rows;
 use tch::{Device, Kind, Tensor};
+
+/// A product of an input and a weight.
+type Kernel<'a> = &'a dyn Fn(&Tensor, &Tensor) -> Tensor;
 
 /// Outputs and inputs of a weight, and how many there are.
 type Shape = (i64, i64, usize);
@@ -14,8 +17,8 @@ const SMALL: [Shape; 4] = [(384, 128, 4), (128, 128, 4), (512, 128, 4), (2048, 1
 
 const ROUNDS: usize = 9;
 
-#[expect(clippy::disallowed_methods, reason = "a bench measures time")]
 /// Seconds of a product with each weight, by this program and by libtorch: the least of several rounds.
+#[expect(clippy::disallowed_methods, reason = "a bench measures time")]
 fn measure(shapes: &[Shape], rows: i64) -> [f64; 2] {
     let random = |shape: [i64; 2]| Tensor::randn(shape, (Kind::Float, Device::Cpu));
     let products: Vec<(Tensor, Vec<Tensor>)> = shapes
@@ -29,7 +32,7 @@ fn measure(shapes: &[Shape], rows: i64) -> [f64; 2] {
     let theirs = |input: &Tensor, weight: &Tensor| input.linear(weight, None::<&Tensor>);
     let mut least = [f64::INFINITY; 2];
     for _ in 0..ROUNDS {
-        let kernels: [&dyn Fn(&Tensor, &Tensor) -> Tensor; 2] = [&ours, &theirs];
+        let kernels: [Kernel<'_>; 2] = [&ours, &theirs];
         for (kernel, least) in kernels.iter().zip(&mut least) {
             let begun = Instant::now();
             for (input, weights) in &products {

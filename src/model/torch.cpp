@@ -1,5 +1,5 @@
 // Operations of libtorch that tch does not offer, for src/model/fused.rs, src/model/tensor_memory and
-// src/model/layers/few_rows.rs. None needs CUDA's headers or libraries.
+// src/model/kernels/few_rows.rs. None needs CUDA's headers or libraries.
 // Each gives null, or the message of an error, which the caller frees.
 
 #include "kernels/reported.h"

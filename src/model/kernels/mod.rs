@@ -3,8 +3,11 @@
 //!
 //! The source is compiled when a card first trains, by the compiler that libtorch's CUDA brings along (NVRTC). The CPU runs the
 //! same source, in tests and to check a card.
+//!
+//! For processors there is a kernel of [products of a few rows](few_rows).
 
 mod check;
+pub mod few_rows;
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};

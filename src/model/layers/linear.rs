@@ -11,7 +11,7 @@
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::config::Precision;
-use crate::model::layers::few_rows;
+use crate::model::kernels::few_rows;
 
 /// From this many images on, libtorch uses oneDNN for a 1x1 convolution on a single thread.
 const IMAGES: i64 = 16;

@@ -5,7 +5,6 @@ pub mod attention;
 pub mod block;
 pub mod directional;
 pub mod feed_forward;
-pub mod few_rows;
 pub mod input;
 pub mod kv_cache;
 pub mod linear;

@@ -1,7 +1,7 @@
 """`pathswarm serve` beside `transformers`, which generates with its own cache of keys and values: the same model, f32, greedy,
 as many threads, in alternating rounds, because machines are noisy.
 
-    python benches/serve.py PATHSWARM MODEL [--threads 2] [--rounds 5] [--prompt 64] [--tokens 64] [--streams 16]
+    python benches/clients/serve.py PATHSWARM MODEL [--threads 2] [--rounds 5] [--prompt 64] [--tokens 64] [--streams 16]
 
 MODEL is a folder of transformers that both read, such as `pathswarm export` writes. Needs torch and transformers. Prompts
 are random tokens, other ones each time. All tokens of an answer count, and all its time, that of the prompt included. For

@@ -1,7 +1,7 @@
 // The time of the browser's main thread while it follows a swarm of 1,000 peers on each view of the console.
 //
 //     cargo bench --bench console --profile release -- serve many 127.0.0.1:7777
-//     npm install playwright-core && node benches/console.mjs http://127.0.0.1:7777/ /usr/bin/chromium [SECONDS]
+//     npm install playwright-core && node benches/clients/console.mjs http://127.0.0.1:7777/ /usr/bin/chromium [SECONDS]
 //
 // Needs Chromium. Of each view: the share of a core that tasks of the main thread take, scripts among them, the time of
 // tasks longer than 50 ms, the longest, and the longest time between two animation frames.
