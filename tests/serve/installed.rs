@@ -129,6 +129,8 @@ fn ten_thousand_requests_that_are_made_from_its_description_break_nothing() {
     python.args(["--exclude-checks", "positive_data_acceptance", "--phases", "examples,fuzzing", "--seed", "34"]);
     // There are three requests with a body, and few different ones without.
     python.args(["-n", &(REQUESTS / 3 + 100).to_string(), "--workers", "2", "--continue-on-failure", "--no-color"]);
+    // On a machine that does other work, too.
+    python.args(["--request-timeout", "60"]);
     let output = python.args(["--report", "json", "--report-json-path", "report.json"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -20,8 +20,8 @@ use crate::config::{Link, MachineConfig};
 use crate::model::open_device;
 use crate::names::{PeerKey, RunId};
 use crate::network::{
-    Bandwidth, Identity, IdentityError, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at,
-    with_peer, with_ports_of,
+    Bandwidth, Identity, Multiaddr, NetworkConfig, NetworkEvents, NetworkHandle, is_relayed, peer_at, with_peer,
+    with_ports_of,
 };
 use crate::peer::access::access_control::AccessControl;
 use crate::peer::create;
@@ -193,10 +193,10 @@ impl Listening {
         Ok(Launched { peer: Peer::start(plan).await?, network, access_control })
     }
 
-    /// The key of a run's creator, which exists before the run, since the manifest names it.
-    pub fn creator(&self) -> Result<PeerKey, IdentityError> {
-        self.identity.keep(&key_file(&self.launch.folder))?;
-        Ok(self.identity.key())
+    /// The identity of a run's creator, which the manifest names. It is to be kept before the manifest is written, and not
+    /// earlier: a run that is refused leaves nothing behind.
+    pub fn creator(&self) -> Identity {
+        self.identity.clone()
     }
 
     /// Authenticates, and asks for the manifest.

@@ -73,7 +73,10 @@ fn paths(run: &ServedRun) -> Value {
 fn post(id: &str, summary: &str, request: &str, response: &str, streams: bool) -> Value {
     let mut ok = answer(response, "The whole answer, or a stream of its pieces");
     if streams {
-        ok["content"]["text/event-stream"] = json!({ "schema": { "type": "string" } });
+        // OpenAPI 3.1 has no words for the events of a stream: some readers check the whole text, others each event.
+        ok["content"]["text/event-stream"] = json!({ "schema": {
+            "description": "Server-sent events: each has a piece of the answer as JSON, the last one is [DONE]",
+        } });
     }
     json!({ "post": {
         "operationId": id, "summary": summary,

@@ -29,14 +29,13 @@ use crate::cli::swarm::training_memory::tell_memory;
 use crate::cli::swarm::web::{WebFlags, talk};
 use crate::cli::swarm::{Globals, listen};
 use crate::config::RunConfig;
-use crate::names::PeerKey;
+use crate::network::Identity;
 use crate::observe::{Progress, View, logging};
 use crate::peer::DeviceScheduler;
 use crate::peer::create;
 use crate::peer::create::dense_trainer::Stopped;
 use crate::peer::create::{Plan, StartFrom, TextFrom};
-use crate::peer::folder::present_folder;
-use crate::peer::folder::read_manifest;
+use crate::peer::folder::{key_file, present_folder, read_manifest};
 use crate::peer::stages::elsewhere;
 use crate::peer::start::{Launch, Launched, OwnText};
 use crate::store::LockedStore;
@@ -133,7 +132,7 @@ impl Found {
             let launched = match elsewhere {
                 Some(address) => listening.join(&address, supervisor.own_text.clone(), &mut |_, _| {}).await,
                 None => {
-                    let creator = Some(listening.creator().map_err(|error| explain(error.into()))?);
+                    let creator = listening.creator();
                     listening
                         .start_created(self.prepare(&supervisor, stage, then.clone(), (source, creator)).await?)
                         .await
@@ -153,7 +152,7 @@ impl Found {
         supervisor: &RunSupervisor,
         run: &RunConfig,
         then: Option<RunConfig>,
-        (corpus, creator): (CorpusSource, Option<PeerKey>),
+        (corpus, identity): (CorpusSource, Identity),
     ) -> anyhow::Result<Option<LockedStore>> {
         let RunSupervisor { launch, display, interrupt, .. } = supervisor;
         let progress = &display.progress;
@@ -190,10 +189,11 @@ impl Found {
         let (progress, interrupt) = (progress.clone(), interrupt.clone());
         let work = tokio::task::spawn_blocking(move || -> anyhow::Result<Option<LockedStore>> {
             let (run, machine, folder) = (&run, &launch.machine, launch.folder.as_path());
-            let after = None;
+            let (after, creator) = (None, Some(identity.key()));
             let plan = Plan { run, then, after, creator, machine, folder, text, share_text, start };
             let mut told = |stage| progress::show(&progress, stage);
             let created = create::create_run(plan, &launch.scheduler, interrupt.flag(), &mut told)?;
+            identity.keep(&key_file(folder))?;
             create::settle(folder, &created.bytes)?;
             continues::forget(folder);
             Ok(Some(created.store))
