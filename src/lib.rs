@@ -3,7 +3,8 @@
 //! The modules, in the order in which data passes through them:
 //!
 //! 1. [`config`] describes a run and a machine. [`grid`] derives modules and paths from it, and [`sampling`] which path each
-//!    worker slot trains in each phase. [`names`], [`clock`] and [`seed`] define identifiers, time and random numbers.
+//!    worker slot trains in each phase. [`names`], [`clock`] and [`seed`] define identifiers, time and random numbers. At
+//!    [`failpoints`] tests make threads panic.
 //! 2. `images` prepares and augments images; `text` reads documents, trains a tokenizer and cuts sequences; `routing`
 //!    assigns each document to a path.
 //! 3. `model` is the network of a path; `training` has its inner steps and its outer gradient.
@@ -27,6 +28,7 @@ pub mod config;
 pub mod console;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod experiment;
+pub mod failpoints;
 pub mod grid;
 #[cfg(feature = "network")]
 pub mod http;

@@ -68,6 +68,13 @@ impl RunConfig {
             true,
             "false where outer.mode is asynchronous or outer.codec is top-k",
         )?;
+        let others_choose = outer.mode == OuterMode::Asynchronous || outer.streaming.is_some() || self.sample.is_some();
+        require(
+            !outer.deterministic || !(others_choose || !self.routing.reshard.is_empty()),
+            "outer.deterministic",
+            true,
+            "false where outer.mode is asynchronous, outer.streaming is set, paths are sampled, or text is resharded",
+        )?;
         for (key, codec) in [("outer.codec", Some(outer.codec)), ("outer.average_codec", outer.average_codec)] {
             let Some(Codec::TopK(kept)) = codec else { continue };
             require((1..=4096).contains(&kept), key, format!("{{ top-k = {kept} }}"), "1 to 4096 of each 4096 values")?;

@@ -113,6 +113,10 @@ pub struct OuterConfig {
     pub audit_share: f64,
     /// Whether updates of five or more contributions use [centred clipping](crate::outer::centred_clipping).
     pub centred_clipping: bool,
+    /// Whether an update waits for a whole phase of every path, however long that takes. What is trained then does not depend
+    /// on who is early. Older programs do not know the key.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub deterministic: bool,
 }
 
 /// The smallest number of paths at which two Byzantine ones are a minority.
@@ -145,6 +149,7 @@ struct Written {
     norm_cap: Option<f32>,
     audit_share: Option<f64>,
     centred_clipping: bool,
+    deterministic: bool,
 }
 
 impl From<Written> for OuterConfig {
@@ -170,6 +175,7 @@ impl From<Written> for OuterConfig {
             norm_cap: written.norm_cap,
             audit_share: written.audit_share.unwrap_or(USUAL_SHARE),
             centred_clipping: written.centred_clipping,
+            deterministic: written.deterministic,
         }
     }
 }

@@ -22,9 +22,10 @@ impl RunConfig {
         self.trainers_per_path.unwrap_or(DEFAULT_TRAINERS.min(fits).max(1))
     }
 
-    /// Whether a path can only have one trainer: what counts as the path, or the router, depends on its trainer's state.
+    /// Whether a path can only have one trainer: what counts as the path, or the router, depends on its trainer's state, or
+    /// how many there are on who is early.
     fn has_one_trainer(&self) -> bool {
-        self.paths_end_apart() || !self.routing.reshard.is_empty()
+        self.paths_end_apart() || !self.routing.reshard.is_empty() || self.outer.deterministic
     }
 
     /// The most paths that are trained through one module, if a round has to count them all.
@@ -47,7 +48,8 @@ impl RunConfig {
     pub(super) fn check_trainers(&self) -> Result<(), KeyError> {
         let (trainers, key) = (self.trainers(), "trainers_per_path");
         within(key, trainers, 1..=MOST_IN_A_ROUND)?;
-        let expected = "must be 1 or unset where training.early_stopping, outer.keep_unsent or routing.reshard is set";
+        let expected = "must be 1 or unset where training.early_stopping, outer.keep_unsent, outer.deterministic or routing.reshard \
+            is set";
         require(trainers == 1 || !self.has_one_trainer(), key, trainers, expected)?;
         let Some(paths) = self.most_through_a_module() else { return Ok(()) };
         let found = format!("{trainers}, of {paths} paths through one module");
@@ -75,6 +77,15 @@ mod tests {
         let asynchronous = "[outer]\nmode = \"asynchronous\"";
         assert_eq!(RunConfig::from_toml(&format!("{wide}\n{asynchronous}")).unwrap().trainers(), 4);
         assert_eq!(run("", "[outer]\nkeep_unsent = true").unwrap().trainers(), 1);
+        assert_eq!(run("", "[outer]\ndeterministic = true").unwrap().trainers(), 1);
+    }
+
+    #[test]
+    fn what_follows_from_who_is_early_cannot_be_deterministic() {
+        for other in ["streaming = true", "mode = \"asynchronous\""] {
+            let refused = run("", &format!("[outer]\ndeterministic = true\n{other}")).unwrap_err();
+            assert!(refused.starts_with("outer.deterministic = true: false where"), "{refused}");
+        }
     }
 
     #[test]
@@ -85,7 +96,9 @@ mod tests {
             refused("trainers_per_path = 520", "")
                 .starts_with("trainers_per_path = 520, of 2 paths through one module:")
         );
-        let kept = refused("trainers_per_path = 2", "[outer]\nkeep_unsent = true");
-        assert!(kept.starts_with("trainers_per_path = 2: must be 1 or unset"), "{kept}");
+        for key in ["keep_unsent", "deterministic"] {
+            let kept = refused("trainers_per_path = 2", &format!("[outer]\n{key} = true"));
+            assert!(kept.starts_with("trainers_per_path = 2: must be 1 or unset"), "{kept}");
+        }
     }
 }

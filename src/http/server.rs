@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::failpoints::failpoint;
 use axum::Router;
 use axum::extract::{ConnectInfo, DefaultBodyLimit};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -104,6 +105,7 @@ async fn accept(listener: tokio::net::TcpListener, router: Router, limits: Limit
             _ = &mut stopped => break,
             next = next => next,
         };
+        failpoint("http");
         match (place, accepted) {
             (Ok(place), Ok((stream, client))) => {
                 if let Some(counted) = by_ip.count(client.ip(), limits.connections_per_ip) {

@@ -10,6 +10,7 @@ use super::board::Board;
 use super::event::{PeerProgress, ProgressEvent};
 use super::queue::{Entry, Next, Queue};
 use super::views::{Screen, View};
+use crate::failpoints::failpoint;
 
 /// Interval of the total, and least interval of plain lines.
 const TICK: Duration = Duration::from_secs(5);
@@ -158,6 +159,7 @@ fn show(queue: &Queue, mut screen: Screen) {
     let mut board = Board::default();
     let mut next_tick = TICK;
     loop {
+        failpoint("progress");
         match queue.next(next_tick.saturating_sub(began.elapsed())) {
             Next::Entry(Entry::Event(event)) => {
                 board.apply(&event, began.elapsed());

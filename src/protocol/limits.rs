@@ -327,6 +327,9 @@ pub const HAND_OFF_REPEAT_MS: u64 = 500;
 /// A peer that takes a path waits this long for the state of its trainer. An inner step may have to end first.
 pub const HAND_OFF_RESPONSE_MS: u64 = 30_000;
 
+/// In a deterministic run, a round waits this long for a path that nobody can train for it any more.
+pub const LOST_MS: u64 = 60_000;
+
 /// Leases in one heartbeat: a peer trains at most this many paths in turn.
 pub const MAX_LEASES: usize = 16;
 

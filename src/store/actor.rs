@@ -13,6 +13,7 @@ use super::blobs::BlobStore;
 use super::folder::StoreFolder;
 use super::index::{Index, IndexError};
 use super::journal::{Journal, JournalError};
+use crate::failpoints::failpoint;
 
 /// Commands that wait for the journal and the index. A full mailbox slows its senders.
 pub const MAX_COMMANDS: usize = 64;
@@ -82,6 +83,7 @@ pub fn start(store: StoreFolder) -> io::Result<(StoreHandle, StoreThread)> {
 /// Replies without a receiver are dropped.
 fn keep_records(mut mailbox: mpsc::Receiver<Command>, mut journal: Journal, mut index: Index) {
     while let Some(command) = mailbox.blocking_recv() {
+        failpoint("store");
         match command {
             Command::Persist { records, reply } => {
                 let _ = reply.send(journal.append_all(&records).map(|()| noted(&journal, &mut index)));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
+use crate::failpoints::failpoint;
 use crate::telemetry::Telemetry;
 use crate::telemetry::now_ms;
 use crate::telemetry::systemd;
@@ -42,6 +43,7 @@ impl Telemetry {
             tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             for ticks in 0_u64.. {
                 tick.tick().await;
+                failpoint("sampler");
                 // Of a peer that ends before it has answered, nothing would be recorded.
                 let wants = telemetry.is_watched() || telemetry.has_unanswered();
                 if (wants || ticks.is_multiple_of(TICKS_UNWATCHED)) && telemetry.look().await {

@@ -29,6 +29,7 @@ fn every_scenario_of_the_folder_is_drilled_here() {
             include_str!("fault_schedule.rs"),
             include_str!("amended.rs"),
             include_str!("asynchronous.rs"),
+            include_str!("deterministic.rs"),
             include_str!("trainers.rs"),
             include_str!("many_contributions.rs"),
         ]

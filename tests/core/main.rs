@@ -4,6 +4,7 @@
 mod amended;
 mod asynchronous;
 mod byzantine;
+mod deterministic;
 mod devices;
 mod drills;
 mod fault_schedule;

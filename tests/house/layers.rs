@@ -5,10 +5,10 @@ use crate::source::{Source, lines_with};
 use crate::tree::{files_of, none, reached, rust};
 
 /// Names, time, chance, the grid, configurations and how blobs are cut: everybody may use them.
-const GROUND: [&str; 7] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces"];
+const GROUND: [&str; 8] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces", "failpoints"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 31] = [
+const LAYERS: [(&str, &[&str]); 32] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -16,6 +16,7 @@ const LAYERS: [(&str, &[&str]); 31] = [
     ("sampling", &[]),
     ("config", &[]),
     ("pieces", &[]),
+    ("failpoints", &[]),
     ("images", &[]),
     ("text", &["images"]),
     ("routing", &["text"]),

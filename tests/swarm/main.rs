@@ -12,14 +12,13 @@ mod failures;
 mod invitations;
 #[path = "../support/ledger.rs"]
 mod ledger;
+mod modes;
 mod own_parameters;
 mod resharding;
 #[path = "../support/run.rs"]
 mod run;
-mod sampled;
 mod stages;
 mod starts;
-mod streaming;
 #[path = "../support/swarm.rs"]
 mod swarm;
 #[path = "../support/text.rs"]

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::compress::frame;
 use crate::config::OuterConfig;
+use crate::failpoints::failpoint;
 use crate::names::{BlobHash, BlobRef, ModuleId, Version};
 pub use crate::outer::GradientNorms;
 use crate::outer::recount::{NotSo, Onto, Part, check_average, measured, recount, recount_measured};
@@ -134,6 +135,7 @@ impl Aggregator {
         std::thread::Builder::new().name("combiner".to_owned()).spawn(move || {
             let _peer = span.enter();
             while let Some(work) = mailbox.blocking_recv() {
+                failpoint("combiner");
                 let told = match work {
                     Work::Outer(work) => worker.carry_out(work),
                     Work::Genesis { module, state } => worker.begin_module(module, state),

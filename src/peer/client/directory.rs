@@ -218,6 +218,7 @@ mod tests {
             norm_cap: 0.0,
             audit_share: 0.0,
             centred_clipping: false,
+            deterministic: false,
         };
         let [all, part, holder, gone] = [1, 2, 3, 4].map(|number| PeerKey([number; 32]));
         let mut directory = Directory::default();

@@ -98,6 +98,7 @@ mod tests {
             norm_cap: 0.0,
             audit_share: 0.0,
             centred_clipping: false,
+            deterministic: false,
         };
         let mut chain = Chain::genesis(genesis);
         for _ in 0..3 {

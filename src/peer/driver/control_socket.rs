@@ -18,6 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use crate::config::RunConfig;
+use crate::failpoints::failpoint;
 use crate::peer::driver::handle::{Order, PeerHandle};
 
 /// Limit of a request.
@@ -82,6 +83,7 @@ pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
                 tokio::time::sleep(TIMEOUT).await;
                 continue;
             };
+            failpoint("control-socket");
             // The file's mode may have been changed.
             if !stream.peer_cred().is_ok_and(|client| may_connect(client.uid(), user)) {
                 tracing::warn!("another user has tried to connect to the control socket");

@@ -39,6 +39,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::Millis;
 use crate::config;
+use crate::failpoints::failpoint;
 use crate::names::{BlobHash, PathId};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle};
 use crate::peer::access::claims::Claims;
@@ -208,6 +209,7 @@ impl Driver {
         let mut disk_pressure = self.blobs.disk_pressure().watch();
         let mut asked_to_stop = None;
         loop {
+            failpoint("driver");
             self.settle().await?;
             // Before all inputs: a flood of messages must not delay heartbeats.
             if self.until_deadline_ms() == Some(0) {

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::{Answer, DeviceChoice, Share};
+use crate::failpoints::failpoint;
 use crate::grid::Grid;
 use crate::names::PeerKey;
 use crate::network::limits::CONTROL_TIMEOUT;
@@ -251,6 +252,7 @@ impl Answering {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
+            failpoint("answering");
             let mut took = Duration::ZERO;
             // Later, its requester has stopped waiting.
             if since.elapsed() < CONTROL_TIMEOUT {

@@ -245,6 +245,7 @@ impl Manifest {
             norm_cap: outer.cap(),
             audit_share: outer.audit_share,
             centred_clipping: outer.centred_clipping,
+            deterministic: outer.deterministic,
         })
     }
 

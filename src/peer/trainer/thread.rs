@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::failpoints::failpoint;
 use crate::peer::trainer::device_scheduler::{DeviceLease, DeviceScheduler};
 use crate::peer::trainer::task::{Task, TrainerReport};
 
@@ -43,6 +44,7 @@ impl WorkerHandle {
 
     /// Reports, and waits for space. Returns false if the driver has gone.
     pub fn report(&self, told: TrainerReport) -> bool {
+        failpoint("trainer");
         self.told.blocking_send(told).is_ok()
     }
 

@@ -88,6 +88,10 @@ impl Collection {
         self.target
     }
 
+    pub fn opened(&self) -> Millis {
+        self.opened
+    }
+
     /// It does not close before this time, because a new owner listens first.
     pub fn settled(&self) -> Millis {
         self.settled

@@ -40,6 +40,8 @@ pub struct RunPlan {
     pub audit_share: f64,
     /// Whether contributions may be clipped around a centre that follows from the state before an update.
     pub centred_clipping: bool,
+    /// Whether each update counts one whole phase of every path through the module, however long that takes.
+    pub deterministic: bool,
 }
 
 impl RunPlan {

@@ -4,7 +4,7 @@
 //! number of inner steps, with optional noise in the gradients. A whole phase covers a given share of the distance. The
 //! consensus of a module is the mean of its paths' targets. In a drill of one seed the noise of a step is always the
 //! same, so a resumed phase has the same result as an uninterrupted one; but two peers that train the same phase of the
-//! same path get slightly different results.
+//! same path get slightly different results, unless the run is to be deterministic, which it can only be on equal machines.
 
 use crate::names::{ModuleId, PathId, Phase};
 use crate::seed::Seed;
@@ -58,9 +58,10 @@ impl Descent {
         let stream = if trainer > 0 { stream.child("trainer").number(u64::from(trainer)) } else { stream };
         let rate = 1.0 - (1.0 - swarm.stride).powf(1.0 / INNER_STEPS as f32);
         let target = target(module, path, swarm.values, swarm.likeness);
+        let machine = if swarm.deterministic { 0 } else { peer % MACHINES };
         Self {
             target,
-            rate: rate * (1.0 + (peer % MACHINES) as f32 * MACHINES_DIFFER),
+            rate: rate * (1.0 + machine as f32 * MACHINES_DIFFER),
             noise: swarm.noise,
             stream: stream.to_u64(),
         }

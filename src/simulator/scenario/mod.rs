@@ -86,6 +86,9 @@ pub struct Swarm {
     /// Whether updates of five paths or more use centred clipping.
     #[serde(default)]
     pub centred_clipping: bool,
+    /// Whether each update waits for a whole phase of every path.
+    #[serde(default)]
+    pub deterministic: bool,
     /// The common part of the targets of all paths through a module, from 0 to 1.
     #[serde(default)]
     pub likeness: f32,
@@ -140,6 +143,7 @@ impl Swarm {
             norm_cap: self.norm_cap,
             audit_share: self.audit_share,
             centred_clipping: self.centred_clipping,
+            deterministic: self.deterministic,
             ..OuterConfig::default()
         }
     }

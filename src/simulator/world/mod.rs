@@ -145,6 +145,7 @@ impl World {
             norm_cap: outer.cap(),
             audit_share: outer.audit_share,
             centred_clipping: outer.centred_clipping,
+            deterministic: outer.deterministic,
             mode: scenario.swarm.mode,
             phases: scenario.swarm.phases,
             inner_steps: INNER_STEPS,

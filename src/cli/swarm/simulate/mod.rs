@@ -68,6 +68,9 @@ struct Options {
     /// 5mbit:20mbit/100ms or 20mbit/100ms/1%.
     #[arg(long, value_name = "LINK", value_parser = link)]
     link: Option<Link>,
+    /// Get the same digits each time: as `--set outer.deterministic=true`, each update waits for a whole phase of every path.
+    #[arg(long)]
+    deterministic: bool,
     /// Train a control as well.
     #[arg(long, value_enum)]
     control: Option<Control>,
@@ -95,7 +98,11 @@ impl Simulate {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         private_files();
         let Self { file, options } = self;
-        let run = globals.run(&file)?.value;
+        let mut run = globals.run(&file)?.value;
+        if options.deterministic {
+            run.outer.deterministic = true;
+            run.check()?;
+        }
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
         if let Some(too_old) = run.is_too_new() {

@@ -28,6 +28,7 @@ use libp2p_stream::AlreadyRegistered;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use crate::failpoints::failpoint;
 use crate::names::{ModuleId, PeerKey, RunId};
 use crate::network::blobs::fetch::Fetcher;
 use crate::network::blobs::offer::Offer;
@@ -213,6 +214,7 @@ impl Actor {
     pub(crate) async fn run(mut self) {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
         loop {
+            failpoint("network");
             tokio::select! {
                 command = self.mailbox.recv() => match command {
                     Some(command) => command(&mut self),

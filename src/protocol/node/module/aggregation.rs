@@ -7,7 +7,7 @@ use crate::names::{BlobHash, BlobRef, ModuleId, PathId, PeerKey, Phase, Version}
 use crate::protocol::action::{Action, Outer};
 use crate::protocol::blobs::Purpose;
 use crate::protocol::journal::record::Record;
-use crate::protocol::limits::{MAX_OFFERS_OF_ONE, MAX_RIVALS};
+use crate::protocol::limits::{LOST_MS, MAX_OFFERS_OF_ONE, MAX_RIVALS};
 use crate::protocol::module::collection::{Collection, Entry, Progress};
 use crate::protocol::module::offers::countable;
 use crate::protocol::node::path::placement::turns;
@@ -42,6 +42,7 @@ impl Node {
         let Some(head) = state.head().filter(|head| !self.plan.is_done(module, *head)) else { return };
         let target = head.version.next();
         let deadline = match self.plan.mode {
+            OuterMode::Synchronous if self.plan.deterministic => None,
             OuterMode::Synchronous => state.aggregation.deadline_ms().map(|deadline_ms| now + deadline_ms),
             OuterMode::Asynchronous => Some(settled),
         };
@@ -149,8 +150,12 @@ impl Node {
         let Some(collection) = state.aggregation.collection_mut().filter(|collection| !collection.is_closing()) else {
             return;
         };
-        collection.measure(now, &expected, turns);
-        if let Some(at) = [collection.settled()].into_iter().chain(collection.deadline()).find(|at| *at > now) {
+        if !self.plan.deterministic {
+            collection.measure(now, &expected, turns);
+        }
+        let lost = self.plan.deterministic.then_some(collection.opened() + LOST_MS);
+        let times = [Some(collection.settled()), collection.deadline(), lost];
+        if let Some(at) = times.into_iter().flatten().find(|at| *at > now) {
             self.out.set_timer(Timer::Close(module), at);
         }
         if busy || collection.state(now, &expected).is_err() {
@@ -227,8 +232,28 @@ impl Node {
     /// Nor is one that could not be fetched from, unless nothing else was fetched lately: then the connection of this node may
     /// be at fault.
     pub(in crate::protocol) fn expected(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
+        if self.plan.deterministic {
+            return self.able_through(module);
+        }
         let works = self.reputation.own_link_works(self.now);
         self.trained_through(module, |peer| !(works && self.reputation.is_unfetchable(self.now, peer)))
+    }
+
+    /// All paths through a module, with their weights, whether or not a living peer trains them. If a path's contribution was
+    /// lost with its peer after its other module had counted it, nobody can make it again. It is left out once the others
+    /// have waited for a while.
+    fn able_through(&self, module: ModuleId) -> BTreeMap<PathId, u32> {
+        let Some(head) = self.modules.get(&module).and_then(Replica::head) else { return BTreeMap::new() };
+        let opened = self.modules.get(&module).and_then(|state| Some(state.aggregation.collection()?.opened()));
+        let waited = opened.is_some_and(|opened| self.now.since(opened) >= LOST_MS);
+        let skipped = |path: PathId| {
+            let mut heard = self.membership.roster().holders(self.now, path);
+            heard.any(|(_, _, lease)| lease.stage == Stage::Skipping)
+                || self.paths.held().get(&path).is_some_and(|held| held.stage() == Stage::Skipping)
+        };
+        let mut paths = self.plan.slots.through(module, phase_from(head.version));
+        paths.retain(|path| !(waited && skipped(*path)));
+        self.plan.expected_weights((module, head.version), paths)
     }
 
     /// The paths through a module that these living peers train, with their weights; none in the asynchronous mode.

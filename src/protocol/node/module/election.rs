@@ -342,7 +342,10 @@ impl Node {
         };
         let Some(offered_since) = begun.then(|| state.leadership.offered_since().unwrap_or(now)) else { return };
         let due_ms = self.due_ms(module, state, offered_since) + self.pause_ms(module) + OVERDUE_MS;
-        let overdue = quorum(&expected, offered, 0, waited_ms / due_ms);
+        let overdue = match self.plan.deterministic {
+            true => waited_ms >= due_ms && expected.keys().all(|path| self.is_offered(state, *path, head.version)),
+            false => quorum(&expected, offered, 0, waited_ms / due_ms),
+        };
         if let Some(state) = self.modules.get_mut(&module) {
             state.leadership.note_offered(offered_since);
         }

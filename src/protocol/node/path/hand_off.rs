@@ -189,7 +189,14 @@ impl Node {
             }
             let bytes = |state: &PathHandOff| blobs(state).iter().map(|blob| blob.bytes).sum();
             let transfer_ms = |state: &PathHandOff| self.membership.response_times().transfer_ms(bytes(state));
-            let timeout_ms = |state: Option<&PathHandOff>| state.map_or(HAND_OFF_RESPONSE_MS, transfer_ms);
+            let roster = self.membership.roster();
+            let lives = |peer| roster.member(peer).is_some_and(|member| roster.alive(self.now, member));
+            let patient = self.plan.deterministic && self.paths.hand_offs().donor(path).is_some_and(lives);
+            let timeout_ms = |state: Option<&PathHandOff>| match state {
+                _ if patient => u64::MAX,
+                None => HAND_OFF_RESPONSE_MS,
+                Some(state) => transfer_ms(state),
+            };
             match self.paths.hand_offs().step(self.now, path, timeout_ms) {
                 Step::GiveUp => self.begin_afresh(path),
                 Step::Complete => self.complete(path),

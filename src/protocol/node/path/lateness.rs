@@ -75,8 +75,8 @@ impl Node {
     }
 
     fn ends_now(&self, training: &Training, of_many: bool) -> bool {
-        // A peer that trains several paths in turn is waited for anyway.
-        let late = training.late && self.turns_here() == 1;
+        // A peer that trains several paths in turn is waited for anyway, and in a deterministic run everybody is.
+        let late = training.late && self.turns_here() == 1 && !self.plan.deterministic;
         let path = training.path;
         let due = training.start.iter().filter(|(from, _)| training.part.due.contains(&from.module));
         let due = due.filter(|(from, _)| self.plan.has_many(from.module) == of_many);
@@ -116,7 +116,9 @@ impl Node {
         let open: Vec<(ModuleId, Version)> = modules.iter().filter_map(open).collect();
         let furthest = open.iter().map(|(_, version)| *version).max()?;
         let mut behind = open.into_iter().filter(|(_, version)| *version < furthest);
-        behind.find(|(module, version)| self.others_train(*module, *version, path)).map(|(module, _)| module)
+        // In a deterministic run no phase begins from unequal versions, whether or not others train.
+        let skips = |module, version| self.plan.deterministic || self.others_train(module, version, path);
+        behind.find(|(module, version)| skips(*module, *version)).map(|(module, _)| module)
     }
 
     /// Whether another path through a module is trained from this version, is about to be, or has been. Its offer may

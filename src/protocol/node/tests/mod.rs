@@ -53,6 +53,7 @@ fn plan() -> RunPlan {
         norm_cap: 2.0,
         audit_share: 0.0,
         centred_clipping: false,
+        deterministic: false,
     }
 }
 

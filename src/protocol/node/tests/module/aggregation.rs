@@ -366,3 +366,18 @@ fn a_peer_that_cannot_be_fetched_from_is_not_waited_for_for_a_while() {
     node.handle(Millis(again), heard_heartbeat(OTHER, heartbeat));
     assert!(node.expected(MODULE).contains_key(&PathId(1)));
 }
+
+#[test]
+fn an_owner_of_a_deterministic_run_closes_with_all_paths_however_long_that_takes() {
+    let closes = |actions: &[Action]| actions.iter().any(|it| matches!(it, Action::Outer(Outer::Combine { .. })));
+    for deterministic in [false, true] {
+        let mut node = owner();
+        node.plan = RunPlan { deterministic, ..plan() }.into();
+        take_in(&mut node, THIRD, offer(0, genesis()));
+        let mut hour = (2..3_600).map(|second| node.handle(Millis(second * 1_000), Event::Tick));
+        assert_eq!(hour.any(|actions| closes(&actions)), !deterministic);
+        if deterministic {
+            assert!(closes(&take_in(&mut node, OTHER, offer(1, genesis()))), "the last path is here");
+        }
+    }
+}

@@ -262,6 +262,7 @@ fn a_contribution_trained_from_a_module_that_is_done_is_not_offered() {
         norm_cap: 2.0,
         audit_share: 0.0,
         centred_clipping: false,
+        deterministic: false,
         ..async_plan()
     };
     let records = vec![

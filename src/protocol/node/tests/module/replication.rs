@@ -23,6 +23,7 @@ fn wide(paths: u32) -> RunPlan {
         norm_cap: 2.0,
         audit_share: 0.0,
         centred_clipping: false,
+        deterministic: false,
         slots: grid.into(),
         ..plan()
     }

@@ -176,6 +176,7 @@ fn a_peer_that_trains_one_path_takes_all_paths_of_a_leaving_one_at_the_same_time
         norm_cap: 2.0,
         audit_share: 0.0,
         centred_clipping: false,
+        deterministic: false,
         ..plan()
     };
     let mut records: Vec<Record> =

@@ -126,6 +126,7 @@ fn wide() -> RunPlan {
         norm_cap: 2.0,
         audit_share: 0.0,
         centred_clipping: false,
+        deterministic: false,
         ..plan()
     }
 }

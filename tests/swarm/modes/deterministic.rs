@@ -1,0 +1,39 @@
+//! Deterministic simulations: the same digits each time, whatever else the machine does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::Value;
+
+use crate::run::{RUN, World, pathswarm};
+
+/// The result of a simulation, without what depends on time and place.
+fn simulated(world: &World, name: &str) -> Value {
+    let folder = world.name(name);
+    let simulate = ["simulate", &world.config, "--corpus", &world.corpus, "--dir", &folder, "--deterministic"];
+    let output = pathswarm(&[&simulate[..], &["--format", "json", "--set", "threads=1"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let result: Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert!(result["dipaco"].is_object() && result["sample"].is_object(), "{result}");
+    ["dipaco", "paths", "dense", "ancestor", "sample", "module_hashes_agree"]
+        .iter()
+        .map(|key| result[key].clone())
+        .collect()
+}
+
+#[test]
+fn four_peers_give_the_same_digits_beside_others_as_alone() {
+    let world =
+        World::of(&RUN.replace("inner_steps = 400", "inner_steps = 30").replace("phases = 12", "phases = 4"), 4);
+    let alone = simulated(&world, "alone");
+    let stop = AtomicBool::new(false);
+    let beside = std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+        }
+        let beside = simulated(&world, "beside");
+        stop.store(true, Ordering::Relaxed);
+        beside
+    });
+    assert_eq!(alone, beside);
+}
