@@ -1,7 +1,7 @@
 //! Places at which a thread or task panics because a test wants it to, in builds with the feature `failpoints`. In others there
 //! are none.
 //!
-//! `PATHSWARM_FAILPOINT=store@20` ends the thread of the store when it comes by for the twentieth time, once in the life of the
+//! `FAILPOINT=store@20` ends the thread of the store when it comes by for the twentieth time, once in the life of the
 //! process: what is started again in its place goes on.
 
 /// Panics here if the environment names this place.
@@ -16,7 +16,7 @@ pub fn failpoint(place: &str) {
     static WANTED: OnceLock<Option<(String, u64)>> = OnceLock::new();
     static PASSED: AtomicU64 = AtomicU64::new(0);
     let read = || {
-        let wanted = std::env::var("PATHSWARM_FAILPOINT").ok()?;
+        let wanted = std::env::var("FAILPOINT").ok()?;
         let (place, times) = wanted.split_once('@')?;
         Some((place.to_owned(), times.parse().ok()?))
     };

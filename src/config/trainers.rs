@@ -90,14 +90,15 @@ mod tests {
 
     #[test]
     fn more_trainers_than_a_round_can_count_are_refused() {
-        let refused = |keys, tables| run(keys, tables).unwrap_err();
+        let refused = |keys: &str, tables: &str| run(keys, tables).unwrap_err();
         assert!(refused("trainers_per_path = 0", "").starts_with("trainers_per_path = 0: 1 to 1024"));
         assert!(
             refused("trainers_per_path = 520", "")
                 .starts_with("trainers_per_path = 520, of 2 paths through one module:")
         );
         for key in ["keep_unsent", "deterministic"] {
-            let kept = refused("trainers_per_path = 2", &format!("[outer]\n{key} = true"));
+            let tables = format!("[outer]\n{key} = true");
+            let kept = refused("trainers_per_path = 2", &tables);
             assert!(kept.starts_with("trainers_per_path = 2: must be 1 or unset"), "{kept}");
         }
     }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::failpoints::failpoint;
 use axum::Router;
 use axum::extract::{ConnectInfo, DefaultBodyLimit};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -15,6 +14,9 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::failpoints::failpoint;
+use crate::survival::ended;
 
 /// Headers and the line of a request have room in this, or it is refused (431).
 const HEADER_BYTES: usize = 32 << 10;
@@ -93,35 +95,45 @@ impl Drop for Server {
 }
 
 async fn accept(listener: tokio::net::TcpListener, router: Router, limits: Limits, mut stopped: oneshot::Receiver<()>) {
+    let open = GracefulShutdown::new();
+    while !ended(accept_until(&mut stopped, &listener, &router, limits, &open)).await {}
+    drop(listener);
+    if tokio::time::timeout(Duration::from_millis(GRACE_MS), open.shutdown()).await.is_err() {
+        tracing::debug!("HTTP connections were cut off at the end");
+    }
+}
+
+async fn accept_until(
+    stopped: &mut oneshot::Receiver<()>,
+    listener: &tokio::net::TcpListener,
+    router: &Router,
+    limits: Limits,
+    open: &GracefulShutdown,
+) {
     let places = Arc::new(Semaphore::new(limits.connections));
     let by_ip = ByIp::default();
-    let open = GracefulShutdown::new();
     loop {
         let next = async {
             let place = Arc::clone(&places).acquire_owned().await;
             (place, listener.accept().await)
         };
         let (place, accepted) = tokio::select! {
-            _ = &mut stopped => break,
+            _ = &mut *stopped => return,
             next = next => next,
         };
         failpoint("http");
         match (place, accepted) {
             (Ok(place), Ok((stream, client))) => {
                 if let Some(counted) = by_ip.count(client.ip(), limits.connections_per_ip) {
-                    serve(stream, client, router.clone(), limits, &open, (place, counted));
+                    serve(stream, client, router.clone(), limits, open, (place, counted));
                 }
             }
             (_, Err(error)) => {
                 tracing::debug!("an HTTP connection failed: {error}");
                 tokio::time::sleep(Duration::from_millis(ACCEPT_AGAIN_MS)).await;
             }
-            (Err(_), _) => break,
+            (Err(_), _) => return,
         }
-    }
-    drop(listener);
-    if tokio::time::timeout(Duration::from_millis(GRACE_MS), open.shutdown()).await.is_err() {
-        tracing::debug!("HTTP connections were cut off at the end");
     }
 }
 

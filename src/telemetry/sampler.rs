@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::failpoints::failpoint;
+use crate::survival::ended;
 use crate::telemetry::Telemetry;
 use crate::telemetry::now_ms;
 use crate::telemetry::systemd;
@@ -39,18 +40,22 @@ impl Telemetry {
         let telemetry = self.clone();
         Sampler(tokio::spawn(async move {
             systemd::tell_ready();
-            let mut tick = tokio::time::interval(TICK);
-            tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-            for ticks in 0_u64.. {
-                tick.tick().await;
-                failpoint("sampler");
-                // Of a peer that ends before it has answered, nothing would be recorded.
-                let wants = telemetry.is_watched() || telemetry.has_unanswered();
-                if (wants || ticks.is_multiple_of(TICKS_UNWATCHED)) && telemetry.look().await {
-                    systemd::tell_alive();
-                }
-            }
+            while !ended(telemetry.look_each_tick()).await {}
         }))
+    }
+
+    async fn look_each_tick(&self) {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for ticks in 0_u64.. {
+            tick.tick().await;
+            failpoint("sampler");
+            // Of a peer that ends before it has answered, nothing would be recorded.
+            let wants = self.is_watched() || self.has_unanswered();
+            if (wants || ticks.is_multiple_of(TICKS_UNWATCHED)) && self.look().await {
+                systemd::tell_alive();
+            }
+        }
     }
 
     /// Asks the peers whose turn it is, all at once, and tells the viewers. Whether all have answered; while there is no peer,

@@ -5,10 +5,10 @@ use crate::source::{Source, lines_with};
 use crate::tree::{files_of, none, reached, rust};
 
 /// Names, time, chance, the grid, configurations and how blobs are cut: everybody may use them.
-const GROUND: [&str; 8] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces", "failpoints"];
+const GROUND: [&str; 9] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces", "failpoints", "survival"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 32] = [
+const LAYERS: [(&str, &[&str]); 33] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -17,6 +17,7 @@ const LAYERS: [(&str, &[&str]); 32] = [
     ("config", &[]),
     ("pieces", &[]),
     ("failpoints", &[]),
+    ("survival", &[]),
     ("images", &[]),
     ("text", &["images"]),
     ("routing", &["text"]),

@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use crate::config::RunConfig;
 use crate::failpoints::failpoint;
 use crate::peer::driver::handle::{Order, PeerHandle};
+use crate::survival::ended;
 
 /// Limit of a request.
 const MAX_REQUEST_BYTES: u64 = 64 * 1024;
@@ -74,30 +75,32 @@ impl Drop for ControlSocket {
 /// Opens the socket for this user only, and answers a few connections at a time.
 pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
     let (listener, user) = open(&path(folder))?;
+    Ok(ControlSocket(tokio::spawn(async move { while !ended(accept(&listener, user, &peer)).await {} })))
+}
+
+async fn accept(listener: &UnixListener, user: u32, peer: &PeerHandle) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    Ok(ControlSocket(tokio::spawn(async move {
-        // The semaphore is never closed.
-        while let Ok(permit) = permits.clone().acquire_owned().await {
-            // For instance too many open files, which is temporary.
-            let Ok((stream, _)) = listener.accept().await else {
-                tokio::time::sleep(TIMEOUT).await;
-                continue;
-            };
-            failpoint("control-socket");
-            // The file's mode may have been changed.
-            if !stream.peer_cred().is_ok_and(|client| may_connect(client.uid(), user)) {
-                tracing::warn!("another user has tried to connect to the control socket");
-                continue;
-            }
-            let peer = peer.clone();
-            tokio::spawn(async move {
-                if let Err(error) = answer(stream, &peer).await {
-                    tracing::debug!(%error, "a request on the control socket was not answered");
-                }
-                drop(permit);
-            });
+    // The semaphore is never closed.
+    while let Ok(permit) = permits.clone().acquire_owned().await {
+        // For instance too many open files, which is temporary.
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(TIMEOUT).await;
+            continue;
+        };
+        failpoint("control-socket");
+        // The file's mode may have been changed.
+        if !stream.peer_cred().is_ok_and(|client| may_connect(client.uid(), user)) {
+            tracing::warn!("another user has tried to connect to the control socket");
+            continue;
         }
-    })))
+        let peer = peer.clone();
+        tokio::spawn(async move {
+            if let Err(error) = answer(stream, &peer).await {
+                tracing::debug!(%error, "a request on the control socket was not answered");
+            }
+            drop(permit);
+        });
+    }
 }
 
 /// The socket, and the user that may connect to it.
