@@ -169,9 +169,7 @@ impl Collection {
     /// A contribution with these bytes is in the sum and has this norm.
     pub fn count(&mut self, now: Millis, blob: BlobHash, norm: u16) {
         self.last_counted = Some(now);
-        if let Some(entry) = self.advance(blob, Progress::Adding, Progress::Counted) {
-            entry.norm = norm;
-        }
+        self.advance(blob, Progress::Adding, Progress::Counted).into_iter().for_each(|entry| entry.norm = norm);
     }
 
     /// The contributions with these bytes in this state.
@@ -279,8 +277,7 @@ impl Collection {
 
     /// How many deadlines have passed.
     fn deadlines(&self, now: Millis) -> u64 {
-        let each_ms = self.deadline.map(|deadline| deadline.since(self.opened).max(1));
-        each_ms.map_or(0, |each_ms| now.since(self.opened) / each_ms)
+        self.deadline.map_or(0, |deadline| now.since(self.opened) / deadline.since(self.opened).max(1))
     }
 
     /// Whether it can close now, given the expected paths and their weights.

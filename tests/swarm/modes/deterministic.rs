@@ -21,6 +21,15 @@ fn simulated(world: &World, name: &str) -> Value {
         .collect()
 }
 
+/// Ends what takes the processor, also if the test fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn four_peers_give_the_same_digits_beside_others_as_alone() {
     let world =
@@ -29,11 +38,14 @@ fn four_peers_give_the_same_digits_beside_others_as_alone() {
     let stop = AtomicBool::new(false);
     let beside = std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
-        let beside = simulated(&world, "beside");
-        stop.store(true, Ordering::Relaxed);
-        beside
+        let _stops = Stops(&stop);
+        simulated(&world, "beside")
     });
     assert_eq!(alone, beside);
 }
