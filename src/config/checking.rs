@@ -68,9 +68,12 @@ impl RunConfig {
             true,
             "false where outer.mode is asynchronous or outer.codec is top-k",
         )?;
-        let others_choose = outer.mode == OuterMode::Asynchronous || outer.streaming.is_some() || self.sample.is_some();
+        let time_decides = outer.mode == OuterMode::Asynchronous
+            || outer.streaming.is_some()
+            || self.sample.is_some()
+            || !self.routing.reshard.is_empty();
         require(
-            !outer.deterministic || !(others_choose || !self.routing.reshard.is_empty()),
+            !(outer.deterministic && time_decides),
             "outer.deterministic",
             true,
             "false where outer.mode is asynchronous, outer.streaming is set, paths are sampled, or text is resharded",
