@@ -51,6 +51,7 @@ fn plan(members: u32) -> Arc<RunPlan> {
         norm_cap: 2.0,
         audit_share: 0.0,
         centred_clipping: false,
+        deterministic: false,
     })
 }
 

@@ -63,6 +63,7 @@ impl Kind {
             norm_cap: 4.0,
             audit_share: 1.0,
             centred_clipping: false,
+            deterministic: false,
         }
     }
 }
