@@ -96,7 +96,10 @@ impl Drop for Server {
 
 async fn accept(listener: tokio::net::TcpListener, router: Router, limits: Limits, mut stopped: oneshot::Receiver<()>) {
     let open = GracefulShutdown::new();
-    while !ended(accept_until(&mut stopped, &listener, &router, limits, &open)).await {}
+    // Connections that outlive a panic hold their places.
+    let (places, by_ip) = (Arc::new(Semaphore::new(limits.connections)), ByIp::default());
+    let held = (&places, &by_ip);
+    while !ended(accept_until(&mut stopped, &listener, &router, limits, &open, held)).await {}
     drop(listener);
     if tokio::time::timeout(Duration::from_millis(GRACE_MS), open.shutdown()).await.is_err() {
         tracing::debug!("HTTP connections were cut off at the end");
@@ -109,12 +112,11 @@ async fn accept_until(
     router: &Router,
     limits: Limits,
     open: &GracefulShutdown,
+    (places, by_ip): (&Arc<Semaphore>, &ByIp),
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections));
-    let by_ip = ByIp::default();
     loop {
         let next = async {
-            let place = Arc::clone(&places).acquire_owned().await;
+            let place = Arc::clone(places).acquire_owned().await;
             (place, listener.accept().await)
         };
         let (place, accepted) = tokio::select! {

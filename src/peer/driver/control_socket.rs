@@ -75,11 +75,11 @@ impl Drop for ControlSocket {
 /// Opens the socket for this user only, and answers a few connections at a time.
 pub fn serve(folder: &Path, peer: PeerHandle) -> io::Result<ControlSocket> {
     let (listener, user) = open(&path(folder))?;
-    Ok(ControlSocket(tokio::spawn(async move { while !ended(accept(&listener, user, &peer)).await {} })))
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    Ok(ControlSocket(tokio::spawn(async move { while !ended(accept(&listener, user, &peer, &permits)).await {} })))
 }
 
-async fn accept(listener: &UnixListener, user: u32, peer: &PeerHandle) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn accept(listener: &UnixListener, user: u32, peer: &PeerHandle, permits: &Arc<Semaphore>) {
     // The semaphore is never closed.
     while let Ok(permit) = permits.clone().acquire_owned().await {
         // For instance too many open files, which is temporary.

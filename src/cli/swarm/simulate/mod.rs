@@ -101,7 +101,8 @@ impl Simulate {
         let mut run = globals.run(&file)?.value;
         if options.deterministic {
             run.outer.deterministic = true;
-            run.check()?;
+            let hint = "leave --deterministic out, or change that in the run's file";
+            run.check().map_err(|error| Mistake::new(error.to_string()).hint(hint))?;
         }
         let machine = globals.machine()?.value;
         let log = globals.log_filter()?;
