@@ -99,6 +99,9 @@ fn of_the_disk(error: &anyhow::Error) -> Option<&'static str> {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             Some("make it readable and writable for this user, or choose another folder with --dir")
         }
+        ErrorKind::NotADirectory => {
+            Some("a file is where a folder should be: choose another folder, such as with --dir")
+        }
         _ => None,
     };
     kinds.filter_map(hint).next()

@@ -252,6 +252,32 @@ fn a_status_where_no_peer_runs() {
 }
 
 #[test]
+fn a_file_where_a_folder_should_be() {
+    let world = World::new();
+    let file = world.write("file", "no folder");
+    for command in ["simulate", "found", "join"] {
+        let begun = match command {
+            "join" => vec![command, "/ip4/127.0.0.1/tcp/1"],
+            _ => vec![command, &world.config, "--corpus", &world.corpus],
+        };
+        let said = mistake(&[&begun[..], &["--dir", &file]].concat());
+        assert!(said.contains(&file) && said.contains("--dir"), "{said}");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "no folder");
+}
+
+#[test]
+fn a_run_that_cannot_be_deterministic() {
+    let world = World::new();
+    let config = world.write("asynchronous.toml", format!("{RUN}[outer]\nmode = \"asynchronous\"\n"));
+    refused(
+        &world,
+        &["simulate", &config, "--deterministic", "--corpus", &world.corpus],
+        &["outer.deterministic", "asynchronous", "--deterministic"],
+    );
+}
+
+#[test]
 fn a_folder_of_another_run() {
     let world = World::new();
     let (folder, other_folder) = (world.path("a/peer-0"), world.path("b"));
