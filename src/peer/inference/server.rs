@@ -252,7 +252,6 @@ impl Answering {
                 }
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            failpoint("answering");
             let mut took = Duration::ZERO;
             // Later, its requester has stopped waiting.
             if since.elapsed() < CONTROL_TIMEOUT {
@@ -274,7 +273,10 @@ impl Answering {
         let since = Instant::now();
         *self.present.lock() = Some(Running { ticket: lease.ticket(), since, hangs: false });
         // The hook has reported a panic. The network is opened anew for the next query.
-        let answered = catch_unwind(AssertUnwindSafe(|| self.engine.answer(question, parts)));
+        let answered = catch_unwind(AssertUnwindSafe(|| {
+            failpoint("answering");
+            self.engine.answer(question, parts)
+        }));
         let response = answered.unwrap_or_else(|_| {
             self.engine.rest();
             Response::Refused("this peer could not answer, because of a defect that its log describes".to_owned())
