@@ -4,7 +4,7 @@
 //!
 //! 1. [`config`] describes a run and a machine. [`grid`] derives modules and paths from it, and [`sampling`] which path each
 //!    worker slot trains in each phase. [`names`], [`clock`] and [`seed`] define identifiers, time and random numbers. At
-//!    [`failpoints`] tests make threads panic, and what goes on after that is in `survival`.
+//!    [`failpoints`] tests make threads panic, and what goes on after that is in `survival`; [`sizes`] has bytes in words.
 //! 2. `images` prepares and augments images; `text` reads documents, trains a tokenizer and cuts sequences; `routing`
 //!    assigns each document to a path.
 //! 3. `model` is the network of a path; `training` has its inner steps and its outer gradient.
@@ -57,8 +57,9 @@ pub mod seed;
 pub mod serve;
 pub mod simulator;
 #[cfg(feature = "network")]
-pub mod store;
+pub mod sizes;
 #[cfg(feature = "network")]
+pub mod store;
 pub mod survival;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod telemetry;

@@ -6,7 +6,7 @@ use crate::network::Multiaddr;
 pub fn parse(text: &str) -> Result<Multiaddr, Mistake> {
     let address = match text.trim() {
         "" => Err("an empty address".to_owned()),
-        trimmed => trimmed.parse::<Multiaddr>().map_err(|error| format!("{text}: {error}")),
+        trimmed => trimmed.parse::<Multiaddr>().map_err(|_| format!("{text}: not an address")),
     };
     address.or_mistake("an address looks like /ip4/192.0.2.1/udp/4001/quic-v1, to join one it ends with /p2p/…")
 }

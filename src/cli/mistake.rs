@@ -69,7 +69,7 @@ impl<T, E: fmt::Display> OrMistake<T> for Result<T, E> {
 /// Prints an error on standard error (for programs also as a last line of output) and returns the exit status.
 pub(super) fn report(error: &anyhow::Error, output: Output) -> u8 {
     let mistake = error.chain().find_map(|cause| cause.downcast_ref::<Mistake>());
-    let message = one_line(&format!("{error:#}"));
+    let message = one_line(&with_causes(error));
     if progress::is_stuck() {
         return status(error, mistake.is_some());
     }
@@ -89,19 +89,34 @@ pub(super) fn report(error: &anyhow::Error, output: Output) -> u8 {
     status(error, mistake.is_some() || of_the_disk(error).is_some())
 }
 
+/// An error and its causes. One that is told already, by an error that wraps it, is not told again.
+pub fn with_causes(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if cause.starts_with(&told) {
+            told = cause;
+        } else if !told.contains(&cause) {
+            told = format!("{told}: {cause}");
+        }
+    }
+    told
+}
+
 /// The hint if the disk rejects writes, which only the user can correct.
 fn of_the_disk(error: &anyhow::Error) -> Option<&'static str> {
     let kinds = error.chain().filter_map(|cause| Some(cause.downcast_ref::<std::io::Error>()?.kind()));
     let hint = |kind| match kind {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-            Some("free some disk space and start again; no stored data is lost")
+        ErrorKind::StorageFull => Some("free some disk space and start again; no stored data is lost"),
+        ErrorKind::QuotaExceeded => {
+            Some("raise disk_bytes, or this user's quota on the disk, and start again; no stored data is lost")
+        }
+        ErrorKind::FileTooLarge => {
+            Some("allow larger files (ulimit -f), or use another disk, and start again; no stored data is lost")
         }
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-            Some("make it readable and writable for this user, or choose another folder with --dir")
+            Some("make it readable and writable for this user, or name another folder")
         }
-        ErrorKind::NotADirectory => {
-            Some("a file is where a folder should be: choose another folder, such as with --dir")
-        }
+        ErrorKind::NotADirectory => Some("a file is where a folder should be: name another folder"),
         _ => None,
     };
     kinds.filter_map(hint).next()

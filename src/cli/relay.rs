@@ -19,6 +19,7 @@ use crate::names::PeerKey;
 use crate::network::limits::{CIRCUIT_BYTES, CIRCUITS, CONNECTIONS_PER_IP, HOURLY_BYTES_PER_IP, RESERVATIONS};
 use crate::network::{Identity, IdentityError, RelayBounds, RelayConfig, RelayCounts, StartError};
 use crate::observe::logging;
+use crate::sizes::in_words;
 #[cfg(feature = "learning")]
 use crate::telemetry::{Fact, Telemetry};
 
@@ -73,8 +74,7 @@ impl Relay {
             let message = format!("{} is the folder of a peer, whose key a relay must not use", self.dir.display());
             return Err(Mistake::new(message).hint("choose another folder with --dir").into());
         }
-        let given = !self.listen.is_empty();
-        let listen = if given { self.listen.clone() } else { LISTEN.map(str::to_owned).to_vec() };
+        let listen = if !self.listen.is_empty() { self.listen.clone() } else { LISTEN.map(str::to_owned).to_vec() };
         let addresses = |texts: &[String]| texts.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>();
         let mut config = RelayConfig {
             identity: Identity::generate(),
@@ -92,9 +92,9 @@ impl Relay {
         let key = self.dir.join("key");
         config.identity = Identity::load_or_generate(&key).map_err(explain_key)?;
         let (output, log_filter) = (globals.output(), globals.log_filter()?);
-        runtime::run(async {
+        runtime::run(runtime::NETWORK_THREADS, async {
             let interrupt = Interrupt::listen()?;
-            let relay = start(&config, given).await?;
+            let relay = crate::network::Relay::start(config.clone()).await.map_err(explain)?;
             // Only now is it certain that this relay uses the folder.
             config.identity.keep(&key).map_err(explain_key)?;
             let _log = logging::start(&self.dir, &log_filter)?;
@@ -151,7 +151,8 @@ fn facts(counts: RelayCounts) -> Vec<Fact> {
 
 /// The keys in a file, one a line; empty lines and lines that begin with `#` are left out.
 fn allowed(path: &Path) -> anyhow::Result<Vec<PeerKey>> {
-    let hint = "give one peer key a line, as `pathswarm status` shows it";
+    let hint =
+        "give one key a line, with all its 64 hexadecimal digits, as `pathswarm status DIR --format json` prints them";
     let text = std::fs::read_to_string(path)
         .map_err(|error| Mistake::new(format_args!("{}: {error}", path.display())).hint(hint))?;
     let lines = text.lines().map(str::trim).enumerate().filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -162,19 +163,6 @@ fn allowed(path: &Path) -> anyhow::Result<Vec<PeerKey>> {
         })
     };
     lines.map(key).collect()
-}
-
-/// Without IPv6 the relay starts nevertheless, unless an IPv6 address was requested.
-async fn start(config: &RelayConfig, all: bool) -> anyhow::Result<crate::network::Relay> {
-    let begin = |config: RelayConfig| crate::network::Relay::start(config);
-    match begin(config.clone()).await {
-        Err(StartError::NotListening { address, .. }) if !all && address.to_string().starts_with("/ip6") => {
-            let mut without = config.clone();
-            without.listen.retain(|address| !address.to_string().starts_with("/ip6"));
-            begin(without).await.map_err(explain)
-        }
-        started => started.map_err(explain),
-    }
 }
 
 fn explain(error: StartError) -> anyhow::Error {
@@ -204,7 +192,9 @@ fn say(output: Output, event: &str, counts: RelayCounts) -> anyhow::Result<()> {
     let RelayCounts { reservations, circuits, circuits_ever, refused, bytes_in, bytes_out } = counts;
     output.text(&format!(
         "{event}: {reservations} reservations, {circuits} circuits ({circuits_ever} since the start), {refused} \
-         refused; {bytes_in} bytes in, {bytes_out} out",
+         refused; {} in, {} out",
+        in_words(bytes_in),
+        in_words(bytes_out)
     ))?;
     output.json(&json!({ "event": event, "counts": counts }))?;
     Ok(())

@@ -46,8 +46,9 @@ impl RunConfig {
         from_zero_to_below("outer.momentum", outer.momentum, 1.0)?;
         self.check_unsent()?;
         if let Some(streaming) = outer.streaming {
+            let found = format!("{{ mix = {}, overlap = {} }}", streaming.mix, streaming.overlap);
             let expected = "mix from 0 to below 1, overlap from 1 to the number of levels less one";
-            require(streaming.fits(self.levels.len()), "outer.streaming", format!("{streaming:?}"), expected)?;
+            require(streaming.fits(self.levels.len()), "outer.streaming", &found, expected)?;
             let excluded = outer.mode == OuterMode::Asynchronous
                 || self.sample.is_some()
                 || self.training.early_stopping
@@ -55,7 +56,7 @@ impl RunConfig {
                 || self.training.inner_steps < self.levels.len() as u64;
             let expected = "must be unset where outer.mode is asynchronous, paths are sampled, text is resharded, \
                 paths stop early, or a phase has fewer inner steps than levels";
-            require(!excluded, "outer.streaming", format!("{streaming:?}"), expected)?;
+            require(!excluded, "outer.streaming", found, expected)?;
         }
         let cap = outer.cap();
         let expected = "from 1 to 1000 times the running norm, or 0 for no cap";
@@ -188,7 +189,7 @@ impl RunConfig {
     fn check_augment(&self) -> Result<(), KeyError> {
         let Some(augment) = &self.training.augment else { return Ok(()) };
         let expected = "must be left out where text is read: only images are augmented";
-        require(self.model.reads_images(), "training.augment", format!("{augment:?}"), expected)?;
+        require(self.model.reads_images(), "training.augment", "{ … }", expected)?;
         augment.check(self.model.side())
     }
 

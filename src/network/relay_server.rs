@@ -34,6 +34,7 @@ use crate::network::resolver;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
 use crate::network::swarm::build::{StartError, listen, not_built, settings};
+use crate::network::swarm::families::{MissingFamilies, silence};
 use crate::network::traffic::bytes_of_connections;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Response;
@@ -162,9 +163,7 @@ impl Relay {
             reserved: BTreeSet::new(),
             counts: told,
         };
-        for address in &config.listen {
-            task.listen(address).await?;
-        }
+        task.listen_on_all(&config.listen).await?;
         let addresses = task.addresses().await;
         tokio::spawn(task.run());
         Ok(Self { addresses, counts, metrics })
@@ -198,6 +197,19 @@ struct Task {
 }
 
 impl Task {
+    async fn listen_on_all(&mut self, addresses: &[Multiaddr]) -> Result<(), StartError> {
+        let mut missing = MissingFamilies::default();
+        for address in addresses {
+            if missing.are_of(address) {
+                // Should an interface come up later, it is listened on.
+                missing.note(listen(&mut self.swarm, address).map(drop))?;
+                continue;
+            }
+            missing.note(self.listen(address).await)?;
+        }
+        missing.conclude(self.swarm.listeners().next().is_some())
+    }
+
     async fn listen(&mut self, address: &Multiaddr) -> Result<(), StartError> {
         let listener = listen(&mut self.swarm, address)?;
         let up = async {
@@ -216,8 +228,7 @@ impl Task {
                 }
             }
         };
-        let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
-        let up = tokio::time::timeout(LISTEN_TIMEOUT, up).await.unwrap_or(Err(silent));
+        let up = tokio::time::timeout(LISTEN_TIMEOUT, up).await.unwrap_or_else(|_| Err(silence(address)));
         up.map_err(|reason| StartError::NotListening { address: address.clone(), reason })
     }
 

@@ -23,10 +23,11 @@ fn advice(error: &io::Error) -> &'static str {
         return "; this is a limit on open files, not a full disk: raise it with `ulimit -n`";
     }
     match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::FileTooLarge => {
+        ErrorKind::StorageFull => {
             "; free some space on this disk, or move the run's folder to a larger one; no stored data is lost"
         }
-        ErrorKind::QuotaExceeded => "; raise it; no stored data is lost",
+        ErrorKind::FileTooLarge => "; allow larger files (ulimit -f), or use another disk; no stored data is lost",
+        ErrorKind::QuotaExceeded => "; raise that limit; no stored data is lost",
         ErrorKind::PermissionDenied => "; make it readable and writable for this user",
         ErrorKind::ReadOnlyFilesystem => "; mount the disk for writing, or move the run's folder to another one",
         _ => "",

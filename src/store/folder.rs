@@ -22,7 +22,7 @@ use crate::names::{PeerKey, RunId};
 pub enum OpenError {
     #[error(transparent)]
     Disk(#[from] DiskError),
-    #[error("{} is in use by another process{holder}; stop that one, or use another folder", folder.display())]
+    #[error("{} is in use by {holder}; stop that one, or use another folder", folder.display())]
     InUse { folder: PathBuf, holder: String },
     #[error("{} is the store of another run, {found}; this is run {expected}: use another folder", folder.display())]
     OtherRun { folder: PathBuf, found: RunId, expected: RunId },
@@ -106,7 +106,8 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
 pub(super) fn in_use(folder: &Path, lock: File) -> OpenError {
     let mut holder = String::new();
     let _ = lock.take(20).read_to_string(&mut holder);
-    let holder = holder.trim().parse::<u32>().map(|process| format!(" ({process})")).unwrap_or_default();
+    let holder =
+        holder.trim().parse::<u32>().map_or_else(|_| "another process".to_owned(), |id| format!("process {id}"));
     OpenError::InUse { folder: folder.to_owned(), holder }
 }
 

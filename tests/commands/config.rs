@@ -219,6 +219,26 @@ fn each_mistake_in_a_file_is_one_line_that_names_file_line_and_key() {
 }
 
 #[test]
+fn a_mistake_in_a_table_is_told_where_it_was_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/demo.toml")).unwrap();
+    let misspelt = demo.replacen("\"head\"", "\"hed\"", 1);
+    let line = 1 + misspelt.lines().position(|line| line.contains("\"hed\"")).unwrap();
+    let file = write(folder.path(), "misspelt.toml", &misspelt);
+    let said = mistake(&[], &["config", "parameters", &file]);
+    assert!(said.starts_with(&format!("{file}:{line}: levels: level 1 lists \"hed\"")), "{said}");
+
+    let said = mistake(&[], &["config", "show", "configs/demo.toml", "--set", "outer.streaming.mix=3"]);
+    assert!(said.starts_with("--set: outer.streaming = { mix = 3, overlap = 1 }: "), "{said}");
+    let said = mistake(&[], &["config", "show", "configs/demo.toml", "--set", "model.architecture=dna"]);
+    assert!(said.contains("model.architecture = \"dna\": needs the table [model.dna]"), "{said}");
+    let said = mistake(&[], &["config", "show", "configs/demo.toml", "--set", "disk_bytes=10 GB"]);
+    assert!(said.contains("disk_bytes: invalid type: string \"10 GB\", expected a whole number"), "{said}");
+    // A variable of a flag is no key.
+    printed(&[("PATHSWARM_WEB_TOKEN", "0123456789abcdef")], &["config", "show", "configs/demo.toml"]);
+}
+
+#[test]
 fn a_file_that_cannot_be_read_is_named() {
     let folder = tempfile::tempdir().unwrap();
     assert!(mistake(&[], &["config", "parameters", "no-such.toml"]).starts_with("no-such.toml: No such file"));

@@ -298,10 +298,18 @@ fn a_folder_of_another_run() {
 
     let corpus = ["--corpus", &world.corpus];
     let said = mistake(&[&["found", &world.config, "--dir", name], &corpus[..]].concat());
-    unchanged(&said, &[name, "another configuration"]);
+    unchanged(&said, &[name, "another configuration: ", " there, and is to be "]);
     let simulated = world.name("a");
     let said = mistake(&[&["simulate", &world.config, "--dir", &simulated], &corpus[..]].concat());
     unchanged(&said, &[name, "another configuration"]);
+    // Without its key, it is not the creator's folder any more, and gets no new one.
+    let (key, away) = (folder.join("key"), world.path("key-away"));
+    std::fs::rename(&key, &away).unwrap();
+    let said = mistake(&["amend", name, "--phases", "9"]);
+    assert!(said.contains("key is missing, so this folder is not the peer that it was"), "{said}");
+    assert!(!key.exists());
+    std::fs::rename(&away, &key).unwrap();
+
     let listen = ["--listen", "/ip4/127.0.0.1/udp/0/quic-v1"];
     let said = mistake(&[&["join", &others_address, "--dir", name], &listen[..]].concat());
     unchanged(&said, &[&others_address, "answers for run", "this folder holds run"]);
@@ -317,7 +325,7 @@ fn a_folder_of_another_run() {
 
     // A peer that runs keeps its folder to itself.
     let said = mistake(&[&["join", &others_address, "--dir", other_folder.to_str().unwrap()], &listen[..]].concat());
-    assert!(said.contains("in use by another process"), "{said}");
+    assert!(said.contains("in use by process "), "{said}");
 }
 
 #[test]

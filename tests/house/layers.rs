@@ -5,10 +5,11 @@ use crate::source::{Source, lines_with};
 use crate::tree::{files_of, none, reached, rust};
 
 /// Names, time, chance, the grid, configurations and how blobs are cut: everybody may use them.
-const GROUND: [&str; 9] = ["names", "clock", "seed", "grid", "sampling", "config", "pieces", "failpoints", "survival"];
+const GROUND: [&str; 10] =
+    ["names", "clock", "seed", "grid", "sampling", "config", "pieces", "failpoints", "survival", "sizes"];
 
 /// What a module of the crate may import besides itself and [`GROUND`] (docs/architecture.md shows the layers).
-const LAYERS: [(&str, &[&str]); 33] = [
+const LAYERS: [(&str, &[&str]); 34] = [
     ("names", &[]),
     ("clock", &[]),
     ("seed", &[]),
@@ -18,6 +19,7 @@ const LAYERS: [(&str, &[&str]); 33] = [
     ("pieces", &[]),
     ("failpoints", &[]),
     ("survival", &[]),
+    ("sizes", &[]),
     ("images", &[]),
     ("text", &["images"]),
     ("routing", &["text"]),

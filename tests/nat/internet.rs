@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
@@ -24,10 +25,13 @@ pub enum Router {
 
 /// The internet, 203.0.113.0/24, and two houses with a router each.
 pub struct Internet {
-    outside: String,
-    routers: [String; 2],
-    houses: [String; 2],
+    outside: Namespace,
+    routers: [Namespace; 2],
+    houses: [Namespace; 2],
 }
+
+/// A machine with a network of its own. It is gone when it is dropped.
+pub struct Namespace(String);
 
 /// A process in one of the namespaces.
 pub struct Part {
@@ -35,39 +39,29 @@ pub struct Part {
     lines: Receiver<String>,
 }
 
-/// Several internets at once must not share names, nor those of two runs of these tests.
+/// Several namespaces at once must not share names, nor those of two runs of these tests.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this machine can have namespaces; else, why not.
+static ABLE: OnceLock<Result<(), String>> = OnceLock::new();
 
 impl Internet {
     /// None where this machine cannot have one.
     pub fn build(first: Router, second: Router) -> Option<Self> {
-        if let Err(reason) = able() {
-            println!("skipped: {reason}");
-            return None;
-        }
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = |what: &str| format!("pathswarm-{}-{number}-{what}", std::process::id());
+        let add = Namespace::add;
         let internet = Self {
-            outside: name("outside"),
-            routers: [name("router1"), name("router2")],
-            houses: [name("house1"), name("house2")],
+            outside: add("outside")?,
+            routers: [add("router1")?, add("router2")?],
+            houses: [add("house1")?, add("house2")?],
         };
-        for namespace in internet.namespaces() {
-            run(&format!("ip netns add {namespace}"));
-            run(&format!("ip -n {namespace} link set lo up"));
-        }
         internet.lay_out();
         internet.connect(0, first);
         internet.connect(1, second);
         Some(internet)
     }
 
-    fn namespaces(&self) -> impl Iterator<Item = &String> {
-        [&self.outside].into_iter().chain(&self.routers).chain(&self.houses)
-    }
-
     fn lay_out(&self) {
-        let outside = &self.outside;
+        let outside = self.outside.name();
         run(&format!("ip -n {outside} link add street type bridge"));
         run(&format!("ip -n {outside} link set street up"));
         for host in 1..=3 {
@@ -77,7 +71,7 @@ impl Internet {
 
     /// A house, its router, and the router's line to the internet.
     fn connect(&self, which: usize, kind: Router) {
-        let (outside, router, house) = (&self.outside, &self.routers[which], &self.houses[which]);
+        let [outside, router, house] = [&self.outside, &self.routers[which], &self.houses[which]].map(Namespace::name);
         let (net, line) = (which + 1, format!("line{which}"));
         run(&format!("ip -n {outside} link add {line} type veth peer name wan netns {router}"));
         run(&format!("ip -n {outside} link set {line} master street up"));
@@ -121,18 +115,27 @@ impl Internet {
     /// A program that will run on the internet itself.
     #[cfg(feature = "learning")]
     pub fn program_outside(&self) -> Command {
-        program_in(&self.outside)
+        self.outside.program()
     }
 
     /// A program that will run in a house, 0 or 1.
     #[cfg(feature = "learning")]
     pub fn program_in_house(&self, house: usize) -> Command {
-        program_in(&self.houses[house])
+        self.houses[house].program()
     }
 
     /// Somebody in the first house.
     pub fn first_house(&self, part: &str, settings: &[(&str, &str)]) -> Part {
         Part::begin(&self.houses[0], part, settings)
+    }
+
+    /// The machine of the first house gets another address from its router, and loses the one that it had.
+    #[cfg(feature = "learning")]
+    pub fn readdress_first_house(&self, ip: &str) {
+        let house = self.houses[0].name();
+        run(&format!("ip -n {house} address del 192.168.1.2/24 dev eth0"));
+        run(&format!("ip -n {house} address add {ip}/24 dev eth0"));
+        run(&format!("ip -n {house} route add default via 192.168.1.1"));
     }
 
     /// Somebody in the second.
@@ -141,19 +144,44 @@ impl Internet {
     }
 }
 
-impl Drop for Internet {
-    fn drop(&mut self) {
-        for namespace in self.namespaces() {
-            // What was not made cannot be removed, and nobody is there to hear of it.
-            let _ = Command::new("ip").args(["netns", "del", namespace]).stderr(Stdio::null()).status();
+impl Namespace {
+    /// None where this machine cannot have one.
+    pub fn add(what: &str) -> Option<Self> {
+        if let Err(reason) = ABLE.get_or_init(able) {
+            println!("skipped: {reason}");
+            return None;
         }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let added = Self(format!("pathswarm-{}-{number}-{what}", std::process::id()));
+        run(&format!("ip netns add {}", added.0));
+        run(&format!("ip -n {} link set lo up", added.0));
+        Some(added)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// A program that will run there.
+    #[cfg(feature = "learning")]
+    pub fn program(&self) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0]).arg(env!("CARGO_BIN_EXE_pathswarm"));
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // What was not made cannot be removed, and nobody is there to hear of it.
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).stderr(Stdio::null()).status();
     }
 }
 
 impl Part {
-    fn begin(namespace: &str, part: &str, settings: &[(&str, &str)]) -> Self {
+    fn begin(namespace: &Namespace, part: &str, settings: &[(&str, &str)]) -> Self {
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
+        command.args(["netns", "exec", namespace.name()]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "parts::plays_its_part", "--nocapture"]).env("PATHSWARM_NAT_PART", part);
         command.envs(settings.iter().map(|(name, value)| (format!("PATHSWARM_NAT_{name}"), value)));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -198,13 +226,6 @@ impl Drop for Part {
     }
 }
 
-#[cfg(feature = "learning")]
-fn program_in(namespace: &str) -> Command {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace]).arg(env!("CARGO_BIN_EXE_pathswarm"));
-    command
-}
-
 fn able() -> Result<(), String> {
     let id = Command::new("id").arg("-u").output().map_err(|error| format!("id: {error}"))?;
     if id.stdout.trim_ascii() != b"0" {
@@ -232,7 +253,8 @@ fn able() -> Result<(), String> {
     Ok(())
 }
 
-fn run(command: &str) {
+/// Runs a line of the shell, which has to succeed.
+pub fn run(command: &str) {
     let output = Command::new("sh").args(["-c", command]).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -8,7 +8,7 @@ use crate::internet::{Internet, Router};
 use crate::run::{Peer, RUN, TIMEOUT, World, unhurried};
 use crate::{FIRST, OUTSIDE, SECOND};
 
-const LISTEN: &str = "/ip4/0.0.0.0/udp/4001/quic-v1";
+pub const LISTEN: &str = "/ip4/0.0.0.0/udp/4001/quic-v1";
 
 /// A relay, and the line by which it is named.
 fn relay(internet: &Internet, world: &World, ip: &str) -> (Peer, String) {
@@ -21,7 +21,7 @@ fn relay(internet: &Internet, world: &World, ip: &str) -> (Peer, String) {
 
 /// Waits until the peer's status is so.
 #[expect(clippy::disallowed_methods, reason = "patience has an end")]
-fn until(peer: &mut Peer, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+pub fn until(peer: &mut Peer, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let began = Instant::now();
     loop {
         peer.catch_up();
@@ -40,7 +40,7 @@ fn address_through(status: &Value, ip: &str) -> Option<String> {
     through.next().map(str::to_owned)
 }
 
-fn trains_one_of_several(status: &Value) -> bool {
+pub fn trains_one_of_several(status: &Value) -> bool {
     status["phases_trained"].as_u64() >= Some(1)
 }
 

@@ -6,6 +6,7 @@ mod alone;
 mod amended;
 mod asking;
 mod continued;
+mod costs;
 mod devices;
 mod dna;
 mod failures;

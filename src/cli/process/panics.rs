@@ -13,7 +13,7 @@ pub fn install() {
         let what = panic.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
         tracing::error!("a defect: thread {thread} {what}\n{backtrace}");
         let place = match tracing::dispatcher::has_been_set() {
-            true => "the log has the backtrace".to_owned(),
+            true => "please report it with pathswarm.log in the run's folder, which has the backtrace".to_owned(),
             false => format!("its backtrace:\n{backtrace}"),
         };
         signals::tell(&format!("a defect: thread {thread} {what}; {place}\n"));

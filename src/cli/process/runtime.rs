@@ -6,18 +6,22 @@ use std::time::Duration;
 use crate::cli::mistake::Mistake;
 
 /// Threads of a peer besides those that compute: two of the runtime, some that read and write files, the trainer, the
-/// aggregator, the store, the inference server, the log, the display.
-const THREADS: usize = 16;
+/// aggregator, the store, the inference server, the log, the display. Up to 29 were seen in two hours (docs/results/sturdy.md).
+pub const PEER_THREADS: usize = 32;
+/// The same of each further peer in one process: they share the runtime.
+pub const FURTHER_PEER_THREADS: usize = 8;
+/// The same of a relay, and of who only asks peers.
+pub const NETWORK_THREADS: usize = 8;
 
 /// How long a command that has ended waits for its threads.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs the asynchronous work of a command to its end. Threads that are still busy then are left behind.
+/// Runs the asynchronous work of a command to its end, if the system allows so many threads. Those that are still busy then are left behind.
 ///
 /// # Errors
 /// If the system allows too few threads, or the work fails.
-pub fn run<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    check_threads(THREADS)?;
+pub fn run<T>(threads: usize, work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    check_threads(threads)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(work);
     runtime.shutdown_timeout(ENDS_WITHIN);

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use super::mistake::Mistake;
+use super::mistake::{Mistake, with_causes};
 use crate::cli::config::memory::TOO_LARGE;
 use crate::cli::swarm::access;
 use crate::cli::swarm::reading::UNFIT;
@@ -13,7 +13,6 @@ use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
 use crate::peer::access::access_control::AccessError;
 use crate::peer::client::VisitError;
-use crate::peer::create::CreateError;
 use crate::peer::inference::client::AskError;
 use crate::peer::join::JoinError;
 use crate::peer::manifest::ManifestError;
@@ -28,13 +27,15 @@ const OTHER_FOLDER: &str = "choose another folder with --dir";
 /// The hint if a peer's folder was copied.
 pub(super) const COPIED_IDENTITY: &str = "stop both; in the folder of the copy, remove the file key, or use another \
     --dir there, so that it becomes a peer of its own; start them again";
+const OTHER_INTERFACE: &str = "with --listen, name an address that this machine has, such as /ip4/0.0.0.0/udp/0/quic-v1 for all of \
+    IPv4 or /ip6/::/udp/0/quic-v1 for all of IPv6";
 const MORE_TEXT: &str = "give more text with --corpus, or use a smaller grid";
 const LOWER_RATE: &str = "set a lower training.learning_rate";
 
 /// Makes it a [`Mistake`] if the user can correct it.
 pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
     match error.chain().find_map(hint) {
-        Some(hint) => Mistake::new(format!("{error:#}")).hint(hint).into(),
+        Some(hint) => Mistake::new(with_causes(&error)).hint(hint).into(),
         None => error,
     }
 }
@@ -46,11 +47,11 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if cause.is::<PartGone>() {
         return Some("rejoin with pathswarm join, the address of another peer of the run, and this --dir");
     }
-    if cause.is::<CreateError>() {
-        return Some("check --corpus, and the levels and model of the configuration");
-    }
     if let Some(CorpusError::Unfit { .. }) = cause.downcast_ref() {
         return Some(UNFIT);
+    }
+    if let Some(remedy) = cause.downcast_ref().and_then(CorpusError::remedy) {
+        return Some(remedy);
     }
     if cause.is::<CorpusError>() || cause.is::<TokenizerError>() {
         return Some("check --corpus and --tokenizer");
@@ -71,7 +72,7 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if cause.is::<FeaturesError>() || matches!(cause.downcast_ref(), Some(StepError::NotFinite { .. })) {
         return Some(LOWER_RATE);
     }
-    if cause.is::<IdentityError>() {
+    if let Some(IdentityError::NotAKey(_)) = cause.downcast_ref() {
         return Some("restore the peer's key, or choose another folder with --dir");
     }
     if matches!(cause.downcast_ref(), Some(PeerError::CopiedIdentity)) {
@@ -80,8 +81,11 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if cause.is::<ManifestError>() || cause.is::<LoggingError>() {
         return Some(OTHER_FOLDER);
     }
-    if cause.is::<StartError>() {
-        return Some("choose another port with --listen, or port 0 for any");
+    match cause.downcast_ref() {
+        Some(StartError::NotListening { .. }) => return Some(OTHER_INTERFACE),
+        Some(StartError::PortTaken(_)) => return Some("choose another port with --listen, or port 0 for any"),
+        Some(StartError::NotAnAddress(_) | StartError::NotARelay(_)) => return Some("correct it, or leave it out"),
+        Some(StartError::NotBuilt { .. }) | None => {}
     }
     if let Some(error) = cause.downcast_ref::<OpenError>() {
         return if matches!(error, OpenError::Disk(_)) { None } else { Some(OTHER_FOLDER) };

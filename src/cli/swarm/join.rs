@@ -23,6 +23,7 @@ use crate::observe::{Progress, View, logging};
 use crate::peer::folder::{present_folder, read_manifest};
 use crate::peer::start::{Launch, OwnText};
 use crate::peer::{DeviceScheduler, Manifest};
+use crate::sizes::in_words;
 
 /// Join a swarm by the address of any of its peers, and train in it.
 #[derive(Args)]
@@ -75,7 +76,7 @@ impl Join {
             self.text.source().ok().map(|corpus| OwnText { corpus, test_corpus: self.text.test_source(), chosen });
         let api = self.api.bind(machine.first_device())?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-        runtime::run(async {
+        runtime::run(runtime::PEER_THREADS, async {
             let interrupt = Interrupt::listen()?;
             let display = Display::new(progress);
             let talk = talk(&display.telemetry, machine.first_device(), Some(folder.clone()));
@@ -138,14 +139,20 @@ fn resumable(folder: &Path) -> anyhow::Result<()> {
 /// Prints the cost of joining, before anything is downloaded.
 fn tell_cost(progress: &Progress, (manifest, run): (&Manifest, RunId), folder: &Path, machine: &MachineConfig) {
     let cost = manifest.cost_of_a_path();
-    let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     progress.note(format!("run {} ({})", manifest.config.name, run.short()));
+    let others = match cost.others_text_bytes {
+        0 => String::new(),
+        bytes => format!(", and at most {} of the text of other paths, for others", in_words(bytes)),
+    };
     progress.note(format!(
-        "downloads about {}, keeps about {} in {}, holds about {} in memory besides training",
-        mb(cost.download_bytes),
-        mb(cost.disk_bytes),
+        "downloads about {}, and {} more where another peer has trained the path{others}; keeps up to about {} in {}{}; \
+         holds about {} in memory besides training",
+        in_words(cost.download_bytes),
+        in_words(cost.hand_off_bytes),
+        in_words(cost.disk_bytes),
         folder.display(),
-        mb(cost.host_bytes)
+        if others.is_empty() { "" } else { " besides that text" },
+        in_words(cost.host_bytes)
     ));
     let memory = tell_memory(progress, &manifest.config, machine);
     progress.result(json!({

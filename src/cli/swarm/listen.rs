@@ -5,15 +5,24 @@ pub use crate::cli::address::parse;
 use crate::config::MachineConfig;
 use crate::network::{Multiaddr, is_relay_address};
 
+/// How addresses are written at which this machine is reached.
+const HERE: &str = "write an address as /ip4/0.0.0.0/udp/4001/quic-v1 or /ip4/0.0.0.0/tcp/4001";
+
 /// Listening addresses: those given, else those of the machine's profile.
 pub fn listen(given: &[String], machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
-    let chosen = if given.is_empty() { &machine.listen } else { given };
-    chosen.iter().map(|text| parse(text)).collect()
+    let (chosen, key) =
+        if given.is_empty() { (&machine.listen[..], "listen in the profile") } else { (given, "--listen") };
+    chosen.iter().map(|text| parse_of(key, text)).collect()
 }
 
 /// Further addresses of this machine, from its profile.
 pub fn announce(machine: &MachineConfig) -> Result<Vec<Multiaddr>, Mistake> {
-    machine.announce.iter().map(|text| parse(text)).collect()
+    machine.announce.iter().map(|text| parse_of("announce in the profile", text)).collect()
+}
+
+/// An address of a key or flag, which an error names.
+fn parse_of(key: &str, text: &str) -> Result<Multiaddr, Mistake> {
+    parse(text).map_err(|error| Mistake::new(format_args!("{key}: {error}")).hint(HERE))
 }
 
 /// Relays: those of the profile, and further ones.

@@ -127,7 +127,7 @@ fn note(news: &PeerEvent, slots: &WorkerSlots) -> Option<String> {
             "training and aggregation are paused until the disk accepts writes again; this peer still serves its data: \
              {reason}"
         ),
-        PeerEvent::ShortOfMemory(what) => format!("out of memory: {what}"),
+        PeerEvent::ShortOfMemory(what) => format!("memory ran out: {what}"),
         PeerEvent::WrongBytes { peer, blob } => {
             format!("peer …{} sent wrong bytes for blob {}; they were discarded", peer.short(), blob.short())
         }
@@ -157,9 +157,14 @@ fn note_of_report(report: &Report, slots: &WorkerSlots) -> Option<String> {
             let path = slots.describe(*path);
             format!("the trainer of {path} has hung for {seconds} s {when}; restarting it")
         }
-        Report::TrainerDied => "the trainer has died; restarting it".to_owned(),
+        Report::TrainerDied => {
+            "the trainer has failed, and begins again; pathswarm.log in the run's folder says why".to_owned()
+        }
         Report::TrainerRetired { left } => {
-            format!("a trainer fails again and again, and its device is used no more; {left} left")
+            format!(
+                "a trainer fails again and again, and its device is out of use until this peer starts again; {left} left; \
+                     pathswarm.log in the run's folder says why"
+            )
         }
         Report::Amended { phases, number } => {
             format!("the run was amended by its creator: it has {phases} phases (amendment {number})")

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::swarm::interrupt::Interrupted;
-use crate::cli::swarm::mistake::Mistake;
+use crate::cli::swarm::mistake::{Mistake, with_causes};
 use crate::cli::swarm::output::Output;
 use crate::config::{RunConfig, TextFormat};
 use crate::text::corpus::left_out::{LeftOut, Place};
@@ -39,13 +39,14 @@ fn explain(error: CorpusError, run: &RunConfig) -> anyhow::Error {
     let hint = match (&error, run.model.reads_images()) {
         (CorpusError::Stopped, _) => return Interrupted.into(),
         (CorpusError::Unfit { .. }, _) => UNFIT.to_owned(),
+        (error, _) if error.remedy().is_some() => error.remedy().unwrap_or_default().to_owned(),
         (_, true) => "this run reads images: give a .images file, which pathswarm prepare writes".to_owned(),
         (_, false) if run.text.format != TextFormat::Text => {
             format!("give JSON lines or Parquet of the run's own text.format, \"{}\"", run.text.format.name())
         }
         (_, false) => format!("give text files, or JSON objects or Parquet with a \"{}\" field", run.text.column),
     };
-    Mistake::new(format!("{:#}", anyhow::Error::new(error))).hint(hint).into()
+    Mistake::new(with_causes(&error.into())).hint(hint).into()
 }
 
 /// What to do about files that cannot be read.

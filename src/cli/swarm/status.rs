@@ -19,6 +19,7 @@ use crate::peer::status::{Activity, DeviceActivity, Invited, PeerStatus};
 use crate::protocol::limits::FULL_WEIGHT;
 use crate::protocol::status::waiting::Waiting;
 use crate::protocol::status::{CopiedIdentity, ModuleStatus, PathStatus, PeerScoreStatus, ScoreStatus};
+use crate::sizes::in_words;
 use crate::telemetry::words::waits_for;
 
 /// How long the command waits for its connections to end.
@@ -117,6 +118,13 @@ async fn of_swarm(output: Output, observer: &mut Observer) -> anyhow::Result<()>
 }
 
 pub(super) fn not_running(folder: &Path, why: &str) -> Mistake {
+    if !folder.exists() {
+        return Mistake::new(format!(
+            "{} does not exist, and is no address of a peer (/ip4/…/p2p/…)",
+            folder.display()
+        ))
+        .hint("name the folder of a peer, or copy the whole address that one printed");
+    }
     Mistake::new(format!("no peer is running in {}{why}", folder.display()))
         .hint("start one with pathswarm create or pathswarm join, or name the folder of one that runs")
 }
@@ -179,10 +187,10 @@ fn lines(place: &str, status: &PeerStatus) -> Vec<String> {
     let traffic = &status.traffic;
     lines.push(format!(
         "traffic  blobs {} out, {} in; messages {} out, {} in",
-        size(traffic.blob_bytes_sent),
-        size(traffic.blob_bytes_received),
-        size(traffic.message_bytes_sent),
-        size(traffic.message_bytes_received)
+        in_words(traffic.blob_bytes_sent),
+        in_words(traffic.blob_bytes_received),
+        in_words(traffic.message_bytes_sent),
+        in_words(traffic.message_bytes_received)
     ));
     lines
 }
@@ -205,8 +213,8 @@ fn machine_line(activity: &Activity) -> String {
     let relayed = relayed.map(|count| format!(", {count} through relays"));
     let parts = [median, relayed].into_iter().flatten().collect::<String>();
     let memory = [
-        activity.resident_bytes.map(|bytes| format!("; memory {}", size(bytes))),
-        activity.device_memory_bytes.map(|bytes| format!(", on devices {}", size(bytes))),
+        activity.resident_bytes.map(|bytes| format!("; memory {}", in_words(bytes))),
+        activity.device_memory_bytes.map(|bytes| format!(", on devices {}", in_words(bytes))),
     ];
     let connections = activity.connections;
     format!("network  {reached}; {connections} connected{parts}{}", memory.into_iter().flatten().collect::<String>())
@@ -287,14 +295,6 @@ fn short(key: &str) -> String {
 
 fn head(hash: &str) -> &str {
     hash.get(..8).unwrap_or(hash)
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} B"),
-        10_000..10_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
-    }
 }
 
 #[cfg(test)]

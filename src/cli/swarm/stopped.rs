@@ -7,6 +7,7 @@ use serde_json::json;
 use super::output::Output;
 use crate::names::{BlobRef, PathId, RunId};
 use crate::peer::folder::store_folder;
+use crate::sizes::in_words;
 use crate::store::{Checkpoint, OpenError, StoreReader};
 
 pub(super) struct StoppedPeer {
@@ -52,24 +53,23 @@ impl StoppedPeer {
     }
 
     fn lines(&self) -> Vec<String> {
-        let size = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
         let mut lines = vec![format!(
             "{}  run {}, not running; {} on disk",
             self.folder.display(),
             self.run.short(),
-            size(self.bytes)
+            in_words(self.bytes)
         )];
         for (path, Checkpoint { phase, trainer, modules, shard }) in &self.checkpoints {
             let modules: Vec<String> =
                 modules.iter().map(|held| format!("{} at version {}", held.module, held.version)).collect();
-            let sizes = format!("trainer {}, shard {}", size(trainer.bytes), size(shard.bytes));
+            let sizes = format!("trainer {}, shard {}", in_words(trainer.bytes), in_words(shard.bytes));
             lines.push(format!("path {path}  finished phase {phase}; {}; {sizes}", modules.join(", ")));
         }
         if self.checkpoints.is_empty() {
             lines.push("no path of this folder has finished a phase".to_owned());
         }
         lines.extend(
-            self.missing.iter().map(|blob| format!("missing  blob {} of {}", blob.hash.short(), size(blob.bytes))),
+            self.missing.iter().map(|blob| format!("missing  blob {} of {}", blob.hash.short(), in_words(blob.bytes))),
         );
         lines
     }

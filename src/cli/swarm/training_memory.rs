@@ -6,6 +6,7 @@ use crate::cli::config::memory::words;
 use crate::config::{MachineConfig, RunConfig};
 use crate::model::{device_name, open_device, unused_card};
 use crate::observe::Progress;
+use crate::sizes::in_words;
 use crate::training::memory_plan::planned;
 
 /// Prints what training will take of this machine, and whether a card is not used; the same for programs.
@@ -25,7 +26,7 @@ fn trainer_memory(run: &RunConfig, machine: &MachineConfig) -> Option<(String, s
     let device = open_device(machine.device).ok()?;
     let plan = planned(run, &machine, device).ok()?;
     let (name, bytes) = (device_name(device), plan.bytes());
-    let text = format!("trains {}, which takes about {:.1} MB on {name}", words(&plan, run), bytes as f64 / 1e6);
+    let text = format!("trains {}, which takes about {} on {name}", words(&plan, run), in_words(bytes));
     let (micro_batch, checkpointing) = (plan.micro_batch, plan.checkpointing);
     Some((text, json!({ "device": name, "bytes": bytes, "micro_batch": micro_batch, "checkpointing": checkpointing })))
 }

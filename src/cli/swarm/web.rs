@@ -94,7 +94,9 @@ impl PageFlags {
             .is_some_and(|token| token.len() < LEAST_TOKEN || !token.bytes().all(|byte| byte.is_ascii_alphanumeric()))
         {
             let hint = format!("give at least {LEAST_TOKEN} letters and digits, as openssl rand -hex 16 does");
-            return Err(Mistake::new("the token of the page is too short, or has other characters").hint(&hint).into());
+            return Err(Mistake::new("--web-token, or PATHSWARM_WEB_TOKEN: too short, or with other characters")
+                .hint(&hint)
+                .into());
         }
         let mut consoles = Vec::new();
         let page = match self.web.as_deref() {
@@ -168,5 +170,5 @@ pub fn talk(telemetry: &Telemetry, device: DeviceChoice, sponsor: Option<PathBuf
 }
 
 fn mistake(error: ListenError) -> Mistake {
-    Mistake::new(error.to_string()).hint("give an address of this machine, such as --web=127.0.0.1:7778")
+    Mistake::new(error.to_string()).hint("give an address of this machine and a port, such as 127.0.0.1:7778")
 }

@@ -30,7 +30,7 @@ pub struct Whom {
     /// A peer's folder, or one with several in it, or the address of a running peer of a swarm; by default the folder of
     /// this machine's runs.
     #[arg(value_name = "DIR | ADDRESS")]
-    whom: Option<String>,
+    whom: Option<PathBuf>,
     /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
     #[arg(long = "as", value_name = "DIR")]
     sponsor: Option<PathBuf>,
@@ -56,11 +56,12 @@ impl Whom {
     /// If nobody answers at the address.
     pub async fn place(&self, globals: &Globals) -> anyhow::Result<Place> {
         let Some(whom) = &self.whom else { return Ok(Place::Folder(globals.machine()?.value.runs)) };
-        if Path::new(whom).exists() || !ADDRESSES.iter().any(|start| whom.starts_with(start)) {
-            return Ok(Place::Folder(PathBuf::from(whom)));
+        let written = whom.to_string_lossy();
+        if whom.exists() || !ADDRESSES.iter().any(|start| written.starts_with(start)) {
+            return Ok(Place::Folder(whom.clone()));
         }
         let hint = "give a folder that exists, or the address of a running peer (/ip4/…/p2p/…)";
-        let address = listen::parse(whom).map_err(|error| Mistake::new(error).hint(hint))?;
+        let address = listen::parse(&written).map_err(|error| Mistake::new(error).hint(hint))?;
         let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;
         let entrance = Entrance { addresses: &[address], sponsor: sponsor.as_deref() };
         let observer = Observer::enter(entrance).await.map_err(|error| explain(error.into()))?;

@@ -41,6 +41,17 @@ pub enum LevelError {
     TooMany(usize),
 }
 
+impl LevelError {
+    /// The level whose list of parts is wrong, if it is one.
+    pub(in crate::config) fn level(&self) -> Option<usize> {
+        match self {
+            Self::Unknown { level, .. } | Self::Empty(level) | Self::Balance(level) => Some(*level),
+            Self::Twice { second, .. } => Some(*second),
+            Self::Missing(_) | Self::TooMany(_) => None,
+        }
+    }
+}
+
 impl LevelConfig {
     /// Whether this level holds the balance of choices. Balance is averaged, not learnt.
     pub fn is_balance(&self) -> bool {

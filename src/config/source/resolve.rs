@@ -31,8 +31,8 @@ pub enum ResolveError {
 impl ResolveError {
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Unreadable { .. } => "give the path of a TOML file; configs/ and peers/ have examples",
-            Self::Refused { .. } => "correct it there; configs/ and peers/ show how each key is written",
+            Self::Unreadable { .. } => "give the path of a TOML file; pathswarm init NAME writes one for a run",
+            Self::Refused { .. } => "correct it there; pathswarm config explain KEY says which values a key takes",
         }
     }
 }
@@ -83,7 +83,10 @@ impl Settings {
 fn key_of_error(error: &RunConfigError) -> String {
     match error {
         RunConfigError::Key(error) => error.key.clone(),
-        RunConfigError::Levels(_) | RunConfigError::Grid(_) => "levels".to_owned(),
+        RunConfigError::Levels(error) => {
+            error.level().map_or_else(|| "levels".to_owned(), |level| format!("levels[{level}].parts"))
+        }
+        RunConfigError::Grid(_) => "levels".to_owned(),
         RunConfigError::Sample(_) => "sample.paths".to_owned(),
         RunConfigError::Syntax(_) => String::new(),
     }
@@ -123,7 +126,7 @@ impl Source {
         let culprit = (1..=self.settings.len()).find(breaks).map(|count| &self.settings[count - 1]);
         Err(ResolveError::Refused {
             place: culprit.map_or_else(|| self.place(""), |setting| setting.origin.to_string()),
-            message: format!("{}: {}", culprit.map_or("", |setting| &setting.key), one_line(error.message())),
+            message: format!("{}: {}", culprit.map_or("", |setting| &setting.key), plain(error.message())),
         })
     }
 
@@ -131,12 +134,12 @@ impl Source {
     fn refuse(&self, error: &toml::de::Error) -> ResolveError {
         let file = self.file_name();
         let Some(span) = error.span() else {
-            return ResolveError::Refused { place: file, message: one_line(error.message()) };
+            return ResolveError::Refused { place: file, message: plain(error.message()) };
         };
         let key = self.places.key_at(span.start).map(|key| format!("{key}: ")).unwrap_or_default();
         ResolveError::Refused {
             place: format!("{file}:{}", self.places.line_at(span.start)),
-            message: format!("{key}{}", one_line(error.message())),
+            message: format!("{key}{}", plain(error.message())),
         }
     }
 
@@ -158,8 +161,12 @@ impl Source {
         }
     }
 
-    /// As [`Source::origin`], for a message. A default is attributed to the file.
+    /// As [`Source::origin`], for a message. Of a table, a setting inside it is the place. A default is attributed to the file.
     fn place(&self, key: &str) -> String {
+        let inside = |setting: &&Setting| setting.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'));
+        if let Some(setting) = self.settings.iter().rev().find(inside) {
+            return setting.origin.to_string();
+        }
         let first_inside = format!("{key}[0]");
         match (self.origin(key), self.places.line_of(&first_inside)) {
             (Origin::Default, Some(line)) => format!("{}:{line}", self.file_name()),
@@ -167,6 +174,21 @@ impl Source {
             (origin, _) => origin.to_string(),
         }
     }
+}
+
+/// What serde reports, without the names that Rust has for types.
+fn plain(message: &str) -> String {
+    let kinds = [
+        ("expected u64", "expected a whole number"),
+        ("expected u32", "expected a whole number"),
+        ("expected u16", "expected a whole number"),
+        ("expected usize", "expected a whole number"),
+        ("expected f64", "expected a number"),
+        ("expected f32", "expected a number"),
+        ("expected a sequence", "expected a list"),
+        ("expected a map", "expected a table"),
+    ];
+    kinds.into_iter().fold(one_line(message), |message, (rust, plain)| message.replace(rust, plain))
 }
 
 /// Applies settings to a table; later ones override earlier ones.

@@ -12,9 +12,15 @@ use crate::config::machine::MachineConfig;
 use crate::config::run::RunConfig;
 use crate::config::source::schema::keys_of;
 
-/// Variables that begin with `PATHSWARM_` but are global flags of the command line, or the folder of the runs.
-const FLAG_VARIABLES: [&str; 5] =
-    ["PATHSWARM_FORMAT", "PATHSWARM_GRACE", "PATHSWARM_HOME", "PATHSWARM_LOG", "PATHSWARM_MACHINE"];
+/// Variables that begin with `PATHSWARM_` but are flags of the command line, or the folder of the runs.
+const FLAG_VARIABLES: [&str; 6] = [
+    "PATHSWARM_FORMAT",
+    "PATHSWARM_GRACE",
+    "PATHSWARM_HOME",
+    "PATHSWARM_LOG",
+    "PATHSWARM_MACHINE",
+    "PATHSWARM_WEB_TOKEN",
+];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {

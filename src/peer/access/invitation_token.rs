@@ -21,7 +21,7 @@ const MOST_TEXT_BYTES: u64 = 16 * 1024;
 pub enum TokenError {
     #[error("{path}: {error}")]
     File { path: PathBuf, error: std::io::Error },
-    #[error("neither a file nor an invitation; an invitation begins with {BEGINS}")]
+    #[error("no file with an invitation, and none itself; an invitation begins with {BEGINS}")]
     Neither,
     #[error("the invitation is incomplete: copy all of it")]
     Broken,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use anyhow::Context;
+
 use crate::names::BlobHash;
 use crate::store::write_file;
 use crate::text::chat::MaskedText;
@@ -105,7 +107,8 @@ impl<'a> Tokenizing<'a> {
             }
         };
         let [train, test] = writers;
-        let parts = [train?, test?];
+        let place = || cannot_write(folder);
+        let parts = [train.with_context(place)?, test.with_context(place)?];
         let folder = folder.map(Path::to_owned);
         let (batch, masked, images, of_batch) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let (taken, batch_bytes, unkept_bytes) = (0, 0, 0);
@@ -139,7 +142,8 @@ impl<'a> Tokenizing<'a> {
         let mut documents: Vec<MaskedIds> = whole.map(|ids| MaskedIds { ids, runs: Vec::new() }).collect();
         documents.append(&mut self.tokenizer.encode_all_masked(&self.masked)?);
         for (document, part) in documents.iter().zip(&self.of_batch) {
-            self.parts[usize::from(*part == Part::Test)].push(document)?;
+            let pushed = self.parts[usize::from(*part == Part::Test)].push(document);
+            pushed.with_context(|| cannot_write(self.folder.as_deref()))?;
         }
         self.done.documents += documents.len() as u64;
         self.done.parts = self.parts.each_ref().map(|part| (part.ids.count(), part.lengths.count()));
@@ -156,9 +160,8 @@ impl<'a> Tokenizing<'a> {
     pub fn keep(&mut self) -> anyhow::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         for part in &mut self.parts {
-            part.ids.sync()?;
-            part.lengths.sync()?;
-            part.runs.sync()?;
+            let synced = part.ids.sync().and_then(|()| part.lengths.sync()).and_then(|()| part.runs.sync());
+            synced.with_context(|| cannot_write(Some(folder)))?;
         }
         write_file(&folder.join(DONE), &serde_json::to_vec(&self.done)?)?;
         self.unkept_bytes = 0;
@@ -181,6 +184,14 @@ pub fn forget(folder: &Path) -> std::io::Result<()> {
         _ => {}
     }
     std::fs::File::open(folder)?.sync_all()
+}
+
+/// What failed, of the files in a folder.
+fn cannot_write(folder: Option<&Path>) -> String {
+    folder.map_or_else(
+        || "cannot keep the tokens".to_owned(),
+        |folder| format!("cannot write the tokens in {}", folder.display()),
+    )
 }
 
 fn open(folder: &Path, done: &Done) -> [std::io::Result<Writers>; 2] {

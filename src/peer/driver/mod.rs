@@ -84,11 +84,11 @@ pub enum PeerError {
     /// Another machine runs with a copy of this peer's key, and has started later.
     #[error("another machine runs with this peer's identity and has started later; this peer has stopped")]
     CopiedIdentity,
-    #[error("the trainer was restarted {0} times without progress; see the log")]
+    #[error("the trainer was restarted {0} times without progress; pathswarm.log in the run's folder says why")]
     TrainerStuck(u32),
     #[error("the trainer cannot be restarted: {0}")]
     TrainerThread(std::io::Error),
-    #[error("the {0} has stopped unexpectedly; see the log")]
+    #[error("a defect: the {0} has stopped unexpectedly; please report it with pathswarm.log in the run's folder")]
     Worker(&'static str),
 }
 

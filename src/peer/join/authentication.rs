@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use anyhow::Context;
+
 use crate::access::authentication::{AuthenticationRequest, AuthenticationResponse};
 use crate::access::invitation::{Credential, Grant, InvitationToken, OneTimeInvitation};
 use crate::network::{Identity, Multiaddr, NetworkEvents, NetworkHandle, peer_at};
@@ -47,7 +49,9 @@ impl Authentication<'_> {
     pub(crate) async fn enter(&mut self, address: &Multiaddr, token: Option<&InvitationToken>) -> anyhow::Result<()> {
         let kept = invitation_file(self.folder);
         if kept.exists()
-            && let Grant::Credential(credential) = invitation_token::read(&kept.to_string_lossy())?.grant
+            && let Grant::Credential(credential) = invitation_token::read(&kept.to_string_lossy())
+                .with_context(|| format!("{}: ask for a new invitation, and join with --invitation", kept.display()))?
+                .grant
         {
             match self.authenticate(address, AuthenticationRequest::Present(credential)).await {
                 // The new token may be better.

@@ -1,7 +1,9 @@
 //! The manifest, which defines a run. Its BLAKE3 hash is the run's id; everything that it names is fetched by hash.
-//! [`shard_table`] has each path's text, `genesis` the first state of each module, [`amending`] what its creator changes later.
+//! [`shard_table`] has each path's text, `genesis` the first state of each module, [`amending`] what its creator
+//! changes later, [`cost`] what taking part costs.
 
 pub mod amending;
+pub mod cost;
 pub(super) mod genesis;
 pub mod shard_table;
 #[cfg(test)]
@@ -26,8 +28,6 @@ use crate::protocol::wire::amended::Amended;
 use crate::protocol::wire::encoding::WIRE_VERSION;
 use crate::routing::resharding::{Atlas, AtlasError, PathScores, RouterState, StateError};
 use crate::store::BlobStore;
-use crate::training::memory_plan::host::state_bytes;
-use crate::training::memory_plan::host_bytes;
 
 /// Changes with the manifest, a blob's format or the outer arithmetic. Peers with different versions refuse each other.
 pub const FORMAT_VERSION: u32 = 3;
@@ -339,44 +339,4 @@ impl Manifest {
         let text = text.chain(self.resharding.map(|parts| parts.slice.hash));
         everybody.chain(text).chain(self.genesis.iter().map(|(_, state)| state.hash)).collect()
     }
-
-    /// Approximate bytes that a peer with one path downloads at first, stores and holds in memory.
-    pub fn cost_of_a_path(&self) -> PathCost {
-        // The sizes in a manifest are unchecked.
-        let sum = |parts: &[u64]| parts.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
-        let everybody = sum(&self.for_everybody().iter().map(|blob| blob.bytes).collect::<Vec<_>>());
-        let drawn_anew = self.config.slots().is_ok_and(|slots| slots.are_drawn_anew());
-        // The next path's text arrives while the present one is trained.
-        let shard_bytes = self.shards.largest_bytes;
-        let text = match self.resharding {
-            Some(parts) => {
-                let paths = self.config.grid().map_or(1, |grid| u64::from(grid.path_count()));
-                shard_bytes.saturating_mul(paths).saturating_add(parts.slice.bytes)
-            }
-            None => shard_bytes.saturating_mul(if drawn_anew { 2 } else { 1 }),
-        };
-        let text_download = if self.share_text { text } else { 0 };
-        let parameters: u64 = self.level_counts().into_iter().map(|count| count as u64).sum();
-        let states = state_bytes(&self.config, parameters);
-        // Twice, for the trainer and the aggregator.
-        let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
-        let best_bytes = if self.config.paths_end_apart() { 4 * parameters } else { 0 };
-        PathCost {
-            download_bytes: sum(&[everybody, text_download, states]),
-            // Two states of each module, the trainer's moments and residual, and compressed gradients.
-            disk_bytes: sum(&[everybody, text, 2 * states + 12 * parameters + 16 * parameters + 2 * best_bytes]),
-            host_bytes: sum(&[host_bytes(&self.config, parameters), text, atlas_bytes]),
-        }
-    }
-}
-
-/// The cost of taking part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct PathCost {
-    /// Over the network, once.
-    pub download_bytes: u64,
-    /// In the run's folder.
-    pub disk_bytes: u64,
-    /// In the host's memory besides the trainer, whose plan is [`planned`](crate::training::memory_plan::planned).
-    pub host_bytes: u64,
 }

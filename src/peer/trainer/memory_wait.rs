@@ -36,7 +36,9 @@ pub(super) fn wait_for_memory(
     let reason = first_line(&format_args!("{error:#}"));
     tracing::error!(%reason, "memory ran out: the trainer waits and tries again");
     let again_s = AGAIN_AFTER.as_secs();
-    handle.report(TrainerReport::ShortOfMemory(format!("the trainer waits, and tries again in {again_s} s")));
+    let advice = "end other programs, or lower micro_batch_sequences in the machine's profile";
+    let what = format!("{reason}; the trainer waits, and tries again in {again_s} s; {advice}");
+    handle.report(TrainerReport::ShortOfMemory(what));
     wait(handle, AGAIN_AFTER, phase)
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::sizes::in_words;
 use crate::store::durable::DiskError;
 
 /// A count of bytes with a limit. Blobs being written count in full from the beginning.
@@ -44,8 +45,9 @@ impl Quota {
         let mut used = self.used_bytes();
         if used.saturating_add(bytes) > most_bytes {
             let reached = format!(
-                "{bytes} more bytes than the {} that blobs use would exceed the disk quota, disk_bytes = {most_bytes}",
-                *used
+                "{} more than the {} that blobs take would exceed disk_bytes = {most_bytes}",
+                in_words(bytes),
+                in_words(*used)
             );
             return Err(DiskError::when("cannot write", path)(io::Error::new(ErrorKind::QuotaExceeded, reached)));
         }

@@ -22,7 +22,8 @@ pub enum JournalError {
     Disk(#[from] DiskError),
     #[error("{} is not a journal, or its header is damaged; to start without its records, move it away", .0.display())]
     NotAJournal(PathBuf),
-    #[error("{}: format version {version} is unknown, this program reads version {FORMAT_VERSION}", path.display())]
+    #[error("{} was written by another version of pathswarm (format {version}; this program reads {FORMAT_VERSION}); start \
+        this folder with that version", path.display())]
     Version { path: PathBuf, version: u16 },
     #[error("{} is damaged at byte {offset}, before intact records: the disk has lost synced data; check the disk; to \
         start without the records, move this file away", path.display())]

@@ -98,7 +98,7 @@ impl<'a> Collector<'a> {
             self.leave_out(Reason::Duplicate);
             return Ok(());
         }
-        let unsuited = |source| CorpusError::Document { corpus: self.source.to_string(), source };
+        let unsuited = |source| CorpusError::Document { place: self.here.to_string(), source };
         document.suits(self.reads).map_err(unsuited)?;
         let (documents, sum) = self.kinds.entry(kind.to_owned()).or_default();
         *documents += 1;

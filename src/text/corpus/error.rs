@@ -40,8 +40,8 @@ pub enum CorpusError {
     )]
     Classes { path: PathBuf },
     /// Text for a network that reads images, or the reverse.
-    #[error("{corpus}: {source}")]
-    Document { corpus: String, source: DocumentError },
+    #[error("{place}: {source}")]
+    Document { place: String, source: DocumentError },
     #[error("no more of the corpus is needed")]
     Refused,
     #[error("the user asked to stop")]
@@ -60,6 +60,22 @@ pub enum CorpusError {
     NoRecords { corpus: String, wanted: String },
     #[error("text.chat.template: {0}")]
     Template(#[from] TemplateError),
+}
+
+impl CorpusError {
+    /// What to do, where the message does not say it.
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Template(_) => Some("correct it in the run's file, or leave [text.chat] out"),
+            Self::Nothing { left_out, .. } if left_out.count(Reason::NoField) > 0 => {
+                Some("name the field that has the text, such as --set text.column=content")
+            }
+            Self::Nothing { left_out, .. } if left_out.count(Reason::NotText) > 0 => {
+                Some("convert it to UTF-8, such as with iconv -f ISO-8859-1 -t UTF-8")
+            }
+            _ => None,
+        }
+    }
 }
 
 /// A file that cannot be used, and what to do.

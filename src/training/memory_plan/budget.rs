@@ -7,8 +7,9 @@ use crate::model::fused::cuda_memory;
 use crate::model::tensor_memory::control_group::lowest_limit;
 use crate::training::memory_plan::host_bytes;
 
-/// What the program itself takes on the CPU before it trains, with libtorch.
-const PROGRAM_BYTES: u64 = 400 << 20;
+/// What the program itself takes on the CPU besides training: about 190 MiB with libtorch's code (docs/results/sturdy.md), and a
+/// third more.
+const PROGRAM_BYTES: u64 = 256 << 20;
 
 /// Bytes that a step of a run's path may take on a device: what the device has, or `memory_limit_bytes` if that is less. On
 /// the CPU without what the rest of a peer holds, and shared with other trainers on it. `None` where the system does not tell.

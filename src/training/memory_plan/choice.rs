@@ -2,16 +2,18 @@
 
 use crate::config::{Checkpointing, MachineConfig};
 use crate::model::tensor_memory::keeps_limits;
+use crate::sizes::in_words;
 use crate::training::memory_plan::{MemoryPlan, Workload};
 
 /// No plan fits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "an inner step takes about {:.1} GB even with {} of its sequences at once{}, this machine gives {:.1} GB",
-    least.bytes() as f64 / 1e9,
+    "an inner step takes about {} even with {} of its sequences at once{}, this machine gives {} to it: what it has, or \
+    memory_limit_bytes, less what the program and the states of modules take",
+    in_words(least.bytes()),
     least.micro_batch,
     if least.checkpointing { " and checkpointing" } else { "" },
-    *budget as f64 / 1e9
+    in_words(*budget)
 )]
 pub struct TooLarge {
     /// The plan that takes least, of those that the profile allows.

@@ -60,7 +60,7 @@ fn a_peer_whose_disk_is_full_serves_on_and_goes_on_when_there_is_room() {
     let short =
         until(&mut peers, "it says that its disk is full", |statuses| statuses[1]["waits_for"]["kind"] == "disk");
     let reason = short[1]["waits_for"]["reason"].as_str().unwrap();
-    assert!(reason.contains("free some space on this disk"), "{reason}");
+    assert!(reason.contains("allow larger files (ulimit -f), or use another disk"), "{reason}");
     let key = short[1]["peer"].clone();
     let before = newest(&short);
     let gone_on = until(&mut peers, "the creator goes on alone", |statuses| {
@@ -116,7 +116,7 @@ fn a_disk_that_takes_nothing_is_named_at_the_start() {
         assert!(hint.starts_with("hint: ") && hint.contains(hinted), "{said:?}");
     };
     for arguments in [&found[..], &join] {
-        refused(after("trap '' XFSZ; ulimit -f 0"), arguments, "free some disk space");
+        refused(after("trap '' XFSZ; ulimit -f 0"), arguments, "allow larger files (ulimit -f)");
     }
     // Whoever may write everywhere is stopped by nothing but the mount.
     let _ = fs::remove_dir_all(&folder);
@@ -135,7 +135,7 @@ fn a_disk_that_takes_nothing_is_named_at_the_start() {
     let small = [&join[..], &["--set", "disk_bytes=1000"]].concat();
     let (status, said) = failure(program(), &small, &folder);
     assert_eq!(status, Some(2), "{said:?}");
-    assert!(said.iter().any(|line| line.contains("this machine gives disk_bytes = 1000")), "{said:?}");
+    assert!(said.iter().any(|line| line.contains("this machine gives 1.0 kB (disk_bytes = 1000)")), "{said:?}");
 }
 
 /// A command can be run but once.

@@ -113,7 +113,7 @@ fn in_a_control_group_that_is_too_small_micro_batches_are_halved_and_the_run_goe
     assert_eq!((output.status.code(), group.ended()), (Some(0), 0), "{said}");
     let events = lines(&output);
     let notes: Vec<&str> = events.iter().filter_map(|event| event["text"].as_str()).collect();
-    let halved = |note: &&str| note.contains("out of memory: ") && note.contains("computed at once from now on");
+    let halved = |note: &&str| note.contains("memory ran out: ") && note.contains("computed at once from now on");
     assert!(notes.iter().any(halved), "{notes:?}");
     let told = fs::read_to_string(Path::new(&folder).join("pathswarm.log")).unwrap();
     assert!(told.contains("memory ran out: 64 sequences are computed at once from now on"), "{told}");

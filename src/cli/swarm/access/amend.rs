@@ -7,12 +7,14 @@ use semver::Version;
 use serde_json::json;
 
 use crate::cli::swarm::Globals;
+use crate::cli::swarm::access::identity_in;
+use crate::cli::swarm::explain::explain;
 use crate::cli::swarm::mistake::Mistake;
 use crate::config::MAX_PHASES;
 use crate::config::admission::Requires;
 use crate::peer::driver::control_socket;
 use crate::peer::driver::handle::Order;
-use crate::peer::folder::{identity_of, lock_store, present_folder, read_manifest, write_amendment};
+use crate::peer::folder::{lock_store, present_folder, read_manifest, write_amendment};
 use crate::peer::manifest::amending::AmendError;
 
 /// Give a run more phases while it runs, or require a newer program of it. Only its creator can.
@@ -44,13 +46,13 @@ fn hint(error: &AmendError) -> &'static str {
 impl Amend {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let folder = present_folder(&self.folder);
-        let Some((_, mut manifest, run)) = read_manifest(&folder)? else {
+        let Some((_, mut manifest, run)) = read_manifest(&folder).map_err(explain)? else {
             let message = format!("{}: not the folder of a peer", folder.display());
             return Err(Mistake::new(message).hint("name the folder in which the run was created").into());
         };
         let requires =
             self.requires_version.zip(self.from_phase).map(|(version, from_phase)| Requires { version, from_phase });
-        let identity = identity_of(&folder)?;
+        let identity = identity_in(&folder)?;
         let refused = |error: AmendError| {
             let hint = hint(&error);
             anyhow::Error::from(Mistake::new(error).hint(hint))
@@ -69,7 +71,10 @@ impl Amend {
                 manifest.amend(run, &bytes).map_err(refused)?;
                 write_amendment(&folder, &bytes)?;
                 let phases = manifest.config.training.phases;
-                format!("the run has {phases} phases now; the other peers learn of it once this peer runs")
+                let requires = manifest.config.requires.as_ref().map_or_else(String::new, |requires| {
+                    format!(", and requires version {} from phase {} on", requires.version, requires.from_phase)
+                });
+                format!("the run has {phases} phases now{requires}; the other peers learn of it once this peer runs")
             }
         };
         globals.output().text(&done)?;

@@ -8,13 +8,13 @@ use clap::Args;
 use serde_json::json;
 
 use crate::access::invitation::{Grant, InvitationToken, MEMBER, NO_EXPIRY_S};
+use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::{Globals, access};
 use crate::names::PeerKey;
 use crate::peer::access::access_control::days;
 use crate::peer::access::invitation_token;
 use crate::peer::driver::control_socket;
-use crate::peer::folder::present_folder;
-use crate::peer::folder::{identity_of, ports_before};
+use crate::peer::folder::{ports_before, present_folder};
 
 /// Addresses in an invitation.
 const MOST_ADDRESSES: usize = 4;
@@ -44,6 +44,10 @@ pub struct Invite {
 impl Invite {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let output = globals.output();
+        if let Some(file) = self.out.as_ref().filter(|file| file.exists()) {
+            let message = format!("--out {}: this file is there already", file.display());
+            return Err(Mistake::new(message).hint("name another one, or remove it").into());
+        }
         let access_control = access::sponsor(&self.folder)?;
         let (rank, lasts_s) = (MEMBER + self.may_invite, days(self.lasts));
         let granted = match &self.to {
@@ -92,7 +96,7 @@ fn addresses(folder: &Path) -> anyhow::Result<Vec<String>> {
     let mut addresses: Vec<String> = told.map(str::to_owned).collect();
     if addresses.is_empty() {
         let folder = present_folder(folder);
-        let me: PeerKey = identity_of(&folder)?.key();
+        let me: PeerKey = access::identity_in(&folder)?.key();
         addresses = ports_before(&folder).iter().map(|at| crate::network::with_peer(at, me).to_string()).collect();
     }
     addresses.truncate(MOST_ADDRESSES);

@@ -9,13 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::access::invitation::InvitationToken;
+use crate::cli::swarm::explain::explain as peer_error;
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::names::PeerKey;
-use crate::network::{Multiaddr, key_of};
+use crate::network::{Identity, Multiaddr, key_of};
 use crate::peer::access::access_control::{AccessControl, AccessError};
 use crate::peer::access::invitation_token;
-use crate::peer::folder::present_folder;
-use crate::peer::folder::{identity_of, read_manifest};
+use crate::peer::folder::{identity_of, present_folder, read_manifest};
+
+/// The file with a peer's key.
+const KEY: &str = "key";
 
 /// The hint without an invitation.
 pub const ASK: &str = "ask a peer of the run for an invitation (pathswarm invite DIR --for KEY, with the key above), \
@@ -44,18 +47,27 @@ pub fn place(token: Option<&InvitationToken>) -> Result<Multiaddr, Mistake> {
 pub fn key(text: &str) -> Result<PeerKey, Mistake> {
     key_of(text).ok_or(format!("{text}: not the key of a peer")).or_mistake(
         "a key has 64 hexadecimal digits, or begins with 12D3Koo; join without an invitation prints this peer's key, \
-         and status shows the keys of peers",
+         and pathswarm status DIR --format json the keys of peers in full",
     )
+}
+
+/// The identity of a peer that has a run. Without its key, the folder is that of no peer any more.
+pub fn identity_in(folder: &Path) -> anyhow::Result<Identity> {
+    if !folder.join(KEY).exists() {
+        let message = format!("{} is missing, so this folder is not the peer that it was", folder.join(KEY).display());
+        return Err(Mistake::new(message).hint("restore that file from a copy").into());
+    }
+    identity_of(folder).map_err(|error| peer_error(error.into()))
 }
 
 /// The access control of the peer in a folder, running or not.
 pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     let folder = present_folder(folder);
-    let Some((_, manifest, run)) = read_manifest(&folder)? else {
+    let Some((_, manifest, run)) = read_manifest(&folder).map_err(peer_error)? else {
         let message = format!("{}: not the folder of a peer", folder.display());
         return Err(Mistake::new(message).hint("name the folder of a peer: the --dir of create or join").into());
     };
-    match AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)? {
+    match AccessControl::of(&folder, &identity_in(&folder)?, &manifest, run)? {
         Some(access_control) => Ok(access_control),
         None => Err(explain(AccessError::Open)),
     }
@@ -64,8 +76,8 @@ pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
 /// The same, or nothing if the peer's run is open.
 pub fn sponsor_if_needed(folder: &Path) -> anyhow::Result<Option<Arc<AccessControl>>> {
     let folder = present_folder(folder);
-    let Some((_, manifest, run)) = read_manifest(&folder)? else { return Ok(None) };
-    AccessControl::of(&folder, &identity_of(&folder)?, &manifest, run)
+    let Some((_, manifest, run)) = read_manifest(&folder).map_err(peer_error)? else { return Ok(None) };
+    AccessControl::of(&folder, &identity_in(&folder)?, &manifest, run)
 }
 
 /// The hint for an error.

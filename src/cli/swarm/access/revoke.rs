@@ -51,17 +51,27 @@ impl Revoke {
             },
             Err(_) => match self.shown_as() {
                 Some(peer) => Ok(Order::SendAway(peer)),
+                None if self.is_short() => Err(Mistake::new(format!("{}: a shortened key", self.whom)).hint(
+                    "give all 64 digits (pathswarm status DIR --format json prints them), or start the peer of the \
+                     folder: while it runs, 8 digits do if it knows exactly one such peer",
+                )),
                 None => Ok(Order::SendAway(access::key(&self.whom)?)),
             },
         }
     }
 
+    /// Whether it may be a key as `status` shows it.
+    fn is_short(&self) -> bool {
+        let digits = self.whom.trim_start_matches('…');
+        (8..64).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    }
+
     /// The one peer whose key begins with these digits, as `status` shows it.
     fn shown_as(&self) -> Option<PeerKey> {
-        let digits = self.whom.trim_start_matches('…');
-        if !(8..64).contains(&digits.len()) || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        if !self.is_short() {
             return None;
         }
+        let digits = self.whom.trim_start_matches('…');
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
         let status: Value = serde_json::from_str(&runtime.block_on(control_socket::status(&self.folder)).ok()?).ok()?;
         let peers = status["peers"].as_array()?.iter().filter_map(Value::as_str);

@@ -20,7 +20,7 @@ pub(super) struct ContinueFlags {
     /// Go on from the modules of another run: a folder that `collect` made, or the address of a running peer. A level may
     /// have a multiple of its experts, which begin as copies.
     #[arg(long, value_name = "FOLDER|ADDRESS", conflicts_with_all = ["tokenizer", "ancestor"])]
-    pub(super) from: Option<String>,
+    pub(super) from: Option<PathBuf>,
     /// With --from: fit the router on the new text, instead of keeping the earlier run's.
     #[arg(long, requires = "from")]
     refit_router: bool,
@@ -50,12 +50,16 @@ impl ContinueFlags {
     ///
     /// # Errors
     /// If it is neither a folder nor an address, or the swarm cannot be collected.
-    pub(super) async fn folder(&self, from: &str, into: &Path) -> anyhow::Result<PathBuf> {
-        if Path::new(from).exists() {
-            return Ok(PathBuf::from(from));
+    pub(super) async fn folder(&self, from: &Path, into: &Path) -> anyhow::Result<PathBuf> {
+        if from.exists() {
+            return Ok(from.to_owned());
         }
-        let address: Multiaddr =
-            from.parse().ok().with_context(|| format!("--from {from}: neither a folder nor an address")).or_mistake(
+        let written = from.to_string_lossy();
+        let address: Multiaddr = written
+            .parse()
+            .ok()
+            .with_context(|| format!("--from {written}: neither a folder nor an address"))
+            .or_mistake(
                 "name a folder that `pathswarm collect` has written, or copy the whole address that a peer printed",
             )?;
         let sponsor = self.sponsor.as_deref().map(access::sponsor).transpose()?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::mistake::{Mistake, OrMistake, with_causes};
 use crate::config::{LevelConfig, Rescale, RunConfig};
 use crate::grid::Sharing;
 use crate::model::exchange::{self, ExchangeError};
@@ -60,7 +60,7 @@ pub fn earlier_run(folder: &Path, run: &RunConfig) -> Result<Earlier, Mistake> {
 
 /// Refuses to scale the adapters of an earlier run anew, or to cut them: their files have no α.
 fn same_adapters(folder: &Path, run: &RunConfig) -> Result<(), Mistake> {
-    let earlier = read_manifest(folder).map_err(|error| Mistake::new(format!("{error:#}")))?;
+    let earlier = read_manifest(folder).map_err(|error| Mistake::new(with_causes(&error)))?;
     let earlier = earlier.and_then(|(_, manifest, _)| manifest.config.model.adapter);
     let (Some(earlier), Some(own)) = (earlier, run.model.adapter) else { return Ok(()) };
     for (key, was, is) in [("rank", earlier.rank as f64, own.rank as f64), ("alpha", earlier.alpha(), own.alpha())] {

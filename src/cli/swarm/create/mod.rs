@@ -100,7 +100,7 @@ impl Found {
         };
         let api = self.api.bind(machine.first_device())?;
         let (progress, _screen) = Progress::start(View::choose(globals.output().is_json()));
-        runtime::run(async {
+        runtime::run(runtime::PEER_THREADS, async {
             let interrupt = Interrupt::listen()?;
             let display = Display::new(progress);
             let talk = talk(&display.telemetry, machine.first_device(), Some(folder.clone()));

@@ -2,6 +2,7 @@
 
 use crate::observe::Progress;
 use crate::peer::create::Stage;
+use crate::sizes::in_words;
 
 /// Shows a stage.
 pub fn show(progress: &Progress, stage: Stage) {
@@ -12,14 +13,14 @@ pub fn show(progress: &Progress, stage: Stage) {
             let kinds: Vec<String> = corpus
                 .kinds
                 .iter()
-                .map(|kind| format!("{} {} documents, {:.1} MB", kind.name, kind.documents, kind.bytes as f64 / 1e6))
+                .map(|kind| format!("{} {} documents, {}", kind.name, kind.documents, in_words(kind.bytes as u64)))
                 .collect();
             progress.note(format!("corpus: {}; hash {}", kinds.join("; "), corpus.hash));
             corpus.left_out.lines().into_iter().for_each(|line| progress.note(line));
         }
         Stage::TestCorpus(corpus, trained) => {
-            let (documents, bytes) = (corpus.documents, corpus.bytes as f64 / 1e6);
-            progress.note(format!("test corpus: {documents} documents, {bytes:.1} MB; hash {}", corpus.hash));
+            let (documents, bytes) = (corpus.documents, in_words(corpus.bytes as u64));
+            progress.note(format!("test corpus: {documents} documents, {bytes}; hash {}", corpus.hash));
             corpus.left_out.lines().into_iter().for_each(|line| progress.note(format!("test corpus, {line}")));
             if trained > 0 {
                 progress.note(format!(

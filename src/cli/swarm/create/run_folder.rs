@@ -1,5 +1,6 @@
 //! Checks whether a run can be created or resumed in a folder.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -40,12 +41,37 @@ pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Res
     // A pretrained model's, which `create` has added.
     run.text.chat = run.text.chat.or_else(|| manifest.config.text.chat.clone());
     if manifest.config != run {
-        return refused("a run with another configuration");
+        return refused(&format!("a run with another configuration: {}", first_difference(&manifest.config, &run)));
     }
     match other_wish(&manifest, wanted)? {
         Some(what) => refused(&what),
         None => Ok(()),
     }
+}
+
+/// The first key, in the order of the alphabet, in which two configurations differ.
+fn first_difference(found: &RunConfig, wanted: &RunConfig) -> String {
+    let [found, wanted] = [found, wanted].map(|run| toml::Value::try_from(run).ok());
+    match (found, wanted) {
+        (Some(found), Some(wanted)) => difference("", &found, &wanted).unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+fn difference(key: &str, found: &toml::Value, wanted: &toml::Value) -> Option<String> {
+    let (toml::Value::Table(had), toml::Value::Table(wants)) = (found, wanted) else {
+        return (found != wanted).then(|| format!("{key} is {found} there, and is to be {wanted}"));
+    };
+    let keys: BTreeSet<&String> = had.keys().chain(wants.keys()).collect();
+    keys.into_iter().find_map(|name| {
+        let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+        match (had.get(name), wants.get(name)) {
+            (Some(found), Some(wanted)) => difference(&key, found, wanted),
+            (Some(_), None) => Some(format!("{key} is set there")),
+            (None, Some(_)) => Some(format!("{key} is not set there")),
+            (None, None) => None,
+        }
+    })
 }
 
 /// The difference between the run and the user's choices. Text that is not given is assumed to be the run's.

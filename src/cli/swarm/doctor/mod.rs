@@ -18,9 +18,7 @@ use super::mistake::Mistake;
 use super::output::Output;
 use crate::cli::swarm::{Globals, access};
 use crate::config::Setting;
-use crate::network::{
-    Bandwidth, Identity, NetworkConfig, NetworkEvents, NetworkHandle, StartError, is_loopback_address, start,
-};
+use crate::network::{Bandwidth, Identity, NetworkConfig, is_loopback_address, start};
 use crate::peer::StoredBlobs;
 use crate::store::BlobStore;
 use crate::training::device::SIZES;
@@ -98,7 +96,7 @@ impl Doctor {
             let blobs = BlobStore::open(folder.path())?;
             let access = StoredBlobs::default();
             access.take_in(blobs.clone());
-            let (network, mut events) = match begin(config, access).await {
+            let (network, mut events) = match start(config, std::sync::Arc::new(access)).await {
                 Ok(begun) => begun,
                 Err(error) => return report.add(vec![outside::no_ports(&error)]),
             };
@@ -111,19 +109,6 @@ impl Doctor {
             report.add(outside::reachability(&network, if local { Duration::ZERO } else { OUTSIDE_WITHIN }).await)
         })?;
         report.end()
-    }
-}
-
-/// Without IPv6 the checks continue.
-async fn begin(config: NetworkConfig, access: StoredBlobs) -> Result<(NetworkHandle, NetworkEvents), StartError> {
-    let access = std::sync::Arc::new(access);
-    match start(config.clone(), access.clone()).await {
-        Err(StartError::NotListening { address, .. }) if address.to_string().starts_with("/ip6") => {
-            let mut without = config;
-            without.listen.retain(|address| !address.to_string().starts_with("/ip6"));
-            start(without, access).await
-        }
-        started => started,
     }
 }
 

@@ -25,7 +25,7 @@ pub struct Collect {
     folder: PathBuf,
     /// Addresses of running peers (`/ip4/…/p2p/…`), or folders of stopped ones on this disk.
     #[arg(long, num_args = 1.., required = true, value_name = "ADDRESS|FOLDER")]
-    from: Vec<String>,
+    from: Vec<PathBuf>,
     /// The sponsor in a run by invitation: the folder of a peer of this machine that takes part.
     #[arg(long = "as", value_name = "DIR")]
     sponsor: Option<PathBuf>,
@@ -51,16 +51,18 @@ impl Collect {
     }
 }
 
-fn source(from: &[String]) -> Result<Source, Mistake> {
-    let (folders, rest): (Vec<&String>, Vec<&String>) = from.iter().partition(|name| Path::new(name).exists());
-    let addresses: Vec<Multiaddr> = rest.iter().filter_map(|text| text.parse().ok()).collect();
-    if let Some(neither) = rest.iter().find(|text| text.parse::<Multiaddr>().is_err()) {
-        return Err(Mistake::new(format!("--from {neither}: neither an address nor a folder"))
-            .hint("copy the whole address that a peer printed (/ip4/…/p2p/…), or name a peer's folder"));
-    }
+fn source(from: &[PathBuf]) -> Result<Source, Mistake> {
+    let (folders, rest): (Vec<&PathBuf>, Vec<&PathBuf>) = from.iter().partition(|name| name.exists());
+    let read = |name: &&PathBuf| {
+        name.to_string_lossy().parse().map_err(|_| {
+            Mistake::new(format!("--from {}: neither an address nor a folder", name.display()))
+                .hint("copy the whole address that a peer printed (/ip4/…/p2p/…), or name a peer's folder")
+        })
+    };
+    let addresses: Vec<Multiaddr> = rest.iter().map(read).collect::<Result<_, _>>()?;
     match (folders.is_empty(), addresses.is_empty()) {
         (true, _) => Ok(Source::Swarm(addresses)),
-        (false, true) => Ok(Source::Folders(folders.iter().map(PathBuf::from).collect())),
+        (false, true) => Ok(Source::Folders(folders.into_iter().cloned().collect())),
         (false, false) => Err(Mistake::new("--from: addresses and folders cannot be mixed")
             .hint("name either addresses of running peers, or folders of stopped ones")),
     }
@@ -99,7 +101,7 @@ fn from_swarm(entrance: Entrance<'_>, target: &Path, output: Output) -> anyhow::
         // The reader may be gone.
         let _ = if output.is_json() { Ok(()) } else { output.complain(&line) };
     };
-    runtime::run(async {
+    runtime::run(runtime::NETWORK_THREADS, async {
         let interrupt = Interrupt::listen()?;
         tokio::select! {
             summary = collect_from_swarm(entrance, target, &mut told) => Ok(summary),

@@ -8,6 +8,10 @@ use crate::peer::{Collected, CollectedError};
 const HINT: &str = "collect the run again: pathswarm collect DIR --from ADDRESS";
 
 pub(in crate::cli::swarm) fn open(folder: &Path) -> Result<Collected, Mistake> {
+    if !folder.exists() {
+        let message = format!("{} does not exist", folder.display());
+        return Err(Mistake::new(message).hint("name the folder that pathswarm collect has written"));
+    }
     Collected::open(folder).or_mistake(HINT)
 }
 

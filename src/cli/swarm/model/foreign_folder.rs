@@ -4,7 +4,9 @@ use std::path::Path;
 
 use crate::cli::swarm::mistake::{Mistake, OrMistake};
 use crate::config::{LevelConfig, ModelConfig, level_tensors};
-use crate::model::hugging_face::{self, FilesError, Layout, PretrainedFiles, WeightFiles, files, settings};
+use crate::model::hugging_face::{
+    self, FilesError, HuggingFaceError, Layout, PretrainedFiles, WeightFiles, files, settings,
+};
 use crate::text::Tokenizer;
 
 /// A model in such a folder, without its weights.
@@ -17,15 +19,29 @@ pub(in crate::cli::swarm) struct ForeignModel<'a> {
     pub pretrained: PretrainedFiles,
 }
 
+fn remedy(error: &HuggingFaceError) -> &'static str {
+    match error {
+        HuggingFaceError::Json(_) => "it is not complete: copy or download it again",
+        HuggingFaceError::Setting { found, .. } if found == "missing" => {
+            "copy or download the model's own config.json again"
+        }
+        HuggingFaceError::Setting { key, .. } if key.starts_with("quantization") => {
+            "give the model in f32, f16 or bf16"
+        }
+        _ => {
+            "GPT-2, GPT-NeoX, Llama, Mistral, Qwen2, Qwen3 and OLMo 2 with full attention can be read; where a window of \
+             attention is too short, give a --context that is no longer"
+        }
+    }
+}
+
 impl<'a> ForeignModel<'a> {
     /// Reads all but the weights. `longest` is the longest sequence that will be read, if that is not the model's own.
     pub fn open(folder: &'a Path, longest: Option<usize>) -> Result<Self, Mistake> {
         let of = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
         let config = read(folder, "config.json")?;
-        let (model, layout) = settings::read(&config, longest).map_err(|error| of(&error)).or_mistake(
-            "GPT-2, GPT-NeoX, Llama, Mistral, Qwen2, Qwen3 and OLMo 2 with full attention can be read; where a window of \
-             attention is too short, give a --context that is no longer",
-        )?;
+        let (model, layout) =
+            settings::read(&config, longest).map_err(|error| Mistake::new(of(&error)).hint(remedy(&error)))?;
         let tokenizer = Tokenizer::adopt(&folder.join("tokenizer.json"))
             .or_mistake("give a folder whose tokenizer.json gives every text back")?;
         if tokenizer.vocabulary() > model.vocabulary {

@@ -7,8 +7,9 @@ use clap::Args;
 use serde_json::json;
 
 use crate::cli::swarm::Globals;
-use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::mistake::Mistake;
 use crate::cli::swarm::model::foreign_folder::{self, ForeignModel};
+use crate::config::run::RunConfigError;
 use crate::config::{AdapterConfig, LevelConfig, ModelConfig, Positions, RunConfig};
 use crate::grid::Sharing;
 use crate::model::exchange;
@@ -104,8 +105,18 @@ impl Import {
                 levels_of_adapters(run.model.blocks, &experts)
             }
         };
-        run.check().or_mistake("give another --context or --grid, or rename the folder")?;
+        run.check().map_err(|error| Mistake::new(&error).hint(remedy(&error)))?;
         Ok(run)
+    }
+}
+
+/// The flag that set what a run cannot have.
+fn remedy(error: &RunConfigError) -> &'static str {
+    match error {
+        RunConfigError::Key(error) if error.key.starts_with("model.adapter") => "give another --adapter",
+        RunConfigError::Key(error) if error.key == "model.context" => "give another --context",
+        RunConfigError::Key(error) if error.key == "name" => "name a folder of letters, digits, - and _",
+        _ => "give another --grid or --context",
     }
 }
 

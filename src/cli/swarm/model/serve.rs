@@ -33,7 +33,7 @@ pub struct Serve {
     /// A collected run, a model's folder as `export` and `transformers` write it, or the address of a running peer of a
     /// swarm.
     #[arg(value_name = "DIR | ADDRESS")]
-    whom: String,
+    whom: PathBuf,
     /// The most tokens of a text that the model sees, if not as many as it was made for; of a model's folder.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     context: Option<u32>,
@@ -149,7 +149,7 @@ impl Serve {
     /// The run, and what generates.
     fn open(&self, globals: &Globals, machine: &MachineConfig) -> anyhow::Result<(ServedRun, Box<dyn Backend>)> {
         let template = "the run's creator gave this chat template; serve another run";
-        let whom = Path::new(&self.whom);
+        let whom = self.whom.as_path();
         if is_model(whom) {
             return self.open_model(whom, machine);
         }
@@ -165,8 +165,8 @@ impl Serve {
                 ServedRun::new(config, tokenizer, &collected.pretrained, Source::Collected).or_mistake(template)?;
             return Ok((run, Box::new(LocalModels::new(collected, machine.first_device()))));
         }
-        let address = listen::parse(&self.whom).map_err(|error| {
-            Mistake::new(error).hint(
+        let address = listen::parse(&whom.to_string_lossy()).map_err(|_| {
+            Mistake::new(format!("{}: neither a folder that exists nor the address of a peer", whom.display())).hint(
                 "give the folder of a collected run or of a model, or the address of a running peer (/ip4/…/p2p/…)",
             )
         })?;

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::cli::swarm::Globals;
-use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::mistake::{Mistake, OrMistake, with_causes};
 use crate::cli::swarm::output::Output;
 use crate::images::{PrepareError, Prepared, PreparedError, PreparedReader, SourceError, prepare};
 use crate::observe::{Progress, View};
@@ -64,7 +64,7 @@ impl Prepare {
     fn class_names(&self) -> Result<Option<Vec<String>>, Mistake> {
         let Some(path) = &self.classes_of else { return Ok(None) };
         let reader = PreparedReader::open(path);
-        let reader = reader.map_err(|error| format!("--classes-of: {:#}", anyhow::Error::new(error)));
+        let reader = reader.map_err(|error| format!("--classes-of: {}", with_causes(&error.into())));
         Ok(Some(reader.or_mistake("give a file that pathswarm prepare has written")?.classes().to_vec()))
     }
 
@@ -132,5 +132,5 @@ fn explain(error: PrepareError) -> anyhow::Error {
         }
         PrepareError::Source(_) => "give folders whose subfolders are the classes, or .bin files of CIFAR-10",
     };
-    Mistake::new(format!("{:#}", anyhow::Error::new(error))).hint(hint).into()
+    Mistake::new(with_causes(&error.into())).hint(hint).into()
 }

@@ -127,7 +127,8 @@ impl Simulate {
             let scheduler = Arc::new(DeviceScheduler::default());
             let (link, display) = (options.link, Display::new(progress));
             let trial = Trial { before, run, machine, folder, peers, link, display, scheduler, log };
-            let outcome = runtime::run(async {
+            let threads = runtime::PEER_THREADS + peers.saturating_sub(1) * runtime::FURTHER_PEER_THREADS;
+            let outcome = runtime::run(threads, async {
                 let talk = talk(&trial.display.telemetry, trial.machine.first_device(), None);
                 let _pages = options.web.open_in_terminal(&trial.display, Some(talk))?;
                 trial.run(&options).await

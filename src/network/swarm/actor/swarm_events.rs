@@ -8,7 +8,6 @@ use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::kad::{self, GetProvidersOk, InboundRequest, QueryResult};
-use libp2p::multiaddr::Protocol;
 use libp2p::request_response::{self, Message};
 use libp2p::swarm::{StreamUpgradeError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, identify, ping};
@@ -32,6 +31,7 @@ use crate::network::swarm::actor::{Actor, Asked, Joining, Unanswered};
 use crate::network::swarm::behaviour::BehaviourEvent;
 use crate::network::swarm::build::{StartError, listen};
 use crate::network::swarm::events::NetworkEvent;
+use crate::network::swarm::families::{MissingFamilies, silence};
 
 type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
 
@@ -42,20 +42,16 @@ impl Actor {
         for address in announced {
             self.swarm.add_external_address(address.clone());
         }
+        let mut missing = MissingFamilies::default();
         for address in addresses {
-            match self.open(address).await {
-                Err(StartError::NotListening { address, reason }) if self.can_do_without(&address) => {
-                    tracing::warn!(%address, reason, "this machine has no IPv6");
-                }
-                opened => opened?,
+            if missing.are_of(address) {
+                // Should an interface come up later, it is listened on.
+                missing.note(listen(&mut self.swarm, address).map(drop))?;
+                continue;
             }
+            missing.note(self.open(address).await)?;
         }
-        Ok(())
-    }
-
-    fn can_do_without(&self, address: &Multiaddr) -> bool {
-        let any_v6 = matches!(address.iter().next(), Some(Protocol::Ip6(ip)) if ip.is_unspecified());
-        any_v6 && self.swarm.listeners().next().is_some()
+        missing.conclude(self.swarm.listeners().next().is_some())
     }
 
     /// For "any port", reuses the port of an existing listener, so that a user has to open one port in a router or
@@ -89,10 +85,9 @@ impl Actor {
                 }
             }
         };
-        let silent = format!("no interface with such an address came up within {} s", LISTEN_TIMEOUT.as_secs());
         tokio::time::timeout(LISTEN_TIMEOUT, up)
             .await
-            .unwrap_or(Err(silent))
+            .unwrap_or_else(|_| Err(silence(address)))
             .map_err(|reason| StartError::NotListening { address: address.clone(), reason })
     }
 
