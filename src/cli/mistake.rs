@@ -149,6 +149,25 @@ mod tests {
     }
 
     #[test]
+    fn each_cause_is_told_once() {
+        let told = |causes: &[&str]| {
+            let [first, others @ ..] = causes else { panic!("no cause") };
+            let error =
+                others.iter().fold(anyhow::anyhow!(first.to_string()), |error, cause| error.context(cause.to_string()));
+            with_causes(&error)
+        };
+        assert_eq!(
+            told(&["denied (os error 1)", "cannot write a: denied (os error 1); look at it"]),
+            "cannot write a: denied (os error 1); look at it"
+        );
+        assert_eq!(
+            told(&["cannot make the folder a: denied", "cannot make the folder"]),
+            "cannot make the folder a: denied"
+        );
+        assert_eq!(told(&["port 4001 is taken", "peer a"]), "peer a: port 4001 is taken");
+    }
+
+    #[test]
     fn a_full_disk_is_the_users_to_mend_wherever_it_was_noticed() {
         #[derive(Debug, thiserror::Error)]
         #[error("the blob was not stored")]

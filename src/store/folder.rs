@@ -158,7 +158,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = StoreFolder::open(folder.path(), RUN).unwrap();
         let refusal = refusal(folder.path(), RUN);
-        assert!(refusal.contains(&format!("in use by another process ({})", std::process::id())), "{refusal}");
+        assert!(refusal.contains(&format!("in use by process {};", std::process::id())), "{refusal}");
         drop(store);
         StoreFolder::open(folder.path(), RUN).unwrap();
     }

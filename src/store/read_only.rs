@@ -92,7 +92,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let _running = StoreFolder::open(folder.path(), RUN).unwrap();
         let error = StoreReader::open(folder.path()).err().unwrap().to_string();
-        assert!(error.contains(&format!("in use by another process ({})", std::process::id())), "{error}");
+        assert!(error.contains(&format!("in use by process {};", std::process::id())), "{error}");
     }
 
     #[test]

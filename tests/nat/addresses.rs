@@ -35,7 +35,8 @@ fn a_peer_whose_machine_gets_another_address_tells_it_trains_on_and_is_joined_th
     let before = status["phases_trained"].as_u64();
     // One may have been almost over: the next needs what others send to the new address.
     until(&mut member, "trains on", |status| status["phases_trained"].as_u64() >= before.map(|phases| phases + 2));
-    let join = unhurried(&["join", &address_with(&status, "/192.168.1.3/").unwrap()]);
+    let new_address = address_with(&status, "/192.168.1.3/").unwrap();
+    let join = unhurried(&["join", &new_address]);
     let elsewhere = "/ip4/0.0.0.0/udp/4002/quic-v1";
     let mut newcomer = Peer::start_at(elsewhere, internet.program_in_house(0), &world.path("newcomer"), &join);
     until(&mut newcomer, "trains, too", trains_one_of_several);

@@ -95,7 +95,7 @@ mod tests {
         let stopped = stopped_peer(folder.path()).unwrap().unwrap();
         assert_eq!((stopped.missing.as_slice(), stopped.bytes), (&[state][..], 14));
         let lines = stopped.lines();
-        assert!(lines[1].starts_with("path 3  finished phase 3; 1.0 at version 4; trainer 0.0 MB"), "{lines:?}");
+        assert!(lines[1].starts_with("path 3  finished phase 3; 1.0 at version 4; trainer 7 B"), "{lines:?}");
         assert!(lines[2].starts_with(&format!("missing  blob {}", state.hash.short())), "{lines:?}");
     }
 }

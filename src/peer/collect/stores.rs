@@ -262,7 +262,7 @@ mod tests {
         let collect =
             |folder: &Path| collect_from_stores(&tiny.manifest, &[folder.to_owned()], &target).unwrap_err().to_string();
         let running = StoreFolder::open(&store_folder(&peer), tiny.run).unwrap();
-        assert!(collect(&peer).contains("in use by another process"));
+        assert!(collect(&peer).contains("in use by process "));
         drop(running);
         let other = tiny.home.path().join("other");
         drop(StoreFolder::open(&store_folder(&other), RunId([9; 32])).unwrap());

@@ -82,8 +82,11 @@ mod tests {
         let first = store.put(&[1; 60]).unwrap();
         store.put(&[1; 60]).unwrap();
         let error = store.put(&[2; 41]).unwrap_err();
-        assert!(error.is_transient() && error.to_string().contains("41 more bytes than the 60"), "{error}");
-        assert!(error.to_string().contains("disk_bytes = 100") && error.to_string().contains("raise it"));
+        assert!(
+            error.is_transient() && error.to_string().contains("41 B more than the 60 B that blobs take"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("disk_bytes = 100") && error.to_string().contains("raise that limit"));
         // A blob being received counts from the beginning.
         let receiving = store.receive(BlobRef::of(&[3; 40])).unwrap();
         assert!(store.put(&[2; 1]).is_err());
