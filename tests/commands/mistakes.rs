@@ -248,6 +248,9 @@ fn a_status_where_no_peer_runs() {
     let world = World::new();
     let folder = world.name("nobody");
     let said = mistake(&["status", &folder]);
+    assert!(said.contains(&folder) && said.contains("does not exist"), "{said}");
+    std::fs::create_dir(&folder).unwrap();
+    let said = mistake(&["status", &folder]);
     assert!(said.contains(&folder) && said.contains("no peer is running"), "{said}");
 }
 

@@ -19,6 +19,9 @@ fn bytes_in(folder: &Path) -> u64 {
 fn a_newcomer_downloads_and_keeps_about_what_it_was_told() {
     // 1.6 million parameters a path, beside which messages and logs are small.
     let run = RUN.replace("width = 32", "width = 256").replace("inner_steps = 400", "inner_steps = 6");
+    // Two paths for two peers: who holds several keeps more.
+    let (first, second) = run.rsplit_once("sharing = { experts = 2 }").unwrap();
+    let run = format!("{first}sharing = \"shared\"{second}");
     let world = World::of(&run.replace("phases = 12", "phases = 900"), 4);
     let found = unhurried(&["create", &world.config, "--share-text", "--corpus", &world.corpus]);
     let mut creator = Peer::start(&world.path("creator"), &found);
@@ -46,8 +49,7 @@ fn a_newcomer_downloads_and_keeps_about_what_it_was_told() {
     let most = told("download_bytes") + told("hand_off_bytes") + told("others_text_bytes");
     println!("told {cost}, downloaded {downloaded} until the first phase was trained, kept at most {kept}");
     // A run that has just begun: the states of its modules are computed from the ancestor, not fetched.
-    assert!((0.5..1.2).contains(&(downloaded / most)), "{downloaded} of {most}");
-    // Phases this short have no state in their middle.
+    assert!((0.6..1.2).contains(&(downloaded / most)), "{downloaded} of {most}");
     let longest = told("disk_bytes") + told("others_text_bytes");
-    assert!((0.5..1.2).contains(&(kept / longest)), "{kept} of {longest}");
+    assert!((0.8..1.2).contains(&(kept / longest)), "{kept} of {longest}");
 }

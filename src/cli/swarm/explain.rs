@@ -13,6 +13,7 @@ use crate::observe::logging::LoggingError;
 use crate::peer::PeerError;
 use crate::peer::access::access_control::AccessError;
 use crate::peer::client::VisitError;
+use crate::peer::create::CreateError;
 use crate::peer::inference::client::AskError;
 use crate::peer::join::JoinError;
 use crate::peer::manifest::ManifestError;
@@ -40,12 +41,24 @@ pub(super) fn explain(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
+fn of_the_network(error: &StartError) -> Option<&'static str> {
+    match error {
+        StartError::NotListening { .. } => Some(OTHER_INTERFACE),
+        StartError::PortTaken(_) => Some("choose another port with --listen, or port 0 for any"),
+        StartError::NotAnAddress(_) | StartError::NotARelay(_) => Some("correct it, or leave it out"),
+        StartError::NotBuilt { .. } => None,
+    }
+}
+
 fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if cause.is::<NeedsText>() || cause.is::<OtherText>() {
         return Some("give --corpus with the creator's files in the same order, or ask the creator for --share-text");
     }
     if cause.is::<PartGone>() {
         return Some("rejoin with pathswarm join, the address of another peer of the run, and this --dir");
+    }
+    if cause.is::<CreateError>() {
+        return Some("check --corpus, and the levels and model of the configuration");
     }
     if let Some(CorpusError::Unfit { .. }) = cause.downcast_ref() {
         return Some(UNFIT);
@@ -72,8 +85,12 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if cause.is::<FeaturesError>() || matches!(cause.downcast_ref(), Some(StepError::NotFinite { .. })) {
         return Some(LOWER_RATE);
     }
-    if let Some(IdentityError::NotAKey(_)) = cause.downcast_ref() {
-        return Some("restore the peer's key, or choose another folder with --dir");
+    match cause.downcast_ref() {
+        Some(IdentityError::NotAKey(_)) => return Some("restore the peer's key, or choose another folder with --dir"),
+        Some(IdentityError::File { .. }) => {
+            return Some("make it readable and writable for this user, or choose another folder with --dir");
+        }
+        None => {}
     }
     if matches!(cause.downcast_ref(), Some(PeerError::CopiedIdentity)) {
         return Some(COPIED_IDENTITY);
@@ -81,11 +98,8 @@ fn hint(cause: &(dyn Error + 'static)) -> Option<&'static str> {
     if cause.is::<ManifestError>() || cause.is::<LoggingError>() {
         return Some(OTHER_FOLDER);
     }
-    match cause.downcast_ref() {
-        Some(StartError::NotListening { .. }) => return Some(OTHER_INTERFACE),
-        Some(StartError::PortTaken(_)) => return Some("choose another port with --listen, or port 0 for any"),
-        Some(StartError::NotAnAddress(_) | StartError::NotARelay(_)) => return Some("correct it, or leave it out"),
-        Some(StartError::NotBuilt { .. }) | None => {}
+    if let Some(error) = cause.downcast_ref() {
+        return of_the_network(error);
     }
     if let Some(error) = cause.downcast_ref::<OpenError>() {
         return if matches!(error, OpenError::Disk(_)) { None } else { Some(OTHER_FOLDER) };

@@ -145,7 +145,7 @@ fn tell_cost(progress: &Progress, (manifest, run): (&Manifest, RunId), folder: &
         bytes => format!(", and at most {} of the text of other paths, for others", in_words(bytes)),
     };
     progress.note(format!(
-        "downloads about {}, and {} more where another peer has trained the path{others}; keeps up to about {} in {}{}; \
+        "downloads about {}, and {} more where another peer has trained the path{others}; keeps about {} in {}{}; \
          holds about {} in memory besides training",
         in_words(cost.download_bytes),
         in_words(cost.hand_off_bytes),

@@ -18,7 +18,7 @@ pub struct PathCost {
     pub download_bytes: u64,
     /// More than that where another peer has trained the path: the state of its trainer, in the middle of a phase.
     pub hand_off_bytes: u64,
-    /// In the run's folder at the moment when it has most, without the text of other paths.
+    /// In the run's folder when it has most, without the text of other paths.
     pub disk_bytes: u64,
     /// At most, the text of other paths, which the peer downloads and keeps for others where text is shared.
     pub others_text_bytes: u64,
@@ -37,8 +37,9 @@ impl Manifest {
         let trainer = self.trainer_bytes(parameters);
         // In the middle of a phase, with the path's own parameters.
         let middle = sum([trainer, parameters.saturating_mul(4)]);
-        // At the end of a phase the next state is written beside these. Only in long phases is there a second one of the middle.
-        let kept = sum([states.saturating_mul(STATES_KEPT as u64), self.sent_bytes(), trainer, middle, trainer]);
+        // The state of the last phase's end, and one that is written beside it: of the middle of a phase, or of its end. Long
+        // phases have both for a moment.
+        let kept = sum([states.saturating_mul(STATES_KEPT as u64), self.sent_bytes(), trainer, middle]);
         // The atlas is there twice, for the trainer and the aggregator.
         let atlas_bytes = self.resharding.map_or(0, |parts| parts.atlas.bytes).saturating_mul(2);
         let is_sent = |bytes: u64| if self.share_text { bytes } else { 0 };

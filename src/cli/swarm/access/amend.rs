@@ -7,8 +7,7 @@ use semver::Version;
 use serde_json::json;
 
 use crate::cli::swarm::Globals;
-use crate::cli::swarm::access::identity_in;
-use crate::cli::swarm::explain::explain;
+use crate::cli::swarm::access::{identity_in, unreadable};
 use crate::cli::swarm::mistake::Mistake;
 use crate::config::MAX_PHASES;
 use crate::config::admission::Requires;
@@ -46,7 +45,7 @@ fn hint(error: &AmendError) -> &'static str {
 impl Amend {
     pub fn run(self, globals: &Globals) -> anyhow::Result<()> {
         let folder = present_folder(&self.folder);
-        let Some((_, mut manifest, run)) = read_manifest(&folder).map_err(explain)? else {
+        let Some((_, mut manifest, run)) = read_manifest(&folder).map_err(unreadable)? else {
             let message = format!("{}: not the folder of a peer", folder.display());
             return Err(Mistake::new(message).hint("name the folder in which the run was created").into());
         };

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::access::invitation::InvitationToken;
-use crate::cli::swarm::explain::explain as peer_error;
-use crate::cli::swarm::mistake::{Mistake, OrMistake};
+use crate::cli::swarm::mistake::{Mistake, OrMistake, with_causes};
 use crate::names::PeerKey;
 use crate::network::{Identity, Multiaddr, key_of};
 use crate::peer::access::access_control::{AccessControl, AccessError};
@@ -51,19 +50,24 @@ pub fn key(text: &str) -> Result<PeerKey, Mistake> {
     )
 }
 
+/// What is in a peer's folder cannot be read.
+pub fn unreadable(error: anyhow::Error) -> anyhow::Error {
+    Mistake::new(with_causes(&error)).hint("restore that file from a copy, or name the folder of another peer").into()
+}
+
 /// The identity of a peer that has a run. Without its key, the folder is that of no peer any more.
 pub fn identity_in(folder: &Path) -> anyhow::Result<Identity> {
     if !folder.join(KEY).exists() {
         let message = format!("{} is missing, so this folder is not the peer that it was", folder.join(KEY).display());
         return Err(Mistake::new(message).hint("restore that file from a copy").into());
     }
-    identity_of(folder).map_err(|error| peer_error(error.into()))
+    identity_of(folder).map_err(|error| unreadable(error.into()))
 }
 
 /// The access control of the peer in a folder, running or not.
 pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
     let folder = present_folder(folder);
-    let Some((_, manifest, run)) = read_manifest(&folder).map_err(peer_error)? else {
+    let Some((_, manifest, run)) = read_manifest(&folder).map_err(unreadable)? else {
         let message = format!("{}: not the folder of a peer", folder.display());
         return Err(Mistake::new(message).hint("name the folder of a peer: the --dir of create or join").into());
     };
@@ -76,7 +80,7 @@ pub fn sponsor(folder: &Path) -> anyhow::Result<Arc<AccessControl>> {
 /// The same, or nothing if the peer's run is open.
 pub fn sponsor_if_needed(folder: &Path) -> anyhow::Result<Option<Arc<AccessControl>>> {
     let folder = present_folder(folder);
-    let Some((_, manifest, run)) = read_manifest(&folder).map_err(peer_error)? else { return Ok(None) };
+    let Some((_, manifest, run)) = read_manifest(&folder).map_err(unreadable)? else { return Ok(None) };
     AccessControl::of(&folder, &identity_in(&folder)?, &manifest, run)
 }
 
