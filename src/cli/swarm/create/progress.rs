@@ -13,13 +13,13 @@ pub fn show(progress: &Progress, stage: Stage) {
             let kinds: Vec<String> = corpus
                 .kinds
                 .iter()
-                .map(|kind| format!("{} {} documents, {}", kind.name, kind.documents, in_words(kind.bytes as u64)))
+                .map(|kind| format!("{} {} documents, {}", kind.name, kind.documents, in_words(kind.bytes)))
                 .collect();
             progress.note(format!("corpus: {}; hash {}", kinds.join("; "), corpus.hash));
             corpus.left_out.lines().into_iter().for_each(|line| progress.note(line));
         }
         Stage::TestCorpus(corpus, trained) => {
-            let (documents, bytes) = (corpus.documents, in_words(corpus.bytes as u64));
+            let (documents, bytes) = (corpus.documents, in_words(corpus.bytes));
             progress.note(format!("test corpus: {documents} documents, {bytes}; hash {}", corpus.hash));
             corpus.left_out.lines().into_iter().for_each(|line| progress.note(format!("test corpus, {line}")));
             if trained > 0 {
