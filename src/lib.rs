@@ -56,10 +56,10 @@ pub mod seed;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod serve;
 pub mod simulator;
-#[cfg(feature = "network")]
 pub mod sizes;
 #[cfg(feature = "network")]
 pub mod store;
+#[cfg(feature = "network")]
 pub mod survival;
 #[cfg(all(feature = "learning", feature = "network"))]
 pub mod telemetry;
