@@ -17,7 +17,7 @@ mod tests {
 
     #[test]
     fn a_small_size_is_never_nothing() {
-        let words = [0, 999, 1_000, 1_499, 29_400_000, 999_000_000, 1_250_000_000].map(in_words);
-        assert_eq!(words, ["0 B", "999 B", "1.0 kB", "1.5 kB", "29.4 MB", "999.0 MB", "1.25 GB"]);
+        let words = [0, 999, 1_000, 1_499, 25_679_801, 999_000_000, 1_250_000_000].map(in_words);
+        assert_eq!(words, ["0 B", "999 B", "1.0 kB", "1.5 kB", "25.7 MB", "999.0 MB", "1.25 GB"]);
     }
 }

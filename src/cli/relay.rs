@@ -74,7 +74,7 @@ impl Relay {
             let message = format!("{} is the folder of a peer, whose key a relay must not use", self.dir.display());
             return Err(Mistake::new(message).hint("choose another folder with --dir").into());
         }
-        let listen = if !self.listen.is_empty() { self.listen.clone() } else { LISTEN.map(str::to_owned).to_vec() };
+        let listen = if self.listen.is_empty() { LISTEN.map(str::to_owned).to_vec() } else { self.listen.clone() };
         let addresses = |texts: &[String]| texts.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>();
         let mut config = RelayConfig {
             identity: Identity::generate(),

@@ -34,7 +34,7 @@ use crate::network::resolver;
 use crate::network::rpc::{CONTROL_PROTOCOL, Control, control};
 use crate::network::swarm::behaviour::{introduction, limits, pings};
 use crate::network::swarm::build::{StartError, listen, not_built, settings};
-use crate::network::swarm::families::{MissingFamilies, silence};
+use crate::network::swarm::families::{Listening, Wait, listen_on_all, silence};
 use crate::network::traffic::bytes_of_connections;
 use crate::protocol::wire::encoding;
 use crate::protocol::wire::message::Response;
@@ -163,7 +163,7 @@ impl Relay {
             reserved: BTreeSet::new(),
             counts: told,
         };
-        task.listen_on_all(&config.listen).await?;
+        listen_on_all(&mut task, &config.listen).await?;
         let addresses = task.addresses().await;
         tokio::spawn(task.run());
         Ok(Self { addresses, counts, metrics })
@@ -196,21 +196,17 @@ struct Task {
     counts: watch::Sender<RelayCounts>,
 }
 
-impl Task {
-    async fn listen_on_all(&mut self, addresses: &[Multiaddr]) -> Result<(), StartError> {
-        let mut missing = MissingFamilies::default();
-        for address in addresses {
-            if missing.are_of(address) {
-                // Should an interface come up later, it is listened on.
-                missing.note(listen(&mut self.swarm, address).map(drop))?;
-                continue;
-            }
-            missing.note(self.listen(address).await)?;
+impl Listening for Task {
+    async fn open(&mut self, address: &Multiaddr, wait: Wait) -> Result<(), StartError> {
+        match wait {
+            Wait::UntilUp => self.open_and_wait(address).await,
+            Wait::No => listen(&mut self.swarm, address).map(drop),
         }
-        missing.conclude(self.swarm.listeners().next().is_some())
     }
+}
 
-    async fn listen(&mut self, address: &Multiaddr) -> Result<(), StartError> {
+impl Task {
+    async fn open_and_wait(&mut self, address: &Multiaddr) -> Result<(), StartError> {
         let listener = listen(&mut self.swarm, address)?;
         let up = async {
             loop {

@@ -23,15 +23,6 @@ pub(super) fn short(number: f64) -> String {
     }
 }
 
-pub(super) fn bytes(bytes: f64) -> String {
-    match bytes {
-        ..1e3 => format!("{bytes:.0} B"),
-        ..1e6 => format!("{:.1} kB", bytes / 1e3),
-        ..1e9 => format!("{:.1} MB", bytes / 1e6),
-        _ => format!("{:.2} GB", bytes / 1e9),
-    }
-}
-
 pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
         ..120.0 => format!("{seconds:.0} s"),
@@ -72,7 +63,6 @@ mod tests {
     fn numbers_are_as_people_read_them() {
         assert_eq!([whole(1_234_567.0), whole(12.4)], ["1\u{202f}234\u{202f}567", "12"]);
         assert_eq!([short(1_836_160.0), short(45_000.0), short(7.0)], ["1.84 M", "45 k", "7"]);
-        assert_eq!([bytes(25_679_801.0), bytes(20.0)], ["25.7 MB", "20 B"]);
         assert_eq!([seconds(61.0), seconds(600.0), seconds(9_000.0)], ["61 s", "10 min", "2.5 h"]);
         assert_eq!([key("15c62c9d336ea86e20c5"), key("short")], ["15c62c9d…", "short"]);
     }

@@ -1,5 +1,6 @@
 //! Peers behind routers: two houses, each with a router that lets nobody in, and relays on the internet between them, all
-//! of it network namespaces on this machine; and machines whose addresses change, or with IPv6 alone. Needs root, `ip` and `nft`; says so and does nothing where they are missing.
+//! of it network namespaces on this machine; and machines whose addresses change, or with IPv6 alone.
+//! Needs root, `ip` and `nft`; says so and does nothing where they are missing.
 #![cfg(all(feature = "learning", feature = "network"))]
 
 #[cfg(feature = "learning")]

@@ -12,8 +12,8 @@ use crate::training::memory_plan::measured::{Measured, measured};
 use crate::training::memory_plan::{MemoryPlan, TooLarge, Workload, budget, choose, host_bytes};
 
 /// What to do where nothing fits.
-pub const TOO_LARGE: &str = "raise memory_limit_bytes if it is set, or the limit of the container; allow checkpointing and smaller micro-batches \
-    if the machine's profile does not; or choose a smaller model.context or model";
+pub const TOO_LARGE: &str = "raise memory_limit_bytes if it is set, or the limit of the container; allow checkpointing and \
+    smaller micro-batches if the machine's profile does not; or choose a smaller model.context or model";
 
 /// Steps that are measured: the first allocates the moments' memory anew, the second reuses it.
 const MEASURED_STEPS: u64 = 2;

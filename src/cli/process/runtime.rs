@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::cli::mistake::Mistake;
 
 /// Threads of a peer besides those that compute: two of the runtime, some that read and write files, the trainer, the
-/// aggregator, the store, the inference server, the log, the display. Up to 29 were seen in two hours (docs/results/sturdy.md).
+/// aggregator, the store, the inference server, the log, the display. Up to 29 were seen in
+/// two hours (docs/results/sturdy.md).
 pub const PEER_THREADS: usize = 32;
 /// The same of each further peer in one process: they share the runtime.
 pub const FURTHER_PEER_THREADS: usize = 8;
@@ -16,7 +17,8 @@ pub const NETWORK_THREADS: usize = 8;
 /// How long a command that has ended waits for its threads.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// Runs the asynchronous work of a command to its end, if the system allows so many threads. Those that are still busy then are left behind.
+/// Runs the asynchronous work of a command to its end, if the system allows so many threads. Those that
+/// are still busy then are left behind.
 ///
 /// # Errors
 /// If the system allows too few threads, or the work fails.

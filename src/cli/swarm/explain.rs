@@ -28,8 +28,8 @@ const OTHER_FOLDER: &str = "choose another folder with --dir";
 /// The hint if a peer's folder was copied.
 pub(super) const COPIED_IDENTITY: &str = "stop both; in the folder of the copy, remove the file key, or use another \
     --dir there, so that it becomes a peer of its own; start them again";
-const OTHER_INTERFACE: &str = "with --listen, name an address that this machine has, such as /ip4/0.0.0.0/udp/0/quic-v1 for all of \
-    IPv4 or /ip6/::/udp/0/quic-v1 for all of IPv6";
+const OTHER_INTERFACE: &str = "with --listen, name an address that this machine has, such as \
+    /ip4/0.0.0.0/udp/0/quic-v1 for all of IPv4 or /ip6/::/udp/0/quic-v1 for all of IPv6";
 const MORE_TEXT: &str = "give more text with --corpus, or use a smaller grid";
 const LOWER_RATE: &str = "set a lower training.learning_rate";
 

@@ -36,16 +36,18 @@ pub fn read(source: &CorpusSource, run: &RunConfig, stop: &AtomicBool, output: O
 }
 
 fn explain(error: CorpusError, run: &RunConfig) -> anyhow::Error {
-    let hint = match (&error, run.model.reads_images()) {
-        (CorpusError::Stopped, _) => return Interrupted.into(),
+    if matches!(error, CorpusError::Stopped) {
+        return Interrupted.into();
+    }
+    let remedy = error.remedy().map(str::to_owned);
+    let hint = remedy.unwrap_or_else(|| match (&error, run.model.reads_images()) {
         (CorpusError::Unfit { .. }, _) => UNFIT.to_owned(),
-        (error, _) if error.remedy().is_some() => error.remedy().unwrap_or_default().to_owned(),
         (_, true) => "this run reads images: give a .images file, which pathswarm prepare writes".to_owned(),
         (_, false) if run.text.format != TextFormat::Text => {
             format!("give JSON lines or Parquet of the run's own text.format, \"{}\"", run.text.format.name())
         }
         (_, false) => format!("give text files, or JSON objects or Parquet with a \"{}\" field", run.text.column),
-    };
+    });
     Mistake::new(with_causes(&error.into())).hint(hint).into()
 }
 

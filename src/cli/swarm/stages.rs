@@ -231,7 +231,8 @@ impl RunSupervisor {
             let created = create::create_run(plan, &scheduler, interrupt.flag(), &mut told)?;
             anyhow::ensure!(
                 created.manifest.corpus == corpus,
-                "this machine's copy of the text has changed since the run was created; restore it, or another peer has to prepare the paths"
+                "this machine's copy of the text has changed since the run was created; restore it, or another peer has to \
+                 prepare the paths"
             );
             drop((created.train, created.test));
             create::settle(into, &created.bytes)?;

@@ -230,9 +230,11 @@ impl ModelConfig {
 
     fn check_dna(&self) -> Result<(), KeyError> {
         let is_dna = self.architecture == Architecture::Dna;
-        let (found, expected) = match is_dna {
-            true => ("\"dna\"", "needs the table [model.dna]: add it, or leave architecture out"),
-            false => ("not \"dna\"", "must be \"dna\" where the table [model.dna] is set: set it, or remove the table"),
+        let (found, expected) = match self.architecture {
+            Architecture::Dna => ("\"dna\"", "needs the table [model.dna]: add it, or leave architecture out"),
+            Architecture::Transformer => {
+                ("\"transformer\"", "must be \"dna\" where the table [model.dna] is set: set it, or remove the table")
+            }
         };
         require(is_dna == self.dna.is_some(), "model.architecture", found, expected)?;
         let Some(dna) = &self.dna else { return Ok(()) };

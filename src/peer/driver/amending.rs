@@ -52,13 +52,11 @@ impl Driver {
         let mut manifest = (*self.manifest).clone();
         manifest.amend(run, &bytes).map_err(|error| error.to_string())?;
         self.blobs.put(&bytes).map_err(|error| error.to_string())?;
+        let in_force = manifest.in_force();
         let stored = self.store_amendment(manifest, &bytes);
         let amended = stored.ok_or("the amendment could not be stored; see the log")?;
         self.events.push_back(Event::Amended(amended));
-        Ok(format!(
-            "the run has {} phases now (amendment {}); the other peers are told",
-            amended.phases, amended.number
-        ))
+        Ok(format!("{in_force} (amendment {}); the other peers are told", amended.number))
     }
 
     /// Stores an amendment of the run, and goes on by it: the trainers from their next phase on.

@@ -52,7 +52,11 @@ pub enum JoinError {
         "{reason}; run {run} in {} has never had a peer at {address}", folder.display()
     )]
     NotKnown { address: String, reason: String, run: RunId, folder: PathBuf },
-    #[error("the run takes up to about {} on the disk, this machine gives {} (disk_bytes = {disk_bytes})", in_words(*needs_bytes), in_words(*disk_bytes))]
+    #[error(
+        "the run takes about {} on the disk, this machine gives {} (disk_bytes = {disk_bytes})",
+        in_words(*needs_bytes),
+        in_words(*disk_bytes)
+    )]
     TooLarge { needs_bytes: u64, disk_bytes: u64 },
     #[error(transparent)]
     Disk(std::io::Error),

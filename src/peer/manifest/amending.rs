@@ -34,6 +34,14 @@ pub enum AmendError {
 }
 
 impl Manifest {
+    /// What an amendment can change, as it is now.
+    pub fn in_force(&self) -> String {
+        let requires = self.config.requires.as_ref().map_or_else(String::new, |requires| {
+            format!(", and requires version {} from phase {} on", requires.version, requires.from_phase)
+        });
+        format!("the run has {} phases now{requires}", self.config.training.phases)
+    }
+
     /// Whose amendments count.
     fn amender(&self) -> Result<PeerKey, AmendError> {
         if self.then.is_some() {

@@ -223,7 +223,10 @@ async fn restored_node(
 fn decode_records(records: &[Vec<u8>]) -> anyhow::Result<Vec<Record>> {
     let decode = |bytes: &Vec<u8>| {
         encoding::decode::<Record>(bytes)
-            .map_err(|error| anyhow::anyhow!("a record of store/journal in this folder cannot be decoded: {error}; start it with the version of pathswarm that wrote it"))
+            .map_err(|error| anyhow::anyhow!(
+                    "a record of store/journal in this folder cannot be decoded: {error}; start it with the version of pathswarm \
+                     that wrote it"
+                ))
     };
     records.iter().map(decode).collect()
 }

@@ -4,7 +4,8 @@ use crate::names::PathId;
 use crate::report::folder::{Kind, Run};
 use crate::report::html::{paragraph, remark, table, tiles};
 use crate::report::recorded::RecordedPeer;
-use crate::report::words::{bytes, key, seconds, short, time, whole};
+use crate::report::words::{key, seconds, short, time, whole};
+use crate::sizes::in_words;
 
 /// Peers that are listed.
 const MOST_PEERS: usize = 100;
@@ -33,7 +34,7 @@ pub(in crate::report) fn at_a_glance(run: &Run) -> String {
         let note = format!("{} of inner steps", seconds(sum(|peer| peer.trained_s.total)));
         add("tokens trained on", short(sum(|peer| peer.tokens.total)), &note);
         let sent = sum(|peer| peer.blobs_sent.total + peer.messages_sent.total);
-        add("sent", bytes(sent), "by all recorded peers");
+        add("sent", in_words(sent as u64), "by all recorded peers");
     }
     let newest = run.modules.iter().filter_map(|module| module.version).max();
     let note = format!("of {} steps each", whole(config.training.inner_steps as f64));

@@ -6,7 +6,8 @@ use crate::report::folder::Run;
 use crate::report::html::{paragraph, remark, table};
 use crate::report::recorded::{Counter, RecordedPeer};
 use crate::report::sections::curves::draw;
-use crate::report::words::{bytes, key, seconds};
+use crate::report::words::{key, seconds};
+use crate::sizes::in_words;
 
 /// The bytes of a point that a curve shows.
 type Sent = fn(&(u64, f64, f64)) -> f64;
@@ -48,7 +49,7 @@ pub(in crate::report) fn of_run(run: &Run) -> String {
     let row = |(id, peer): (&String, &RecordedPeer)| {
         let counts = [peer.blobs_sent, peer.blobs_received, peer.messages_sent, peer.messages_received];
         let mut row = vec![peer.name.clone(), key(id)];
-        row.extend(counts.map(|count| bytes(count.total)));
+        row.extend(counts.map(|count| in_words(count.total as u64)));
         row
     };
     let rows: Vec<Vec<String>> = peers.iter().take(100).map(row).collect();

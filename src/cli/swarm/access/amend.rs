@@ -69,11 +69,7 @@ impl Amend {
                 let _lock = lock_store(&folder)?;
                 manifest.amend(run, &bytes).map_err(refused)?;
                 write_amendment(&folder, &bytes)?;
-                let phases = manifest.config.training.phases;
-                let requires = manifest.config.requires.as_ref().map_or_else(String::new, |requires| {
-                    format!(", and requires version {} from phase {} on", requires.version, requires.from_phase)
-                });
-                format!("the run has {phases} phases now{requires}; the other peers learn of it once this peer runs")
+                format!("{}; the other peers learn of it once this peer runs", manifest.in_force())
             }
         };
         globals.output().text(&done)?;

@@ -14,10 +14,7 @@ use crate::names::PeerKey;
 use crate::network::{Identity, Multiaddr, key_of};
 use crate::peer::access::access_control::{AccessControl, AccessError};
 use crate::peer::access::invitation_token;
-use crate::peer::folder::{identity_of, present_folder, read_manifest};
-
-/// The file with a peer's key.
-const KEY: &str = "key";
+use crate::peer::folder::{identity_of, key_file, present_folder, read_manifest};
 
 /// The hint without an invitation.
 pub const ASK: &str = "ask a peer of the run for an invitation (pathswarm invite DIR --for KEY, with the key above), \
@@ -57,8 +54,9 @@ pub fn unreadable(error: anyhow::Error) -> anyhow::Error {
 
 /// The identity of a peer that has a run. Without its key, the folder is that of no peer any more.
 pub fn identity_in(folder: &Path) -> anyhow::Result<Identity> {
-    if !folder.join(KEY).exists() {
-        let message = format!("{} is missing, so this folder is not the peer that it was", folder.join(KEY).display());
+    let key = key_file(folder);
+    if !key.exists() {
+        let message = format!("{} is missing, so this folder is not the peer that it was", key.display());
         return Err(Mistake::new(message).hint("restore that file from a copy").into());
     }
     identity_of(folder).map_err(|error| unreadable(error.into()))

@@ -41,7 +41,9 @@ pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Res
     // A pretrained model's, which `create` has added.
     run.text.chat = run.text.chat.or_else(|| manifest.config.text.chat.clone());
     if manifest.config != run {
-        return refused(&format!("a run with another configuration: {}", first_difference(&manifest.config, &run)));
+        let differs =
+            first_difference(&manifest.config, &run).map_or_else(String::new, |differs| format!(": {differs}"));
+        return refused(&format!("a run with another configuration{differs}"));
     }
     match other_wish(&manifest, wanted)? {
         Some(what) => refused(&what),
@@ -50,12 +52,9 @@ pub fn check(folder: &Path, run: &RunConfig, wanted: &Wanted<'_>) -> anyhow::Res
 }
 
 /// The first key, in the order of the alphabet, in which two configurations differ.
-fn first_difference(found: &RunConfig, wanted: &RunConfig) -> String {
+fn first_difference(found: &RunConfig, wanted: &RunConfig) -> Option<String> {
     let [found, wanted] = [found, wanted].map(|run| toml::Value::try_from(run).ok());
-    match (found, wanted) {
-        (Some(found), Some(wanted)) => difference("", &found, &wanted).unwrap_or_default(),
-        _ => String::new(),
-    }
+    difference("", &found?, &wanted?)
 }
 
 fn difference(key: &str, found: &toml::Value, wanted: &toml::Value) -> Option<String> {

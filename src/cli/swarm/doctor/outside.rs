@@ -23,11 +23,13 @@ const IN_WHOSE_NAME: &str = "to measure the bandwidth, name the folder of a peer
 
 /// The machine cannot listen.
 pub fn no_ports(error: &StartError) -> Finding {
-    Finding::wrong(
-        "ports",
-        error.to_string(),
-        "stop the program that uses the port, or choose other ports with --listen or with `listen` in the profile",
-    )
+    let remedy = match error {
+        StartError::NotListening { .. } => {
+            "name addresses that this machine has, with --listen or with `listen` in the profile"
+        }
+        _ => "stop the program that uses the port, or choose other ports with --listen or with `listen` in the profile",
+    };
+    Finding::wrong("ports", error.to_string(), remedy)
 }
 
 /// The listening addresses.

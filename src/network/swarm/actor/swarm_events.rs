@@ -31,9 +31,18 @@ use crate::network::swarm::actor::{Actor, Asked, Joining, Unanswered};
 use crate::network::swarm::behaviour::BehaviourEvent;
 use crate::network::swarm::build::{StartError, listen};
 use crate::network::swarm::events::NetworkEvent;
-use crate::network::swarm::families::{MissingFamilies, silence};
+use crate::network::swarm::families::{Listening, Wait, listen_on_all, silence};
 
 type ControlEvent = request_response::Event<Vec<u8>, Vec<u8>>;
+
+impl Listening for Actor {
+    async fn open(&mut self, address: &Multiaddr, wait: Wait) -> Result<(), StartError> {
+        match wait {
+            Wait::UntilUp => self.open_and_wait(address).await,
+            Wait::No => listen(&mut self.swarm, address).map(drop),
+        }
+    }
+}
 
 impl Actor {
     /// Opens the listening addresses and waits until each is up, so that they can be told to others at once.
@@ -42,21 +51,12 @@ impl Actor {
         for address in announced {
             self.swarm.add_external_address(address.clone());
         }
-        let mut missing = MissingFamilies::default();
-        for address in addresses {
-            if missing.are_of(address) {
-                // Should an interface come up later, it is listened on.
-                missing.note(listen(&mut self.swarm, address).map(drop))?;
-                continue;
-            }
-            missing.note(self.open(address).await)?;
-        }
-        missing.conclude(self.swarm.listeners().next().is_some())
+        listen_on_all(self, addresses).await
     }
 
     /// For "any port", reuses the port of an existing listener, so that a user has to open one port in a router or
     /// firewall for both address families.
-    async fn open(&mut self, address: &Multiaddr) -> Result<(), StartError> {
+    async fn open_and_wait(&mut self, address: &Multiaddr) -> Result<(), StartError> {
         let listeners: Vec<Multiaddr> = self.swarm.listeners().cloned().collect();
         let same_port = with_ports_of(&listeners, std::slice::from_ref(address));
         match same_port.first().filter(|same| *same != address).map(|same| listen(&mut self.swarm, same)) {
