@@ -47,20 +47,21 @@ fn machines_with_ipv6_alone_train_together_and_are_told_where_only_ipv4_is_asked
     let Some(machine) = Namespace::add("six") else { return };
     run(&format!("ip -n {} address del 127.0.0.1/8 dev lo", machine.name()));
     let world = World::of(&RUN.replace("inner_steps = 400", "inner_steps = 40"), 4);
-    // As by default: all of IPv4 first.
-    let both = ["--listen", "/ip4/0.0.0.0/udp/0/quic-v1"];
-    let found = unhurried(&[&["create", &world.config, "--share-text", "--corpus", &world.corpus][..], &both].concat());
-    let begin = |name: &str, arguments: &[&str]| {
-        Peer::start_at("/ip6/::/udp/0/quic-v1", machine.program(), &world.path(name), arguments)
+    // As by default, all of IPv4 first; and with a port of its own, which IPv4 does not take from IPv6.
+    let begin = |name: &str, port: u16, arguments: &[&str]| {
+        let [four, six] = ["/ip4/0.0.0.0", "/ip6/::"].map(|ip| format!("{ip}/tcp/{port}"));
+        let arguments = unhurried(&[arguments, &["--listen", &four]].concat());
+        Peer::start_at(&six, machine.program(), &world.path(name), &arguments)
     };
-    let mut creator = begin("creator", &found);
+    let mut creator = begin("creator", 4001, &["create", &world.config, "--share-text", "--corpus", &world.corpus]);
     let address = creator.wait_for("join")["address"].as_str().unwrap().to_owned();
     assert!(address.starts_with("/ip6/::1/"), "{address}");
-    let mut member = begin("member", &unhurried(&[&["join", &address][..], &both].concat()));
+    let mut member = begin("member", 4002, &["join", &address]);
     until(&mut member, "trains", trains_one_of_several);
 
     let mut command: Command = machine.program();
-    let refused = command.args(["join", &address, "--dir"]).arg(world.path("four")).args(both).output().unwrap();
+    let four = ["--listen", "/ip4/0.0.0.0/udp/0/quic-v1"];
+    let refused = command.args(["join", &address, "--dir"]).arg(world.path("four")).args(four).output().unwrap();
     let said = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("no interface of this machine got an IPv4 address") && said.contains("/ip6/::/"), "{said}");

@@ -1,6 +1,7 @@
 //! Building the swarm and opening its listening addresses.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use libp2p::core::transport::{ListenerId, TransportError};
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::NetworkBehaviour;
 use libp2p::{Multiaddr, Swarm, SwarmBuilder, noise, tcp, yamux};
+use socket2::{Domain, Socket, Type};
 
 use crate::config::Link;
 use crate::network::connectivity::dial_error::system_error;
@@ -90,17 +92,16 @@ pub(crate) fn settings(config: libp2p::swarm::Config, idle: Duration) -> libp2p:
 
 /// Listens on an address.
 pub(crate) fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, address: &Multiaddr) -> Result<ListenerId, StartError> {
-    let failed = |error: std::io::Error| match system_error(&error.to_string()) {
-        Some(std::io::ErrorKind::AddrInUse) => StartError::PortTaken(address.clone()),
+    let failed = |error: io::Error| match system_error(&error.to_string()) {
+        Some(io::ErrorKind::AddrInUse) => StartError::PortTaken(address.clone()),
         _ => StartError::NotListening { address: address.clone(), reason: error.to_string() },
     };
     // libp2p shares its TCP port (SO_REUSEPORT): two peers on one port would take turns instead of failing. So a socket
-    // that does not share first tests whether the port is free. The socket cannot be limited to one address family, so
-    // our own port of the other family is not tested.
+    // that does not share first tests whether the port is free.
     if let Some(socket) = tcp_socket(address)
-        && !has_port(swarm, socket.port())
+        && !is_ours(swarm, socket)
     {
-        TcpListener::bind(socket).map_err(failed)?;
+        probe(socket).map_err(failed)?;
     }
     swarm.listen_on(address.clone()).map_err(|error| match error {
         TransportError::MultiaddrNotSupported(address) => StartError::NotAnAddress(address),
@@ -108,8 +109,23 @@ pub(crate) fn listen<B: NetworkBehaviour>(swarm: &mut Swarm<B>, address: &Multia
     })
 }
 
-fn has_port<B: NetworkBehaviour>(swarm: &Swarm<B>, port: u16) -> bool {
-    swarm.listeners().any(|address| address.iter().any(|part| part == Protocol::Tcp(port)))
+/// Whether this swarm listens on the port, in the same family of addresses.
+fn is_ours<B: NetworkBehaviour>(swarm: &Swarm<B>, wanted: SocketAddr) -> bool {
+    let same = |own: SocketAddr| own.port() == wanted.port() && own.is_ipv4() == wanted.is_ipv4();
+    swarm.listeners().filter_map(tcp_socket).any(same)
+}
+
+/// Listens there for a moment, in its own family alone: as libp2p does, which may have the same port in the other.
+fn probe(wanted: SocketAddr) -> io::Result<()> {
+    let socket = Socket::new(Domain::for_address(wanted), Type::STREAM, None)?;
+    if wanted.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // The connections of a peer that has just ended do not keep its port.
+    #[cfg(unix)]
+    socket.set_reuse_address(true)?;
+    socket.bind(&wanted.into())?;
+    socket.listen(1)
 }
 
 /// The socket of a plain TCP address with a fixed port.
